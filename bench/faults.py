@@ -31,7 +31,7 @@ from pathlib import Path
 
 from holdfast.core.save.word import Order
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 
 STEP_MS = 20.0
 WARM_STEPS = 25
@@ -97,7 +97,7 @@ def row(what: str, values: list[float], note: str = "") -> None:
 
 
 @contextmanager
-def training(folder: Path, mb: float, how: str) -> Iterator[list[WordsPage]]:
+def training(folder: Path, mb: float, how: str) -> Iterator[list[RankPage]]:
     """A run of two ranks that are well on their way: their pages."""
     for number in range(1_000_000):
         name = f"r{number}"
@@ -115,7 +115,7 @@ def training(folder: Path, mb: float, how: str) -> Iterator[list[WordsPage]]:
         pattern = f"scratch/*/{name}-*/attempt-0000/rank-*.hfj"
         wait(lambda: len(list(folder.glob(pattern))) == 2)
         time.sleep(0.2)  # until their headers are whole
-        pages = [WordsPage.open(path) for path in sorted(folder.glob(pattern))]
+        pages = [RankPage.open(path) for path in sorted(folder.glob(pattern))]
         wait(lambda: all(page.snapshot().step >= WARM_STEPS for page in pages))
         yield pages
         for page in pages:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.agent.flush import Flushes, Outcome
+from holdfast.agent.flush import FlushProcesses, FlushResult
 from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
@@ -60,7 +60,7 @@ def run(folder: Path, memory: Path, size_bytes: int, rounds: int) -> Seconds:
     seconds: Seconds = defaultdict(list)
     buffer, data = sealed(memory, size_bytes)
     selector = selectors.DefaultSelector()
-    flushes = Flushes(selector, dict(os.environ))
+    flushes = FlushProcesses(selector, dict(os.environ))
     try:
         for step in range(rounds + 1):  # the first one warms everything
             in_turn = [
@@ -110,7 +110,12 @@ def write_and_sync(path: Path, data: memoryview) -> float:
 
 
 def begin(
-    flushes: Flushes, buffer: Path, folder: Path, done: Callable[[Outcome], None], *, urgent: bool
+    flushes: FlushProcesses,
+    buffer: Path,
+    folder: Path,
+    done: Callable[[FlushResult], None],
+    *,
+    urgent: bool,
 ) -> Path:
     place = folder / set_name(0, 1)
     flushes.flush(buffer, place, done, attempt=0, step=1, urgent=urgent)
@@ -118,10 +123,15 @@ def begin(
 
 
 def awaited(
-    flushes: Flushes, selector: selectors.BaseSelector, buffer: Path, folder: Path, *, urgent: bool
+    flushes: FlushProcesses,
+    selector: selectors.BaseSelector,
+    buffer: Path,
+    folder: Path,
+    *,
+    urgent: bool,
 ) -> float:
     """One flush, with nothing beside it."""
-    outcomes: list[Outcome] = []
+    outcomes: list[FlushResult] = []
     started = time.perf_counter()
     place = begin(flushes, buffer, folder, outcomes.append, urgent=urgent)
     while not outcomes:
@@ -132,10 +142,10 @@ def awaited(
     return took_s
 
 
-def train_beside(flushes: Flushes, buffer: Path, folder: Path) -> tuple[float, float, float]:
+def train_beside(flushes: FlushProcesses, buffer: Path, folder: Path) -> tuple[float, float, float]:
     """Mean seconds of a step before and during a flush, and the seconds that the flush took."""
     matrix = np.random.default_rng(1).random((SIDE, SIDE), dtype=np.float32)
-    outcomes: list[Outcome] = []
+    outcomes: list[FlushResult] = []
 
     def step() -> float:
         started = time.perf_counter()
@@ -156,7 +166,7 @@ def train_beside(flushes: Flushes, buffer: Path, folder: Path) -> tuple[float, f
     return statistics.mean(quiet), statistics.mean(beside), took_s
 
 
-def check(outcome: Outcome, place: Path) -> None:
+def check(outcome: FlushResult, place: Path) -> None:
     if outcome.why is not None:
         raise SystemExit(outcome.why)
     shutil.rmtree(place)

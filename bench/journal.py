@@ -123,7 +123,7 @@ def empty(_step: int) -> None:
 
 
 def bare_store(writer: JournalWriter) -> Callable[[int], None]:
-    page, word = writer.words.page, int(Word.WATERMARK)
+    page, word = writer.page.words, int(Word.WATERMARK)
 
     def store(step: int) -> None:
         page[word] = step

@@ -24,7 +24,7 @@ from pathlib import Path
 from holdfast.core.save.word import Order
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 from holdfast.testing.gce import GceEmulator
 
 STEP_MS = 20
@@ -120,15 +120,15 @@ def noticed(folder: Path, number: int) -> tuple[float, float]:
     return (ordered_ns - began_ns) / 1e6, (reached_ns - began_ns) / 1e6
 
 
-def trained(folder: Path, number: int) -> list[WordsPage]:
+def trained(folder: Path, number: int) -> list[RankPage]:
     """The pages of both ranks, when they are well on their way."""
-    pages: list[WordsPage] = []
+    pages: list[RankPage] = []
 
     def ready() -> bool:
         if len(pages) < 2:
             places = sorted(folder.glob(f"scratch/*/n{number}-*/attempt-0000/rank-*.hfj"))
             try:
-                pages[:] = [WordsPage.open(place) for place in places]
+                pages[:] = [RankPage.open(place) for place in places]
             except JournalError:
                 return False
         return len(pages) == 2 and all(one.snapshot().step >= 25 for one in pages)

@@ -162,8 +162,8 @@ class _Recording:
             writer.append(end_ns, Kind.STEP, Flag.CONTINUES, 4096, step, begin_ns)
             if step % self.plan.memory_every == 0:
                 writer.append(end_ns + 3_000_000, Kind.SPAN, 0, save, step, end_ns)
-        writer.words.store(Word.STEP, step)
-        writer.words.store(Word.STEP_AT, int(ends[-1]))
+        writer.page.store(Word.STEP, step)
+        writer.page.store(Word.STEP_AT, int(ends[-1]))
         close(writer)
         log = self.folder.logs_dir(number) / f"{name}.log"
         log.write_text("\n".join(f"step {n} loss {9 / (n + 1):.4f}" for n in range(60)))

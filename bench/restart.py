@@ -41,8 +41,8 @@ from holdfast.core import events as ev
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import SPAN_KINDS, Kind
+from holdfast.journal.rank_page import RankPage
 from holdfast.journal.reader import argument, read_journal
-from holdfast.journal.words import WordsPage
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 CASES = ["lm:2", "lm:1", "torch_lm:2", "torch_lm:1", "lm:2:hot", "torch_lm:2:hot"]
@@ -166,20 +166,20 @@ def await_hot(folder: Path, attempt: int, ranks: int) -> None:
 
 def trained(
     folder: Path, attempt: int, ranks: int, process: subprocess.Popen, step: int
-) -> list[WordsPage]:
+) -> list[RankPage]:
     """The pages of an attempt, when all its ranks have done a step that nobody had done before.
 
     Else the run would back off: that is not what is measured here.
     """
     place = f"scratch/*/r-*/attempt-{attempt:04d}/rank-*.hfj"
-    pages: list[WordsPage] = []
+    pages: list[RankPage] = []
 
     def ready() -> bool:
         if process.poll() is not None:
             raise SystemExit(f"the run has ended:\n{(folder / 'out').read_text()[-3000:]}")
         if len(pages) < ranks:
             try:
-                pages[:] = [WordsPage.open(path) for path in sorted(folder.glob(place))]
+                pages[:] = [RankPage.open(path) for path in sorted(folder.glob(place))]
             except JournalError:
                 return False
         return len(pages) == ranks and all(page.snapshot().step >= step for page in pages)

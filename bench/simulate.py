@@ -28,7 +28,7 @@ import time
 
 from holdfast.core.run.machine import RunMachine
 from holdfast.sim.laws import Fixed
-from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, Saves, Scenario, per_node_days
+from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, SaveCosts, Scenario, per_node_days
 from holdfast.sim.replicate import Runs, policy_of
 
 MEASURE = "--measure"
@@ -39,7 +39,7 @@ def fleet(hosts: int, failures_per_1000: float, days: float) -> Scenario:
     return Scenario(
         fleet=Fleet(hosts=hosts, chips_per_host=8),
         failures=Failures(per_node_days(failures_per_1000)),
-        saves=Saves(stall_s=1, interval_s=300),
+        saves=SaveCosts(stall_s=1, interval_s=300),
         recovery=Recovery(restart=Fixed(60)),
         duration_s=days * DAY_S,
     )

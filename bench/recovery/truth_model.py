@@ -14,7 +14,7 @@ from holdfast.journal.attempts import attempts
 from holdfast.journal.gathered import gathered_run
 from holdfast.journal.live import live_journals
 from holdfast.journal.store import RunStore
-from holdfast.sim.faults import Cause, Fault
+from holdfast.sim.faults import Fault, FaultCause
 from holdfast.sim.fitted import Fit, fit
 from holdfast.sim.model import DAY_S, Scenario
 from holdfast.sim.observed import observe
@@ -101,7 +101,7 @@ class Kills:
     hosts_at_start = 1
 
     def __init__(self, at_ns: Sequence[int], back_ns: int) -> None:
-        self._faults = [Fault(at, Cause.PROCESS, (0,)) for at in apart(at_ns, back_ns)]
+        self._faults = [Fault(at, FaultCause.PROCESS, (0,)) for at in apart(at_ns, back_ns)]
 
     def next_ns(self) -> int | None:
         return self._faults[0].at_ns if self._faults else None

@@ -13,7 +13,7 @@ import pytest
 from holdfast.agent import ahead
 from holdfast.agent.ahead import Ahead
 from holdfast.agent.tree import RankCommand, TreeMessage
-from holdfast.journal.gate import Go, encode_files, told_path, wait
+from holdfast.journal.gate import Go, encode_files, files_path, wait
 
 GO = Go("0000-000000000004", 4, 0, 0, None)
 PAST_NS = 1_000_000_000
@@ -48,7 +48,7 @@ class Place:
     def tell(self, rank: int) -> None:
         """The rank has come to the gate."""
         files = encode_files([str(self.script), str(self.module)])
-        told_path(self.folder, rank).write_text(json.dumps(files))
+        files_path(self.folder, rank).write_text(json.dumps(files))
         self.ahead.look()
 
 
@@ -66,7 +66,7 @@ def message(event: str, **fields) -> TreeMessage:
 
 def test_who_has_come_is_known(place):
     assert place.ahead.waiting == 0
-    told_path(place.folder, 0).write_text("[")  # half of it
+    files_path(place.folder, 0).write_text("[")  # half of it
     place.ahead.look()
     assert place.ahead.waiting == 0
     place.tell(0)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.agent.flush import Flushes, FlushProcess, Outcome
+from holdfast.agent.flush import FlushProcess, FlushProcesses, FlushResult
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
@@ -32,14 +32,14 @@ class Asked:
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
-        self.flushes = Flushes(self.selector, dict(os.environ))
-        self.outcome: Outcome | None = None
+        self.flushes = FlushProcesses(self.selector, dict(os.environ))
+        self.outcome: FlushResult | None = None
 
     def flush(self, buffer: Path, place: Path, *, urgent: bool = False) -> None:
         self.outcome = None
         self.flushes.flush(buffer, place, self._done, attempt=0, step=STEP, urgent=urgent)
 
-    def _done(self, outcome: Outcome) -> None:
+    def _done(self, outcome: FlushResult) -> None:
         self.outcome = outcome
 
     def turn(self) -> bool:
@@ -48,7 +48,7 @@ class Asked:
         self.flushes.turn()
         return self.outcome is not None
 
-    def heard(self, eventually: Eventually) -> Outcome:
+    def heard(self, eventually: Eventually) -> FlushResult:
         eventually(self.turn, within_s=60.0)
         assert self.outcome is not None
         return self.outcome
@@ -128,7 +128,7 @@ def test_one_that_dies_again_and_again_is_given_up(
         patch.setattr(subprocess, "Popen", stillborn)
         asked.flush(buffer, place)
         asked.heard(eventually)
-    assert asked.outcome == Outcome("the process that writes it to disk died 3 times")
+    assert asked.outcome == FlushResult("the process that writes it to disk died 3 times")
     asked.flush(buffer, place)
     assert asked.heard(eventually).why is None
 
@@ -167,7 +167,7 @@ def test_one_that_hangs_is_given_up_and_replaced(
     (pid,) = asked.flushes.pids
     os.kill(pid, signal.SIGSTOP)
     asked.flushes.abandon("nothing was heard of it")
-    assert asked.outcome == Outcome("nothing was heard of it")
+    assert asked.outcome == FlushResult("nothing was heard of it")
     eventually(lambda: not _runs(pid))
     assert asked.flushes.is_idle
     asked.flushes.abandon("there is nothing to give up")
@@ -181,14 +181,14 @@ def test_one_that_hangs_is_given_up_and_replaced(
 def test_the_seals_of_one_that_is_given_up_are_asked_again(
     asked: Asked, buffer: Path, place: Path, eventually: Eventually
 ) -> None:
-    sealed: list[Outcome] = []
+    sealed: list[FlushResult] = []
     asked.flushes.start()
     (pid,) = asked.flushes.pids
     os.kill(pid, signal.SIGSTOP)
     asked.flushes.seal(buffer, sealed.append, attempt=0, step=STEP, world_size=2)
     asked.flush(buffer, place, urgent=True)
     asked.flushes.abandon("it hangs")
-    assert asked.outcome == Outcome("it hangs")
+    assert asked.outcome == FlushResult("it hangs")
     eventually(lambda: (asked.turn(), sealed)[1], within_s=60.0)
     assert [one.why for one in sealed] == [None]
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.agent.look import LATE_NS, LONGEST_QUEUE, Wakefulness, look_at, process_state
 from holdfast.agent.ranks import RankPages
-from holdfast.journal.layout import Identity, Phase, Word
+from holdfast.journal.layout import Identity, RankPhase, Word
 from holdfast.journal.writer import JournalWriter
 
 WAIT, SECOND = 250_000_000, 1_000_000_000
@@ -57,15 +57,15 @@ def test_words_are_looked_at(tmp_path: Path) -> None:
     writer = JournalWriter.create(paths[0], Identity("r", 0, "i", 0, "host", 0, "boot"))
     pages = RankPages(0, 5, paths)
     pages.read(with_progress=True)
-    writer.words.store(Word.PHASE, Phase.TRAINING)
-    writer.words.store(Word.WATERMARK, 5)
+    writer.page.store(Word.PHASE, RankPhase.TRAINING)
+    writer.page.store(Word.WATERMARK, 5)
     writer.begin_step(6, None)
     for step in (6, 7, 8):
         writer.record_step(step)
         pages.read(with_progress=True)
     first, second = look_at(pages, {0: 1, 1: 0})
     assert (first.doing, first.step, first.samples, first.span) == ("training", 8, 2, "")
-    assert first.step_ns == writer.words.load(Word.STEP_AT)
+    assert first.step_ns == writer.page.load(Word.STEP_AT)
     assert first.process == "R"  # the page's own process, whatever was spawned
     assert (second.doing, second.process) == ("", "")
     assert first.longest_ns >= first.median_ns > 0
@@ -77,13 +77,13 @@ def test_words_are_looked_at(tmp_path: Path) -> None:
     assert look_at(pages, {})[0].span == "custom"
     writer.close_span(evaluation)
     writer.close_span(data)
-    writer.words.store(Word.AWAITED, 9)
-    writer.words.store(Word.AWAITED_AT, 77)
+    writer.page.store(Word.AWAITED, 9)
+    writer.page.store(Word.AWAITED_AT, 77)
     look = look_at(pages, {})[0]
     assert (look.span, look.awaited_ns, look.behind) == ("", 77, 4)
-    writer.words.store(Word.AWAITED, 1000)
+    writer.page.store(Word.AWAITED, 1000)
     assert look_at(pages, {})[0].behind == LONGEST_QUEUE
-    writer.words.store(Word.COMPILING_AT, 99)
+    writer.page.store(Word.COMPILING_AT, 99)
     assert (look_at(pages, {})[0].span, look_at(pages, {})[0].span_ns) == ("compile", 99)
     pages.close()
     writer.close()

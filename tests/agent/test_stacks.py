@@ -14,24 +14,24 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import stacks
-from holdfast.agent.stacks import Target, collect, py_spy
+from holdfast.agent.stacks import StackTarget, collect, py_spy
 from holdfast.journal.layout import STACKS_SUFFIX, Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 
 CHILD = """
 import os, sys, threading, time
 from pathlib import Path
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 from holdfast.session.stacks import answer_for_stacks
 
 def where_it_stands():
-    print(words.load(Word.STACKS), flush=True)
+    print(page.load(Word.STACKS), flush=True)
     while True:
         time.sleep(1000)
 
-words = WordsPage.private()
-answer_for_stacks(Path(sys.argv[1]), words)
+page = RankPage.private()
+answer_for_stacks(Path(sys.argv[1]), page)
 exec(sys.argv[2])
 threading.Thread(target=lambda: time.sleep(1000), daemon=True).start()
 where_it_stands()
@@ -42,7 +42,7 @@ ALL_CLOSED = """
 os.closerange(3, 100)
 others = [open(sys.argv[1] + ".other", "w") for _ in range(64)]
 """
-HANDLER_GONE = "import signal; signal.signal(words.load(Word.STACKS) & 0xFF, signal.SIG_DFL)"
+HANDLER_GONE = "import signal; signal.signal(page.load(Word.STACKS) & 0xFF, signal.SIG_DFL)"
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +53,10 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def child(tmp_path: Path) -> Iterator[Callable[[str], Target]]:
+def child(tmp_path: Path) -> Iterator[Callable[[str], StackTarget]]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(does: str = NOTHING) -> Target:
+    def start(does: str = NOTHING) -> StackTarget:
         journal = tmp_path / f"rank-{len(started):05d}.hfj"
         script = tmp_path / "train.py"
         script.write_text(CHILD)
@@ -65,7 +65,7 @@ def child(tmp_path: Path) -> Iterator[Callable[[str], Target]]:
         started.append(process)
         assert process.stdout is not None
         file = journal.with_suffix(STACKS_SUFFIX)
-        return Target(len(started) - 1, process.pid, file, int(process.stdout.readline()))
+        return StackTarget(len(started) - 1, process.pid, file, int(process.stdout.readline()))
 
     yield start
     for process in started:
@@ -74,7 +74,7 @@ def child(tmp_path: Path) -> Iterator[Callable[[str], Target]]:
 
 
 @pytest.mark.contract("stacks: every process of a rank writes its own")
-def test_every_process_answers_for_itself(child: Callable[[str], Target]) -> None:
+def test_every_process_answers_for_itself(child: Callable[[str], StackTarget]) -> None:
     targets = [child(NOTHING), child(NOTHING)]
     first, second = collect(targets)
     for rank, one in enumerate((first, second)):
@@ -113,7 +113,7 @@ def test_an_answer_that_stops_in_the_middle_is_awaited(
 @pytest.mark.real
 @pytest.mark.parametrize("does", [ALL_CLOSED, HANDLER_GONE])
 def test_a_process_that_is_not_ready_any_more_is_left_alone(
-    child: Callable[[str], Target], does: str, tmp_path: Path
+    child: Callable[[str], StackTarget], does: str, tmp_path: Path
 ) -> None:
     target = child(does)
     (one,) = collect([target])
@@ -126,7 +126,7 @@ def test_a_process_that_is_not_ready_any_more_is_left_alone(
 @pytest.mark.real
 @pytest.mark.skipif(py_spy() is None, reason="py-spy is not installed")
 def test_a_stopped_process_is_read_from_outside(
-    child: Callable[[str], Target], eventually: Callable[..., object]
+    child: Callable[[str], StackTarget], eventually: Callable[..., object]
 ) -> None:
     target = child(NOTHING)
     os.kill(target.pid, signal.SIGSTOP)
@@ -140,15 +140,17 @@ def test_a_stopped_process_is_read_from_outside(
 
 @pytest.mark.real
 def test_a_process_that_is_gone_is_said_to_be_gone() -> None:
-    (one,) = collect([Target(0, 2**22 - 3, Path("/nowhere"), 60 | 5 << 8)])
+    (one,) = collect([StackTarget(0, 2**22 - 3, Path("/nowhere"), 60 | 5 << 8)])
     assert one.stack.where == one.stack.how == ""
     assert one.traceback is None
     assert "state gone" in one.text
 
 
 @pytest.mark.real
-def test_no_words_mean_no_signal(child: Callable[[str], Target]) -> None:
+def test_no_words_mean_no_signal(child: Callable[[str], StackTarget]) -> None:
     target = child(NOTHING)
-    (one,) = collect([Target(0, target.pid, target.file, WordsPage.private().load(Word.STACKS))])
+    (one,) = collect(
+        [StackTarget(0, target.pid, target.file, RankPage.private().load(Word.STACKS))]
+    )
     assert one.stack.how in ("", "py-spy")
     assert target.file.stat().st_size == 0

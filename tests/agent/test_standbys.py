@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.agent import standbys as standbys_module
 from holdfast.agent.reaper import descendants
-from holdfast.agent.standbys import Ending, Prepared, Standbys
+from holdfast.agent.standbys import GivenUpTree, Prepared, Standbys
 from holdfast.agent.tree import RankCommand
 
 WAITING = [sys.executable, str(Path(__file__).with_name("waiting.py"))]
@@ -150,7 +150,7 @@ def test_what_it_says_of_itself_is_known(following):
     standby = one.prepared.standbys[0]
     assert (standby.modules, standby.rss_bytes) == (7, 90 << 20)
     one.launch()
-    assert one.until("standby").fields["told"] == {"event": "warm"}
+    assert one.until("standby").fields["status"] == {"event": "warm"}
 
 
 @pytest.mark.real
@@ -386,7 +386,7 @@ def test_the_folder_of_an_attempt_is_cleared_once_and_before_it_begins(
     (folder / "of one that waited").touch()
     with selectors.DefaultSelector() as selector:
         keeper = Standbys(1, WAITING, selector, say=print)
-        keeper._ending = [Ending(Given(asked), folder), Ending(Given(9), None)]
+        keeper._ending = [GivenUpTree(Given(asked), folder), GivenUpTree(Given(9), None)]
         assert keeper.take(1) is None
         assert not folder.exists()
         folder.mkdir()
@@ -406,7 +406,7 @@ def test_the_folder_of_an_attempt_is_its_own_though_what_waited_cannot_be_killed
     with selectors.DefaultSelector() as selector:
         keeper = Standbys(1, WAITING, selector, say=print)
         tree = Given(1 << 60)
-        keeper._ending = [Ending(tree, folder)]
+        keeper._ending = [GivenUpTree(tree, folder)]
         keeper.take(1)
         assert [path.name for path in tmp_path.iterdir()] == [f"given-up-{tree.pid}"]
         folder.mkdir()

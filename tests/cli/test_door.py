@@ -18,7 +18,7 @@ from holdfast.cli.main import COMMANDS, main
 from holdfast.journal import lease
 from holdfast.journal.attempts import attempts
 from holdfast.journal.control import request
-from holdfast.journal.holder import Holder
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.incidents import story_of, write_incident
 from holdfast.journal.store import RunStore
 
@@ -62,7 +62,7 @@ def poisoned(store: Path, tmp_path: Path) -> Path:
         log = folder.logs_dir(record.attempt) / "rank-00000.log"
         log.parent.mkdir(exist_ok=True)
         log.write_text(f"\x1b[31mred\x1b[0m {POISON}\n{POISON}\n")
-    holder = replace(Holder.current(), host=f"host{POISON}", boot_id="another")
+    holder = replace(RunHolder.current(), host=f"host{POISON}", boot_id="another")
     claim = {"epoch": 1, **holder.to_json(), "user": POISON}
     (folder.lease_dir / "000001.json").write_text(json.dumps(claim))
     folder.pins_path.write_text(json.dumps({"pins": [], "tags": {POISON: "0000-000000000001"}}))

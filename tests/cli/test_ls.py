@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli.config import config
 from holdfast.cli.ls import ls
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, create_attempt, end_attempt
-from holdfast.journal.holder import Holder
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.lease import LastWords, LeaseState, LeaseView, acquire
 from holdfast.journal.store import RunStore
 from holdfast.runs.state import SUPERVISOR_DIED, state_of
@@ -166,7 +166,7 @@ def test_where_a_full_store_has_not_taken_the_end_the_supervisor_told_it(
 
 
 def test_a_supervisor_elsewhere_is_silent_after_a_while() -> None:
-    far = replace(Holder.current(), boot_id="other")
+    far = replace(RunHolder.current(), boot_id="other")
     lease = LeaseView(LeaseState.UNKNOWN, 1, far, 10**12)
     assert state_of(lease, None, 10**12 + 5 * 10**9)[0] == "running"
     assert state_of(lease, None, 10**12 + 60 * 10**9)[0] == "silent"

@@ -13,7 +13,7 @@ from holdfast.compat.ml_goodput_measurement.goodput_utils import (
     GoodputType,
 )
 from holdfast.compat.ml_goodput_measurement.google_sink import GoogleCloud
-from holdfast.compat.ml_goodput_measurement.sinks import Target, TensorBoard
+from holdfast.compat.ml_goodput_measurement.sinks import SinkTarget, TensorBoard
 
 BADPUT: dict[BadputType, Any] = {
     BadputType.TPU_INITIALIZATION: 2.5,
@@ -42,7 +42,7 @@ def test_tensorboard_gets_the_tags_that_people_know(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event
 
-    sink = TensorBoard.of(Target("job", str(tmp_path), True, GCPOptions()))
+    sink = TensorBoard.of(SinkTarget("job", str(tmp_path), True, GCPOptions()))
     assert sink is not None
     sink.cumulative(90.0, BADPUT, 7, DETAILS)
     sink.interval(WINDOW)
@@ -86,7 +86,7 @@ class FakeClient:
 def test_google_gets_the_metrics_and_labels_that_people_know() -> None:
     pytest.importorskip("google.cloud.monitoring_v3")
     client = FakeClient()
-    target = Target("job", "", True, OPTIONS, include_slice_efficiency=True)
+    target = SinkTarget("job", "", True, OPTIONS, include_slice_efficiency=True)
     sink = GoogleCloud(target, lambda: client)
     sink.cumulative(90.0, BADPUT, 7, {**DETAILS, "stepping_slice_efficiency": 0.5})
     sink.interval(WINDOW)
@@ -130,4 +130,4 @@ def test_google_gets_the_metrics_and_labels_that_people_know() -> None:
     ],
 )
 def test_google_is_told_nothing_unless_it_is_asked_for(options: GCPOptions) -> None:
-    assert GoogleCloud.of(Target("job", "", True, options)) is None
+    assert GoogleCloud.of(SinkTarget("job", "", True, options)) is None

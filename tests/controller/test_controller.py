@@ -53,7 +53,7 @@ class Ports:
 
     def rank_is_at(self, step: int) -> HostReport:
         """Rank 0's page says so."""
-        self.state.ranks = (RankState(True, news.RankWords(step=step)),)
+        self.state.ranks = (RankState(True, news.RankAnswers(step=step)),)
         self.state.number += 1
         return self.state
 

@@ -104,7 +104,7 @@ def test_a_recorded_night_is_decided_again(store: Path, tmp_path: Path) -> None:
         assert (policy.ranks, policy.save) == (2, saves.EverySteps(20_000))
         assert difference(night) is None
         assert decided(journal) == facts_again(journal, policy)
-        assert journal.words.dropped == 0
+        assert journal.values.dropped == 0
     kinds = [
         [fact["fact"] for fact in decided(journal) if fact["fact"] != "saving"]  # as measured
         for journal in (stopped, done)
@@ -200,7 +200,7 @@ def test_a_script_without_a_supervisor_is_decided_again(store: Path, tmp_path: P
         assert difference(night) is None
         assert night.decided is not None
         assert decided(journal) == facts_again(journal, night.policy)
-        assert journal.words.dropped == 0
+        assert journal.values.dropped == 0
     kinds = [
         [fact["fact"] for fact in decided(journal) if fact["fact"] != "saving"]
         for journal in (stopped, failed)

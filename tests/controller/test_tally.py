@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from holdfast.controller.tally import Tally
+from holdfast.controller.tally import SaveCounts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save import agree_events as news
 
 
 def test_saves_are_counted_and_priced() -> None:
-    tally = Tally()
+    tally = SaveCounts()
     assert not tally.event(ev.SaveTook(10, 0, 3))
     assert not tally.event(ev.SaveTook(11, 0, 5))  # the other rank's: the slower one blocks
     assert not tally.event(ev.Sealed(12, 0, 1, 7, 0))
@@ -29,7 +29,7 @@ def test_saves_are_counted_and_priced() -> None:
 
 
 def test_a_flush_that_failed_has_no_price() -> None:
-    tally = Tally()
+    tally = SaveCounts()
     tally.action(act.Flush(0, 2, 8, 1, "due"), 30)
     tally.event(ev.FlushFailed(40, 0, 2, 8, "the disk is full"))
     tally.action(act.Flush(0, 2, 8, 1, "due"), 100)

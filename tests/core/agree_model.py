@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from holdfast.core.save import agree
 from holdfast.core.save import agree_events as ev
-from holdfast.core.save.agree import Agreement, Phase
+from holdfast.core.save.agree import Agreement, AgreementPhase
 from holdfast.core.save.agree_rank import (
     Answer,
     after_loop,
@@ -37,7 +37,7 @@ from holdfast.core.save.agree_rank import (
     while_waiting,
 )
 from holdfast.core.save.agree_state import Ranks
-from holdfast.core.save.buffers import Buffers, Kept
+from holdfast.core.save.buffers import Buffers, SetInBuffer
 from holdfast.core.save.word import (
     Agreed,
     Order,
@@ -49,7 +49,7 @@ from holdfast.core.save.word import (
 )
 
 DEADLINE_NS = 10**15
-STOP = ev.StopAsked(0, "a notice", leave_by_ns=DEADLINE_NS)
+STOP = ev.StopDue(0, "a notice", leave_by_ns=DEADLINE_NS)
 NOTHING = (0, 0)
 HOLD_NS = 10**12
 
@@ -63,7 +63,7 @@ class Rank(NamedTuple):
     at: str
     n: int  # last boundary reached
     committed: int  # the COMMITTED word, or where it began
-    out: tuple[ev.RankWords, ...]  # its words: as last read by the controller, then as stored
+    out: tuple[ev.RankAnswers, ...]  # its words: as last read by the controller, then as stored
     epoch: int = 0  # answered last,
     answer: int = 0  # with this step
     writing: tuple[tuple[int, int], ...] = ()  # copies on their way to the disk
@@ -93,10 +93,10 @@ class Control(NamedTuple):
     agreement: Agreement
     buffers: Buffers
     told: tuple[tuple[int, int] | None, ...]
-    flushed: Kept | None = None
+    flushed: SetInBuffer | None = None
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> AgreementPhase:
         return self.agreement.phase
 
     @property
@@ -160,9 +160,9 @@ class House:
         self.delays = delays
         self.gaps = gaps
         self.between = "poll" if polls else "run"
-        self._save = ev.SaveAsked(0, "every 41 s", lead=save_lead)
+        self._save = ev.SaveDue(0, "every 41 s", lead=save_lead)
         self._ask = (
-            ev.SaveAsked(0, "the script asked for it", in_step=True) if in_step else self._save
+            ev.SaveDue(0, "the script asked for it", in_step=True) if in_step else self._save
         )
         self.faultless = not (deaths or fails or deadline)
         self._ranks: list[Rank] = []
@@ -172,11 +172,11 @@ class House:
         self._control_ids: dict[tuple[object, ...], int] = {}
         self._decided: dict[tuple[int, tuple[ev.Event, ...]], tuple[int, Stores]] = {}
         self._looked: dict[tuple[int, int, int], tuple[tuple[str, int, int, Stores], ...]] = {}
-        self._copy = ev.SaveAsked(0, "every 2 steps", lead=save_lead, in_memory=True)
+        self._copy = ev.SaveDue(0, "every 2 steps", lead=save_lead, in_memory=True)
         self._unheard_ids: dict[int, int] = {}
         self._permuted: dict[tuple[int, tuple[int, ...]], int] = {}
         shards = (NOTHING,) * buffers
-        words = (ev.RankWords(step=1),)
+        words = (ev.RankAnswers(step=1),)
         rank = self._rank_id(Rank("run", 1, 0, words, shards=shards, joined=not late))
         agreement = Agreement.start(ranks, 0, hold_ns=HOLD_NS if hold else 0)
         for number in range(ranks):
@@ -205,9 +205,9 @@ class House:
         agreement.free_buffers = ()
         if not agreement.why.startswith("no step"):  # words do not decide, but tell ranks apart
             agreement.why = ""
-        if agreement.phase is Phase.OVER:  # and then nothing that it knows matters any more
+        if agreement.phase is AgreementPhase.OVER:  # nothing that it knows matters any more
             fresh = Agreement.start(len(agreement.ranks.steps), 0)
-            agreement = replace(fresh, phase=Phase.OVER, why=agreement.why)
+            agreement = replace(fresh, phase=AgreementPhase.OVER, why=agreement.why)
             control = control._replace(told=(None,) * len(control.told))
         key = (frozen(agreement), *control[1:])
         known = self._control_ids.get(key)
@@ -218,7 +218,7 @@ class House:
 
     def _world(self, ids: tuple[int, ...], control: int, rest: Rest) -> World:
         """The one world that stands for all renumberings of its ranks."""
-        if self._controls[control].phase is Phase.OVER:
+        if self._controls[control].phase is AgreementPhase.OVER:
             return World(tuple(sorted(self._unheard(i) for i in ids)), control, rest)
         in_order = tuple(sorted(ids))
         if ids == in_order:
@@ -238,7 +238,7 @@ class House:
         """The rank without what it stored for a controller that does not listen any more."""
         known = self._unheard_ids.get(rank_id)
         if known is None:
-            rank = self._ranks[rank_id]._replace(out=(ev.RankWords(),), writing=())
+            rank = self._ranks[rank_id]._replace(out=(ev.RankAnswers(),), writing=())
             known = self._unheard_ids[rank_id] = self._rank_id(rank)
         return known
 
@@ -279,7 +279,7 @@ class House:
                 yield f"{number} publishes {n}", moved, True
             yield from self._looks(world, number)
             yield from self._mishaps(world, number)
-        if self._controls[control].phase is not Phase.OVER:
+        if self._controls[control].phase is not AgreementPhase.OVER:
             yield from self._moves_of_control(world)
         yield from self._moves_in_memory(world)
 
@@ -394,7 +394,7 @@ class House:
         if not rank.joined:
             yield f"{number} shows itself", self._rank_id(_shown(rank, self.delays)), control, ()
             return
-        if known.phase is Phase.OVER or number in known.ranks.gone:
+        if known.phase is AgreementPhase.OVER or number in known.ranks.gone:
             return
         for index in range(1, len(rank.out)):
             read = self._rank_id(rank._replace(out=rank.out[index:]))
@@ -409,9 +409,13 @@ class House:
         ids, control, rest = world
         rank = self._ranks[ids[number]]
         known = self._controls[control].agreement
-        is_heard = rank.joined and known.phase is not Phase.OVER and number not in known.ranks.gone
+        is_heard = (
+            rank.joined
+            and known.phase is not AgreementPhase.OVER
+            and number not in known.ranks.gone
+        )
         if rest.repeats and is_heard:
-            events = ev.changes(0, number, ev.RankWords(), rank.out[0])
+            events = ev.changes(0, number, ev.RankAnswers(), rank.out[0])
             after, stores = self._decide(control, *events)
             less = rest._replace(repeats=rest.repeats - 1)
             told = self._world(self._tell(ids, stores), after, less)
@@ -442,7 +446,7 @@ class House:
             moved = (*head, self._rank_id(failed), *tail)
             after = self._world(moved, control, rest._replace(fails=rest.fails - 1))
             yield f"{number} cannot write", after, False
-        if self._controls[control].phase is Phase.OVER and (
+        if self._controls[control].phase is AgreementPhase.OVER and (
             any(self._ranks[i].at in ("dead", "unsaved") for i in ids)
         ):
             dead = (*head, self._rank_id(_gone(rank, "dead")), *tail)
@@ -451,7 +455,7 @@ class House:
     def _moves_of_control(self, world: World) -> Iterator[Move]:
         rest = world.rest
         control = self._controls[world.control].agreement
-        if control.phase is Phase.COMMITTING:
+        if control.phase is AgreementPhase.COMMITTING:
             made = (control.epoch, control.step)
             self._check_commit(world, made)
             done = rest._replace(commits=(*rest.commits, made))
@@ -502,7 +506,7 @@ class House:
             begun = self._replace_control(world, control._replace(flushed=newest))
             yield f"a flush of {newest.step}", begun._replace(rest=less), False
 
-    def _sealed(self, world: World, kept: Kept) -> World:
+    def _sealed(self, world: World, kept: SetInBuffer) -> World:
         """What somebody waits for is flushed, as soon as the flush under way is over."""
         control = self._controls[world.control]
         control = control._replace(buffers=control.buffers.over(kept, is_sealed=True))
@@ -529,7 +533,7 @@ class House:
             return self._hear(world, rest, ev.Committed(0, control.agreement.epoch, kept.step))
         return self._hear(world, rest, ev.DurableBeside(0, kept.step))
 
-    def _not_sealed(self, world: World, rest: Rest, kept: Kept) -> World:
+    def _not_sealed(self, world: World, rest: Rest, kept: SetInBuffer) -> World:
         control = self._controls[world.control]
         control = control._replace(buffers=control.buffers.over(kept, is_sealed=False))
         after = self._replace_control(world, control)
@@ -539,7 +543,7 @@ class House:
         return self._hear(after, rest, ev.NotWritten(0, kept.epoch, kept.step, "disk full"))
 
     def _not_flushed(self, world: World, rest: Rest) -> World:
-        """It is in memory still; what waits for it hears of that, as `save.keeping` tells it."""
+        """It is in memory still; what waits for it hears of that, as `save.flushing` tells it."""
         control = self._controls[world.control]
         kept, newest = control.flushed, control.buffers.newest
         assert kept is not None
@@ -579,8 +583,10 @@ class House:
             actions = agree.step(agreement, event)
             _check_missed(known, event, actions)
             for action in actions:
-                if isinstance(action, ev.Seal):
-                    buffers = buffers.copied(Kept(0, action.epoch, action.step, action.buffer))
+                if isinstance(action, ev.SealBuffer):
+                    buffers = buffers.copied(
+                        SetInBuffer(0, action.epoch, action.step, action.buffer)
+                    )
                 elif isinstance(action, ev.PublishOrder):
                     buffer = buffer_of(action.flags)
                     if buffer is not None and any(one and one[1] == buffer for one in told):
@@ -593,7 +599,7 @@ class House:
             if isinstance(event, ev.DurableBeside):  # PublishCommitted
                 stores.append(("committed", agreement.committed_step))
             for action in actions:
-                if isinstance(action, ev.Release):  # PublishCommitted
+                if isinstance(action, ev.LetRanksLeave):  # PublishCommitted
                     stores.append(("committed", action.step))
                 elif isinstance(action, ev.PublishOrder):
                     stores.append(("order", pack(action.epoch, action.step, action.flags)))
@@ -628,7 +634,7 @@ class House:
         if any(epoch >= made[0] or step > made[1] for epoch, step in world.rest.commits):
             raise Broken(f"{made} is committed after {world.rest.commits}")
 
-    def _check_kept(self, world: World, kept: Kept, done: str) -> None:
+    def _check_kept(self, world: World, kept: SetInBuffer, done: str) -> None:
         made = (kept.epoch, kept.step)
         for i in world.ranks:
             if self._ranks[i].shards[kept.buffer] != made:
@@ -656,7 +662,7 @@ class House:
                 raise Broken(f"left before the commit: {rank}")
         if rank.at == "unsaved":
             control = self._controls[world.control].agreement
-            if control.phase is not Phase.OVER:
+            if control.phase is not AgreementPhase.OVER:
                 raise Broken(f"left in the middle: {rank}, {control}")
             if self.faultless and not control.why.startswith("no step"):
                 raise Broken(f"left unsaved for no reason: {rank}, {control}")
@@ -726,9 +732,9 @@ def _with(
     return (*shards[:place], made, *shards[place + 1 :])
 
 
-def _is_awaited(agreement: Agreement, kept: Kept) -> bool:
-    """As `core.save.keeping` has it: the agreement waits for this set to become durable."""
-    is_written = agreement.phase is Phase.WRITING and agreement.buffer is not None
+def _is_awaited(agreement: Agreement, kept: SetInBuffer) -> bool:
+    """As `core.save.flushing` has it: the agreement waits for this set to become durable."""
+    is_written = agreement.phase is AgreementPhase.WRITING and agreement.buffer is not None
     return is_written and agreement.step == kept.step
 
 

@@ -28,14 +28,14 @@ from holdfast.core.save.agree_events import (
     PublishVerdict,
     RankGone,
     Refuse,
-    SaveAsked,
+    SaveDue,
     SaveFailed,
     Snapped,
-    StopAsked,
+    StopDue,
     StopMoved,
     Tick,
 )
-from holdfast.core.save.agree_state import Phase
+from holdfast.core.save.agree_state import AgreementPhase
 from holdfast.core.save.word import Order
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
@@ -56,7 +56,7 @@ def wake_at_ns(state: Agreement) -> int | None:
     if state.is_held:
         return state.hold.again_ns
     stop = state.stop
-    if stop is None or state.phase not in (Phase.COLLECTING, Phase.WRITING):
+    if stop is None or state.phase not in (AgreementPhase.COLLECTING, AgreementPhase.WRITING):
         return None
     due = []
     if stop.leave_by_ns is not None:
@@ -69,7 +69,7 @@ def wake_at_ns(state: Agreement) -> int | None:
 # --- requests ------------------------------------------------------------------------------------
 
 
-def _save(state: Agreement, event: SaveAsked) -> Result:
+def _save(state: Agreement, event: SaveDue) -> Result:
     if event.in_memory:
         if not state.free_buffers:
             return state, (Refuse("no buffer is free"),)
@@ -79,15 +79,15 @@ def _save(state: Agreement, event: SaveAsked) -> Result:
     return moves.order(state, event.why, is_stop=False, in_memory=in_memory, lead=lead)
 
 
-def _is_vain(state: Agreement, event: SaveAsked) -> bool:
+def _is_vain(state: Agreement, event: SaveDue) -> bool:
     return state.is_saved and not event.in_step
 
 
-def _busy(state: Agreement, _: SaveAsked) -> Result:
+def _busy(state: Agreement, _: SaveDue) -> Result:
     return state, (Refuse(f"the save of step {state.step} is under way ({state.phase.value})"),)
 
 
-def _save_instead(state: Agreement, event: SaveAsked) -> Result:
+def _save_instead(state: Agreement, event: SaveDue) -> Result:
     """Somebody wants a durable save, and another is ordered: in memory, or far ahead. It can wait.
 
     As with a stop, the new order may name an earlier step than the old one: nobody waits there.
@@ -100,11 +100,11 @@ def _save_instead(state: Agreement, event: SaveAsked) -> Result:
     return state, (*aborted, *actions)
 
 
-def _no_more(state: Agreement, _: SaveAsked) -> Result:
+def _no_more(state: Agreement, _: SaveDue) -> Result:
     return state, (Refuse(f"no more saves in this attempt: {state.why}"),)
 
 
-def _stop_instead(state: Agreement, event: StopAsked) -> Result:
+def _stop_instead(state: Agreement, event: StopDue) -> Result:
     """Turn a save that is not yet agreed into a stop: under a new epoch, never in place.
 
     In place, a rank that had read the order without STOP would go on into a step whose collective
@@ -118,7 +118,7 @@ def _stop_instead(state: Agreement, event: StopAsked) -> Result:
     return state, (*aborted, *actions)
 
 
-def _stop_later(state: Agreement, event: StopAsked) -> Result:
+def _stop_later(state: Agreement, event: StopDue) -> Result:
     """Finish the save under way first: its copies are taken, so something good is soon durable.
 
     A stop that is under way only gets its deadline tightened: repeated requests (Slurm sends two)
@@ -170,7 +170,7 @@ def _durable(state: Agreement, event: Durable) -> Result:
     if event.epoch != state.epoch:
         return state, ()
     state = moves.with_rank(state, event.rank, state.ranks[event.rank].written(event.step))
-    if state.phase is Phase.COLLECTING:
+    if state.phase is AgreementPhase.COLLECTING:
         return moves.judge(state, event.at_ns)
     return moves.written(state)
 
@@ -188,9 +188,9 @@ def _gone_idle(state: Agreement, event: RankGone) -> Result:
 def _gone(state: Agreement, event: RankGone) -> Result:
     """A death aborts the agreement, unless that rank's part of an agreed set is already durable."""
     state = moves.without(state, event.rank)
-    if state.phase is Phase.COMMITTING:
+    if state.phase is AgreementPhase.COMMITTING:
         return state, ()
-    if state.phase is Phase.WRITING and (
+    if state.phase is AgreementPhase.WRITING and (
         state.ranks[event.rank].durable or state.buffer is not None
     ):
         return state, ()  # what is in a buffer outlives the rank
@@ -214,7 +214,7 @@ def _committed(state: Agreement, event: Committed) -> Result:
 
     One that was copied into a buffer is committed by whoever flushes it, while it is being written.
     """
-    is_ours = state.phase is Phase.COMMITTING or state.buffer is not None
+    is_ours = state.phase is AgreementPhase.COMMITTING or state.buffer is not None
     if event.epoch != state.epoch or not is_ours:
         return _noted(state, event)
     flags = Order.COMMITTED | Order.STOP if state.is_stop else Order.COMMITTED
@@ -267,18 +267,22 @@ def _ignore(state: Agreement, _: Event) -> Result:
     return state, ()
 
 
-_PHASES = tuple(one for one in Phase if one is not Phase.COPYING)  # it knows no gap
+_PHASES = tuple(
+    one for one in AgreementPhase if one is not AgreementPhase.COPYING
+)  # it knows no gap
 
 
-def _row(*handlers: Callable[[Agreement, Any], Result]) -> dict[Phase, Callable[..., Result]]:
+def _row(
+    *handlers: Callable[[Agreement, Any], Result],
+) -> dict[AgreementPhase, Callable[..., Result]]:
     return dict(zip(_PHASES, handlers, strict=True))
 
 
 # fmt: off
-TABLE: dict[type[Event], dict[Phase, Callable[..., Result]]] = {
+TABLE: dict[type[Event], dict[AgreementPhase, Callable[..., Result]]] = {
     #                  IDLE        COLLECTING     WRITING       COMMITTING      OVER
-    SaveAsked:    _row(_save,      _save_instead, _busy,        _busy,          _no_more),
-    StopAsked:    _row(moves.stop, _stop_instead, _stop_later,  _stop_later,    _ignore),
+    SaveDue:    _row(_save,      _save_instead, _busy,        _busy,          _no_more),
+    StopDue:    _row(moves.stop, _stop_instead, _stop_later,  _stop_later,    _ignore),
     StopMoved:    _row(_stop_moved, _stop_moved,  _stop_moved,  _stop_moved,    _ignore),
     Progress:     _row(_note,      _judge_note,   _note,        _note,          _note),
     LoopEnded:    _row(_note_end,  _judge_note,   _note,        _note,          _note),

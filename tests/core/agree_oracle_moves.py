@@ -11,13 +11,13 @@ from holdfast.core.save.agree_events import (
     Abort,
     Action,
     Commit,
+    FreeSpace,
     Hold,
-    MakeRoom,
+    LetRanksLeave,
     PublishOrder,
     PublishVerdict,
-    Release,
-    Seal,
-    StopAsked,
+    SealBuffer,
+    StopDue,
 )
 from holdfast.core.save.agree_moves import (
     EARLY_PATIENCE,
@@ -26,7 +26,7 @@ from holdfast.core.save.agree_moves import (
     MAX_LEAD,
     MAX_SAVE_TRIES,
 )
-from holdfast.core.save.agree_state import HoldState, Phase
+from holdfast.core.save.agree_state import AgreementPhase, HoldState
 from holdfast.core.save.word import MAX_EPOCH, Order, with_buffer
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
@@ -60,7 +60,7 @@ def order(
     lead = state.lead if lead is None else lead
     buffer = state.free_buffers[0] if state.free_buffers and not tries else None
     ordered = Agreement(  # in the order of the fields: `_replace` takes three times as long
-        Phase.COLLECTING,
+        AgreementPhase.COLLECTING,
         tuple([_asked_anew(rank) for rank in state.ranks]),
         state.committed_step,
         _after(state.epoch),
@@ -119,12 +119,12 @@ def agreed(state: Agreement, at_ns: int) -> Result:
     """Every rank has copied the same step."""
     if state.buffer is None:
         return written(state)
-    seal = Seal(state.epoch, state.step, state.buffer)
+    seal = SealBuffer(state.epoch, state.step, state.buffer)
     others = tuple(b for b in state.free_buffers if b != state.buffer)
     state = state._replace(free_buffers=others)
     is_last = all(rank.ended for rank in state.ranks) and state.fastest_step == state.step
     if not state.in_memory or is_last:  # nothing comes after the last step: it must be durable
-        return state._replace(phase=Phase.WRITING, in_memory=False), (seal,)
+        return state._replace(phase=AgreementPhase.WRITING, in_memory=False), (seal,)
     state, actions = rest(state, at_ns)
     return state, (seal, *actions)
 
@@ -140,8 +140,8 @@ def written(state: Agreement) -> Result:
     """Every rank has copied: all shards are durable, or some are still being written."""
     for rank in state.ranks:
         if not rank.durable:
-            return state.at(Phase.WRITING), ()
-    return state.at(Phase.COMMITTING), (Commit(state.epoch, state.step),)
+            return state.at(AgreementPhase.WRITING), ()
+    return state.at(AgreementPhase.COMMITTING), (Commit(state.epoch, state.step),)
 
 
 # --- the ways on and out -------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) 
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
     state, aborted = call_off(state._replace(tries=state.tries + 1), reason)
     answers = [rank.answer for rank in state.ranks if rank.answer is not None]
-    aborted = (*aborted, MakeRoom(min(answers, default=state.step)))
+    aborted = (*aborted, FreeSpace(min(answers, default=state.step)))
     has_ended = all(rank.ended for rank in state.ranks) and not state.in_memory
     if not state.is_stop and not has_ended:
         state, actions = rest(state, at_ns)
@@ -164,7 +164,7 @@ def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) 
         state, actions = leave(state, reason)
     elif is_sealed and not state.is_stop and state.step == state.fastest_step:
         why = f"step {state.step} is in memory, and not yet durable: {reason}"
-        state, actions = end(state, why), (Release(at_ns, state.step, reason),)
+        state, actions = end(state, why), (LetRanksLeave(at_ns, state.step, reason),)
     elif state.tries < MAX_SAVE_TRIES:
         state, actions = order(state, state.why, state.is_stop)
     elif state.is_stop:
@@ -207,7 +207,7 @@ def rest(state: Agreement, at_ns: int, *, committed_step: int | None = None) -> 
     return state, ()
 
 
-def stop(state: Agreement, event: StopAsked) -> Result:
+def stop(state: Agreement, event: StopDue) -> Result:
     """Begin the stop's own save, if there is something to save and time to do it."""
     state = state._replace(stop=event, is_early=True)
     if event.leave_by_ns is not None and event.leave_by_ns <= event.at_ns:
@@ -219,9 +219,9 @@ def stop(state: Agreement, event: StopAsked) -> Result:
 
 def call_off(state: Agreement, reason: str) -> Result:
     """Nothing will come of what is under way, if anything is."""
-    if state.phase in (Phase.IDLE, Phase.OVER):
+    if state.phase in (AgreementPhase.IDLE, AgreementPhase.OVER):
         return state, ()
-    return state.at(Phase.IDLE), (Abort(state.epoch, state.step, reason),)
+    return state.at(AgreementPhase.IDLE), (Abort(state.epoch, state.step, reason),)
 
 
 def leave(state: Agreement, reason: str) -> Result:
@@ -236,7 +236,7 @@ def leave(state: Agreement, reason: str) -> Result:
 
 def end(state: Agreement, reason: str) -> Agreement:
     """No more saves in this attempt."""
-    return state._replace(phase=Phase.OVER, is_stop=False, late_since_ns=None, why=reason)
+    return state._replace(phase=AgreementPhase.OVER, is_stop=False, late_since_ns=None, why=reason)
 
 
 def nothing_new(state: Agreement) -> str:

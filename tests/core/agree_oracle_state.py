@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.core.save.agree_events import StopAsked
-from holdfast.core.save.agree_state import HoldState, Phase
+from holdfast.core.save.agree_events import StopDue
+from holdfast.core.save.agree_state import AgreementPhase, HoldState
 
 _made = tuple.__new__
 
@@ -37,14 +37,14 @@ class Agreement(NamedTuple):
     may name, the best first; whoever calls `core.save.agree.step` sets them.
     """
 
-    phase: Phase
+    phase: AgreementPhase
     ranks: tuple[RankView, ...]
     committed_step: int
     epoch: int = 0
     step: int = 0
     is_stop: bool = False  # the current epoch's order says STOP
     is_early: bool = True  # a stop may be answered between two steps; tried once
-    stop: StopAsked | None = None  # the stop under way, or waiting for a save under way
+    stop: StopDue | None = None  # the stop under way, or waiting for a save under way
     why: str = ""
     lead: int = 1
     misses: int = 0
@@ -72,7 +72,7 @@ class Agreement(NamedTuple):
         """
         step = committed_step if resumed_step is None else resumed_step
         views = (RankView(step),) * ranks
-        return cls(Phase.IDLE, views, committed_step, epoch, hold=HoldState(hold_ns))
+        return cls(AgreementPhase.IDLE, views, committed_step, epoch, hold=HoldState(hold_ns))
 
     # As above, in the order of the fields.
 
@@ -80,14 +80,14 @@ class Agreement(NamedTuple):
         """That is known of them now."""
         return _made(Agreement, (self.phase, ranks, *self[2:]))
 
-    def at(self, phase: Phase) -> Agreement:
+    def at(self, phase: AgreementPhase) -> Agreement:
         """It stands there now."""
         return _made(Agreement, (phase, *self[1:]))
 
     def at_rest(self, committed_step: int, tries: int) -> Agreement:
         """Nothing is under way any more."""
         return Agreement(
-            Phase.IDLE,
+            AgreementPhase.IDLE,
             self.ranks,
             committed_step,
             self.epoch,
@@ -120,7 +120,7 @@ class Agreement(NamedTuple):
     def is_far(self) -> bool:
         """Whether a save is ordered of a step that no rank is in yet, and none has answered."""
         return (
-            self.phase is Phase.COLLECTING
+            self.phase is AgreementPhase.COLLECTING
             and not self.is_stop
             and self.step > self.fastest_step + 1
             and all(rank.answer is None and not rank.ended for rank in self.ranks)
@@ -129,7 +129,11 @@ class Agreement(NamedTuple):
     @property
     def is_held(self) -> bool:
         """Whether the last step waits for the next try to save it."""
-        return self.hold.again_ns is not None and self.phase is Phase.IDLE and not self.is_saved
+        return (
+            self.hold.again_ns is not None
+            and self.phase is AgreementPhase.IDLE
+            and not self.is_saved
+        )
 
     @property
     def is_saved(self) -> bool:

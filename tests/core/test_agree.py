@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.save.agree import TABLE, Agreement, Phase, lead_steps, step, wake_at_ns
+from holdfast.core.save.agree import TABLE, Agreement, AgreementPhase, lead_steps, step, wake_at_ns
 from holdfast.core.save.agree_events import (
     Abort,
     Commit,
@@ -14,18 +14,18 @@ from holdfast.core.save.agree_events import (
     Committed,
     Durable,
     Event,
+    FreeSpace,
     LoopEnded,
-    MakeRoom,
     Progress,
     PublishOrder,
     PublishVerdict,
+    RankAnswers,
     RankGone,
-    RankWords,
     Refuse,
-    SaveAsked,
+    SaveDue,
     SaveFailed,
     Snapped,
-    StopAsked,
+    StopDue,
     Taken,
     Tick,
     changes,
@@ -42,8 +42,8 @@ from holdfast.core.save.agree_rank import (
 from holdfast.core.save.word import MAX_EPOCH, Agreed, Order, pack, with_buffer
 
 SECOND_NS = 1_000_000_000
-STOP = StopAsked(0, "a notice")
-SAVE = SaveAsked(0, "every 41 s")
+STOP = StopDue(0, "a notice")
+SAVE = SaveDue(0, "every 41 s")
 
 
 def feed(state: Agreement, *events: Event) -> tuple[Agreement, list[object]]:
@@ -74,12 +74,12 @@ def test_a_save_is_ordered_one_step_ahead_of_the_fastest_and_committed():
     state, said = feed(at_step(7, 8), SAVE)
     assert said == [PublishOrder(1, 9, 0, "every 41 s")]
     state, said = feed(state, Progress(0, 1, 9), *all_answer(state))
-    assert (state.phase, said) == (Phase.WRITING, [])
+    assert (state.phase, said) == (AgreementPhase.WRITING, [])
     state, said = feed(state, *all_durable(state))
-    assert (state.phase, said) == (Phase.COMMITTING, [Commit(1, 9)])
+    assert (state.phase, said) == (AgreementPhase.COMMITTING, [Commit(1, 9)])
     state, said = feed(state, Committed(5, 1, 9))
     assert said == [PublishVerdict(1, 9, Order.COMMITTED, "step 9 is durable on all ranks")]
-    assert (state.phase, state.committed_step) == (Phase.IDLE, 9)
+    assert (state.phase, state.committed_step) == (AgreementPhase.IDLE, 9)
 
 
 def test_a_stop_ends_with_the_verdict():
@@ -87,7 +87,7 @@ def test_a_stop_ends_with_the_verdict():
     assert said == [PublishOrder(1, 8, Order.STOP | Order.EARLY, "a notice")]
     state, said = feed(state, *all_durable(state), Committed(0, 1, 8))
     assert said[-1].flags == Order.COMMITTED | Order.STOP
-    assert state.phase is Phase.OVER
+    assert state.phase is AgreementPhase.OVER
     assert feed(state, SAVE)[1] == [
         Refuse("no more saves in this attempt: step 8 is durable on all ranks")
     ]
@@ -98,7 +98,7 @@ def test_one_rank_that_is_on_time_never_misses():
     state, _ = feed(at_step(7), STOP, Progress(0, 0, 8))
     assert wake_at_ns(state) is None
     state, said = feed(state, Tick(10**15), Snapped(10**15, 0, 1, 8))
-    assert (state.phase, said) == (Phase.WRITING, [])
+    assert (state.phase, said) == (AgreementPhase.WRITING, [])
 
 
 def test_nothing_to_save():
@@ -107,20 +107,20 @@ def test_nothing_to_save():
     ]
     state, said = feed(at_step(7, 7, committed=7), STOP)
     assert said == [PublishOrder(1, 7, Order.LEAVE, "no step completed since the save of step 7")]
-    assert state.phase is Phase.OVER
+    assert state.phase is AgreementPhase.OVER
 
 
 def test_a_step_under_way_is_something_to_save():
-    asked = SaveAsked(0, "the script asked for it", in_step=True)
+    asked = SaveDue(0, "the script asked for it", in_step=True)
     state, said = feed(at_step(7, 7, committed=7), asked)
     assert said == [PublishOrder(1, 8, 0, "the script asked for it")]
     state, said = feed(state, Progress(0, 0, 8), Progress(0, 1, 8), *all_answer(state))
-    assert state.phase is Phase.WRITING
+    assert state.phase is AgreementPhase.WRITING
 
 
 def test_one_that_is_ordered_far_ahead_gives_way_to_the_step_under_way():
-    asked = SaveAsked(0, "the script asked for it", in_step=True)
-    state, _ = feed(at_step(7, 7), SaveAsked(0, "every 1000 steps", lead=993))
+    asked = SaveDue(0, "the script asked for it", in_step=True)
+    state, _ = feed(at_step(7, 7), SaveDue(0, "every 1000 steps", lead=993))
     state, said = feed(state, asked)
     assert said == [
         Abort(1, 1000, "superseded by a save: the script asked for it"),
@@ -129,7 +129,7 @@ def test_one_that_is_ordered_far_ahead_gives_way_to_the_step_under_way():
     near, _ = feed(at_step(7, 7), SAVE)
     assert type(feed(near, asked)[1][0]) is Refuse
     answered, _ = feed(
-        at_step(7, 7), SaveAsked(0, "every 41 s", lead=2), Progress(0, 0, 9), Snapped(0, 0, 1, 9)
+        at_step(7, 7), SaveDue(0, "every 41 s", lead=2), Progress(0, 0, 9), Snapped(0, 0, 1, 9)
     )
     assert type(feed(answered, asked)[1][0]) is Refuse
 
@@ -165,7 +165,7 @@ def test_each_further_miss_doubles_the_lead():
 
 
 def test_a_rank_that_keeps_others_waiting_is_given_a_limit_that_doubles():
-    state, _ = feed(at_step(7, 7), StopAsked(0, "a notice", answer_limit_ns=SECOND_NS))
+    state, _ = feed(at_step(7, 7), StopDue(0, "a notice", answer_limit_ns=SECOND_NS))
     state, _ = feed(state, Progress(1, 1, 8))
     assert wake_at_ns(state) is None  # nobody waits yet: it may be copying, or will move on
     state, said = feed(state, Snapped(5, 0, 1, 8))
@@ -226,7 +226,7 @@ def test_a_stop_replaces_an_order_that_not_all_have_answered():
 
 
 def test_a_stop_does_not_wait_for_a_step_that_was_ordered_far_ahead():
-    state, said = feed(at_step(7, 7), SaveAsked(0, "every 1000 steps", lead=993))
+    state, said = feed(at_step(7, 7), SaveDue(0, "every 1000 steps", lead=993))
     assert said[0].step == 1000
     state, said = feed(state, STOP)
     assert said[-1] == PublishOrder(2, 8, Order.STOP | Order.EARLY, "a notice")
@@ -245,12 +245,12 @@ def test_a_stop_that_waited_finds_nothing_left_to_save():
     state, _ = feed(at_step(7), SAVE, Progress(0, 0, 8), Snapped(0, 0, 1, 8), STOP)
     state, said = feed(state, Durable(0, 0, 1, 8), Committed(1, 1, 8))
     assert said[-1].flags == Order.LEAVE
-    assert state.phase is Phase.OVER
+    assert state.phase is AgreementPhase.OVER
 
 
 def test_a_repeated_stop_tightens_the_deadline_and_no_more():
-    state, _ = feed(at_step(7), StopAsked(0, "SIGTERM", leave_by_ns=100))
-    state, said = feed(state, StopAsked(1, "SIGTERM", leave_by_ns=50), StopAsked(2, "SIGTERM"))
+    state, _ = feed(at_step(7), StopDue(0, "SIGTERM", leave_by_ns=100))
+    state, said = feed(state, StopDue(1, "SIGTERM", leave_by_ns=50), StopDue(2, "SIGTERM"))
     assert said == []
     assert wake_at_ns(state) == 50
 
@@ -259,28 +259,28 @@ def test_a_repeated_stop_tightens_the_deadline_and_no_more():
 
 
 def test_the_deadline_keeps_the_newest_complete_set():
-    state, _ = feed(at_step(7, 7, committed=5), StopAsked(0, "a notice", leave_by_ns=100))
+    state, _ = feed(at_step(7, 7, committed=5), StopDue(0, "a notice", leave_by_ns=100))
     state, said = feed(state, Snapped(1, 0, 1, 8), Tick(99))
     assert said == []
     state, said = feed(state, Tick(100))
     why = "the deadline came before step 8 was durable"
     assert said == [Abort(1, 8, why), PublishOrder(2, 5, Order.LEAVE, why)]
-    assert state.phase is Phase.OVER
+    assert state.phase is AgreementPhase.OVER
 
 
 def test_a_deadline_that_is_at_hand_leaves_no_time_to_begin():
-    _, said = feed(at_step(7), StopAsked(100, "a notice", leave_by_ns=100))
+    _, said = feed(at_step(7), StopDue(100, "a notice", leave_by_ns=100))
     assert said == [PublishOrder(1, 0, Order.LEAVE, "the deadline is at hand")]
 
 
 def test_a_deadline_also_ends_a_save_that_a_stop_waits_for():
-    state, _ = feed(at_step(7), SAVE, Snapped(0, 0, 1, 8), StopAsked(1, "SIGTERM", leave_by_ns=9))
+    state, _ = feed(at_step(7), SAVE, Snapped(0, 0, 1, 8), StopDue(1, "SIGTERM", leave_by_ns=9))
     assert wake_at_ns(state) == 9
     assert feed(state, Tick(9))[1][-1].flags == Order.LEAVE
 
 
 def test_a_manifest_that_is_being_written_is_not_abandoned():
-    state, _ = feed(at_step(7), StopAsked(0, "SIGTERM", leave_by_ns=9), Durable(0, 0, 1, 8))
+    state, _ = feed(at_step(7), StopDue(0, "SIGTERM", leave_by_ns=9), Durable(0, 0, 1, 8))
     assert feed(state, Tick(9))[1] == []
     assert wake_at_ns(state) is None
 
@@ -289,15 +289,15 @@ def test_a_failed_periodic_save_is_called_off_and_training_goes_on():
     state, _ = feed(at_step(7, 7), SAVE)
     state, said = feed(state, SaveFailed(0, 1, 1, 8))
     why = "rank 1 could not save step 8"
-    assert said == [Abort(1, 8, why), MakeRoom(8), PublishVerdict(1, 8, Order.ABORTED, why)]
-    assert (state.phase, state.committed_step) == (Phase.IDLE, 0)
+    assert said == [Abort(1, 8, why), FreeSpace(8), PublishVerdict(1, 8, Order.ABORTED, why)]
+    assert (state.phase, state.committed_step) == (AgreementPhase.IDLE, 0)
 
 
 def test_a_step_that_is_still_written_does_not_make_room_for_a_later_one():
     """Ordered for step 40, answered at the end of the loop: what is older than 8 may go."""
-    state, _ = feed(at_step(7, 7), SaveAsked(0, "why", lead=33))
+    state, _ = feed(at_step(7, 7), SaveDue(0, "why", lead=33))
     events = LoopEnded(0, 0, 8), LoopEnded(0, 1, 8), Snapped(0, 1, 1, 8), SaveFailed(0, 1, 1, 8)
-    assert MakeRoom(8) in feed(state, *events)[1]
+    assert FreeSpace(8) in feed(state, *events)[1]
 
 
 def test_a_stops_failed_save_is_tried_once_more():
@@ -312,7 +312,7 @@ def test_a_manifest_that_cannot_be_written_is_a_failed_save():
     state, _ = feed(at_step(7), SAVE, Durable(0, 0, 1, 8))
     state, said = feed(state, CommitFailed(0, 1, 8, "disk full"))
     assert said[-1] == PublishVerdict(1, 8, Order.ABORTED, "the manifest of step 8: disk full")
-    assert (state.phase, state.committed_step) == (Phase.IDLE, 0)
+    assert (state.phase, state.committed_step) == (AgreementPhase.IDLE, 0)
 
 
 def test_a_death_ends_the_agreement():
@@ -321,7 +321,7 @@ def test_a_death_ends_the_agreement():
         Abort(1, 8, "rank 1 is gone"),
         PublishVerdict(1, 8, Order.ABORTED, "rank 1 is gone"),
     ]
-    assert state.phase is Phase.OVER
+    assert state.phase is AgreementPhase.OVER
     _, said = feed(at_step(7, 7), STOP, Snapped(0, 0, 1, 8), RankGone(0, 1))
     assert said[-1] == PublishOrder(2, 0, Order.LEAVE, "rank 1 is gone")
 
@@ -332,7 +332,7 @@ def test_a_death_does_not_waste_a_set_that_is_safe():
     state, said = feed(state, Durable(0, 0, 1, 8))
     assert said == [Commit(1, 8)]
     state, said = feed(state, Committed(0, 1, 8))
-    assert (state.phase, state.committed_step) == (Phase.OVER, 8)
+    assert (state.phase, state.committed_step) == (AgreementPhase.OVER, 8)
 
 
 # --- the end of the loop ------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_an_order_beyond_the_end_is_answered_with_the_last_step():
     state, _ = feed(at_step(100, 99), SAVE, LoopEnded(0, 0, 100), Snapped(0, 0, 1, 100))
     assert state.step == 101
     state, _ = feed(state, LoopEnded(0, 1, 100), Snapped(0, 1, 1, 100))
-    assert (state.phase, state.step) == (Phase.WRITING, 100)
+    assert (state.phase, state.step) == (AgreementPhase.WRITING, 100)
 
 
 def test_answers_with_different_steps_are_no_agreement():
@@ -368,7 +368,7 @@ def test_nothing_more_is_saved_when_the_last_step_already_is():
 
 def test_a_last_save_that_fails_twice_lets_the_ranks_go():
     state, _ = feed(at_step(100), LoopEnded(0, 0, 100), SaveFailed(0, 0, 1, 100))
-    assert (state.phase, state.epoch) == (Phase.COLLECTING, 2)
+    assert (state.phase, state.epoch) == (AgreementPhase.COLLECTING, 2)
     state, said = feed(state, SaveFailed(0, 0, 2, 100))
     assert said[-1].flags == Order.LEAVE
 
@@ -385,12 +385,12 @@ def test_loops_that_end_at_different_steps_cannot_agree():
 def test_the_table_is_complete():
     assert list(TABLE) == list(Event.__args__)
     for row in TABLE.values():
-        assert list(row) == list(Phase)
+        assert list(row) == list(AgreementPhase)
 
 
 events = st.one_of(
-    st.builds(SaveAsked, st.just(0), st.just("why"), st.integers(1, 3)),
-    st.builds(StopAsked, st.just(0), st.just("why"), st.one_of(st.none(), st.integers(0, 9))),
+    st.builds(SaveDue, st.just(0), st.just("why"), st.integers(1, 3)),
+    st.builds(StopDue, st.just(0), st.just("why"), st.one_of(st.none(), st.integers(0, 9))),
     st.builds(Progress, st.just(0), st.integers(0, 1), st.integers(0, 9)),
     st.builds(LoopEnded, st.just(0), st.integers(0, 1), st.integers(0, 9)),
     st.builds(Snapped, st.just(0), st.integers(0, 1), st.integers(1, 3), st.integers(1, 9)),
@@ -415,8 +415,8 @@ def test_no_news_however_absurd_breaks_it(news):
             if isinstance(action, Commit):
                 assert state.ranks.durable == {0, 1}
                 assert set(state.ranks.answers.values()) == {action.step}
-        assert not over or state.phase is Phase.OVER
-        over = state.phase is Phase.OVER
+        assert not over or state.phase is AgreementPhase.OVER
+        over = state.phase is AgreementPhase.OVER
 
 
 @pytest.mark.parametrize(
@@ -538,8 +538,8 @@ def test_after_the_loop():
 
 
 def test_changes_tells_answers_before_progress():
-    before = RankWords(step=7)
-    now = RankWords(
+    before = RankAnswers(step=7)
+    now = RankAnswers(
         step=9,
         copied=Agreed(1, 0, 8),
         durable=Agreed(1, 0, 8),
@@ -558,7 +558,7 @@ def test_changes_tells_answers_before_progress():
 
 @pytest.mark.parametrize("over", ["copied", "failed"])
 def test_a_copy_that_is_over_is_not_told_as_taken(over):
-    before, taken = RankWords(step=9), Agreed(3, with_buffer(0, 1), 9)
+    before, taken = RankAnswers(step=9), Agreed(3, with_buffer(0, 1), 9)
     now = before._replace(taken=taken, **{over: Agreed(3, 0, 9)})
     (told,) = changes(5, 0, before, now)
     assert told == {"copied": Snapped, "failed": SaveFailed}[over](5, 0, 3, 9)
@@ -568,6 +568,6 @@ def test_a_copy_that_is_over_is_not_told_as_taken(over):
 
 
 def test_changes_tells_the_end_of_a_loop_once_with_its_last_step():
-    before, now = RankWords(step=7), RankWords(loop_ended=True, step=8)
+    before, now = RankAnswers(step=7), RankAnswers(loop_ended=True, step=8)
     assert changes(5, 1, before, now) == (LoopEnded(5, 1, 8),)
     assert changes(5, 1, now, now) == ()

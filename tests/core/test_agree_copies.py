@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.save.agree import Agreement, Phase, step
+from holdfast.core.save.agree import Agreement, AgreementPhase, step
 from holdfast.core.save.agree_events import (
     Abort,
     Action,
     Committed,
     Durable,
     Event,
+    FreeSpace,
     LoopEnded,
-    MakeRoom,
     Progress,
     PublishOrder,
     PublishVerdict,
     RankGone,
     Refuse,
-    SaveAsked,
+    SaveDue,
     SaveFailed,
-    Seal,
+    SealBuffer,
     Snapped,
-    StopAsked,
+    StopDue,
     Taken,
     Tick,
 )
 from holdfast.core.save.word import Order, may_end_later, with_buffer
 
-COPY = SaveAsked(0, "every step", in_memory=True)
-STOP = StopAsked(5, "a notice", leave_by_ns=99)
+COPY = SaveDue(0, "every step", in_memory=True)
+STOP = StopDue(5, "a notice", leave_by_ns=99)
 INTO_0, INTO_1 = with_buffer(0, 0), with_buffer(0, 1)
 
 
@@ -67,10 +67,10 @@ def controller() -> Controller:
 
 def test_a_set_is_there_when_every_copy_is(controller):
     assert controller.take(0, 1) == []
-    assert controller.state.phase is Phase.COPYING
+    assert controller.state.phase is AgreementPhase.COPYING
     assert controller.hear(Snapped(2, 1, 1, 8), Progress(2, 0, 20)) == []
-    assert controller.hear(Snapped(3, 0, 1, 8)) == [Seal(1, 8, 0)]
-    assert controller.state.phase is Phase.IDLE
+    assert controller.hear(Snapped(3, 0, 1, 8)) == [SealBuffer(1, 8, 0)]
+    assert controller.state.phase is AgreementPhase.IDLE
 
 
 def test_a_rank_that_dies_in_its_copy_takes_the_set_along(controller):
@@ -88,7 +88,7 @@ def test_a_copy_that_fails_is_a_save_that_failed(controller):
     why = "rank 1 could not save step 8"
     assert controller.hear(SaveFailed(2, 1, 1, 8)) == [
         Abort(1, 8, why),
-        MakeRoom(8),
+        FreeSpace(8),
         PublishVerdict(1, 8, Order.ABORTED, why),
     ]
     # The other one copies still, so its buffer is not the next order's.
@@ -147,11 +147,11 @@ def test_a_later_step_that_is_taken_says_that_the_copy_before_is_over(controller
 
 def test_a_stop_lets_the_copies_end(controller):
     controller.take(0, 1)
-    assert controller.hear(STOP, SaveAsked(6, "asked")) == [
+    assert controller.hear(STOP, SaveDue(6, "asked")) == [
         Refuse("the save of step 8 is under way (copying)")
     ]
     assert controller.hear(Snapped(7, 0, 1, 8), Snapped(8, 1, 1, 8)) == [
-        Seal(1, 8, 0),
+        SealBuffer(1, 8, 0),
         PublishOrder(2, 10, INTO_1 | Order.STOP | Order.EARLY | Order.DURABLE, "a notice"),
     ]
 
@@ -170,20 +170,20 @@ def test_what_is_copied_after_the_last_step_is_made_durable(controller):
     """All loops have ended meanwhile: nothing comes after that step."""
     controller.hear(*(Taken(1, rank, 1, 8, buffer=0) for rank in (0, 1)))
     controller.hear(LoopEnded(2, 0, 8), LoopEnded(2, 1, 8))
-    assert controller.hear(Snapped(3, 0, 1, 8), Snapped(3, 1, 1, 8)) == [Seal(1, 8, 0)]
-    assert controller.state.phase is Phase.WRITING
+    assert controller.hear(Snapped(3, 0, 1, 8), Snapped(3, 1, 1, 8)) == [SealBuffer(1, 8, 0)]
+    assert controller.state.phase is AgreementPhase.WRITING
     assert controller.hear(Committed(4, 1, 8))[0].flags == Order.COMMITTED
 
 
 def test_what_is_durable_was_copied():
     controller = Controller(buffers=0)
-    controller.hear(SaveAsked(0, "every 41 s"))
+    controller.hear(SaveDue(0, "every 41 s"))
     controller.hear(Taken(1, 0, 1, 8), Taken(1, 1, 1, 8))
-    assert controller.state.phase is Phase.COPYING
+    assert controller.state.phase is AgreementPhase.COPYING
     controller.hear(Durable(2, 0, 1, 8), Snapped(2, 1, 1, 8))
-    assert controller.state.phase is Phase.WRITING
+    assert controller.state.phase is AgreementPhase.WRITING
     controller.hear(Durable(3, 1, 1, 8))
-    assert controller.state.phase is Phase.COMMITTING
+    assert controller.state.phase is AgreementPhase.COMMITTING
 
 
 @pytest.mark.parametrize(

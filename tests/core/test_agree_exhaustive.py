@@ -267,8 +267,8 @@ def test_finds_a_stop_that_is_written_into_a_save_under_way(monkeypatch):
         state.is_stop, state.stop = True, event
         return (ev.PublishOrder(state.epoch, state.step, int(Order.STOP), event.why),)
 
-    row = {**agree.TABLE[ev.StopAsked], agree.Phase.COLLECTING: in_place}
-    monkeypatch.setitem(agree.TABLE, ev.StopAsked, row)
+    row = {**agree.TABLE[ev.StopDue], agree.AgreementPhase.COLLECTING: in_place}
+    monkeypatch.setitem(agree.TABLE, ev.StopDue, row)
     with pytest.raises(Broken):
         walk(2, 2, save_at_once=True, stops=1, delays=False)
 
@@ -346,12 +346,12 @@ def test_finds_a_rank_that_joins_and_does_not_find_the_order(monkeypatch):
 
 def test_finds_a_controller_that_counts_what_it_is_told_again(monkeypatch):
     """An answer for an epoch that is over is taken for one of this."""
-    answered = agree.TABLE[ev.Snapped][agree.Phase.COLLECTING]
+    answered = agree.TABLE[ev.Snapped][agree.AgreementPhase.COLLECTING]
 
     def careless(state, event):
         return answered(state, replace(event, epoch=state.epoch))
 
-    row = {**agree.TABLE[ev.Snapped], agree.Phase.COLLECTING: careless}
+    row = {**agree.TABLE[ev.Snapped], agree.AgreementPhase.COLLECTING: careless}
     monkeypatch.setitem(agree.TABLE, ev.Snapped, row)
     with pytest.raises(Broken):
         walk(2, 2, saves=1, stops=1, repeats=1, delays=False)
@@ -414,13 +414,13 @@ def test_finds_a_stop_whose_copy_ends_later(monkeypatch):
 
 
 def test_finds_a_copy_that_failed_and_is_waited_for(monkeypatch):
-    monkeypatch.setitem(agree.TABLE[ev.SaveFailed], agree.Phase.COPYING, agree._note_over)
+    monkeypatch.setitem(agree.TABLE[ev.SaveFailed], agree.AgreementPhase.COPYING, agree._note_over)
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk_with_gaps(copies=1, fails=1)
 
 
 def test_finds_a_rank_that_died_in_its_copy_and_is_waited_for(monkeypatch):
-    monkeypatch.setitem(agree.TABLE[ev.RankGone], agree.Phase.COPYING, agree._note_gone)
+    monkeypatch.setitem(agree.TABLE[ev.RankGone], agree.AgreementPhase.COPYING, agree._note_gone)
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk_with_gaps(copies=1, deaths=1)
 

@@ -49,12 +49,12 @@ def event(what: str, state: Plain, at_ns: int, rank: int, off: int, is_odd: bool
         case "durable":
             return ev.Durable(at_ns, rank, epoch, step)
         case "save":
-            return ev.SaveAsked(at_ns, "asked", 1 + abs(off), in_step=is_odd)
+            return ev.SaveDue(at_ns, "asked", 1 + abs(off), in_step=is_odd)
         case "copy":
-            return ev.SaveAsked(at_ns, "every 2 steps", 1 + abs(off), in_memory=True)
+            return ev.SaveDue(at_ns, "every 2 steps", 1 + abs(off), in_memory=True)
         case "stop":
             by_ns = at_ns + 1000 * off * MS if is_odd else None
-            return ev.StopAsked(at_ns, "a notice", by_ns, 1 + abs(off))
+            return ev.StopDue(at_ns, "a notice", by_ns, 1 + abs(off))
         case "moved":
             return ev.StopMoved(at_ns, at_ns + 1000 * off * MS if is_odd else None)
         case "ended":
@@ -199,20 +199,26 @@ def test_random_schedules(ranks):
             both.hear(event(what, both.plain, at_ns, rank, rng.randint(-2, 2), is_odd), buffers)
             phases.add(both.plain.phase)
         end(both, rng, at_ns)
-    assert phases == set(agree.Phase) - {agree.Phase.COPYING}, "every phase is come to"
+    assert phases == set(agree.AgreementPhase) - {agree.AgreementPhase.COPYING}, (
+        "every phase is come to"
+    )
 
 
 def likely(state: Plain, rng: random.Random) -> tuple[str, int]:
     """What some rank, or who commits, does next."""
-    if state.phase is agree.Phase.COMMITTING:
+    if state.phase is agree.AgreementPhase.COMMITTING:
         return "committed", 0
-    if state.phase in (agree.Phase.IDLE, agree.Phase.OVER) and rng.random() < 0.2:
+    if state.phase in (agree.AgreementPhase.IDLE, agree.AgreementPhase.OVER) and rng.random() < 0.2:
         return rng.choice(["save", "copy"] if rng.random() < 0.98 else ["stop"]), 0
     rank = rng.randrange(len(state.ranks))
     known = state.ranks[rank]
-    if state.phase is agree.Phase.COLLECTING and known.answer is None and known.step >= state.step:
+    if (
+        state.phase is agree.AgreementPhase.COLLECTING
+        and known.answer is None
+        and known.step >= state.step
+    ):
         return rng.choice(["snapped", "snapped", "durable"]), rank
-    if state.phase is agree.Phase.WRITING:
+    if state.phase is agree.AgreementPhase.WRITING:
         waits = [n for n, one in enumerate(state.ranks) if not one.durable]
         if state.buffer is not None or not waits:
             return "committed", 0

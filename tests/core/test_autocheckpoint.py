@@ -16,9 +16,9 @@ S = 10**9
 POLICY = Policy(grace_ns=60 * S, margin_ns=5 * S)
 
 
-def holder(pid: int, works_for: ev.Holder | None = None) -> ev.Holder:
+def holder(pid: int, works_for: ev.DeviceHolder | None = None) -> ev.DeviceHolder:
     boss = works_for and works_for.process
-    return ev.Holder(ev.ProcessId(pid, pid * 100), "python", ("/dev/accel0",), works_for=boss)
+    return ev.DeviceHolder(ev.ProcessId(pid, pid * 100), "python", ("/dev/accel0",), works_for=boss)
 
 
 def notice(at_ns: int, deadline_ns: int | None = None, source: str = "gce", **facts) -> Notice:
@@ -31,7 +31,7 @@ class Story:
 
     def __init__(self, machine: Autocheckpoint | None = None):
         self.machine = machine or Autocheckpoint(POLICY)
-        self.there: list[ev.Holder] = []
+        self.there: list[ev.DeviceHolder] = []
         self.now_ns = 1000 * S
         self.signals: list[int] = []
         self.releases = 0
@@ -42,13 +42,13 @@ class Story:
         todo = [event]
         while todo:
             for action in self.machine.handle(todo.pop(0)):
-                if isinstance(action, ev.Look):
+                if isinstance(action, ev.LookAtProcesses):
                     todo.append(self.looked(action.is_thorough))
                 elif isinstance(action, ev.Signal):
                     self.signals.append(action.holder.process.pid)
                 elif isinstance(action, ev.Report):
                     self.reports.append(action.round)
-                elif isinstance(action, ev.Release):
+                elif isinstance(action, ev.ReleaseHost):
                     self.releases += 1
                 else:
                     self.said.append(action.words)
@@ -59,12 +59,12 @@ class Story:
 
     def notice(self, deadline_s: float | None = None, **facts) -> None:
         deadline_ns = None if deadline_s is None else self.now_ns + int(deadline_s * S)
-        self.feed(ev.Noticed(self.now_ns, notice(self.now_ns, deadline_ns, **facts)))
+        self.feed(ev.NoticeHeard(self.now_ns, notice(self.now_ns, deadline_ns, **facts)))
 
     def withdraw(self, **facts) -> None:
         self.notice(state=NoticeState.WITHDRAWN, **facts)
 
-    def ends(self, one: ev.Holder) -> None:
+    def ends(self, one: ev.DeviceHolder) -> None:
         self.there.remove(one)
         self.feed(ev.Ended(self.now_ns, one.process))
 
@@ -88,7 +88,7 @@ def test_holders_get_one_signal_each_and_the_host_goes_when_all_have_ended():
     story.ends(other)
     assert (story.signals, story.releases) == ([5, 6], 1)
     (report,) = story.reports
-    assert report.outcome is ev.Outcome.CLEAR
+    assert report.outcome is ev.RoundOutcome.CLEAR
     assert [one.fate for one in report.entries] == ["ended after 3.0 s", "ended after 3.0 s"]
 
 
@@ -101,7 +101,7 @@ def test_who_ignores_the_signal_is_left_when_the_grace_period_is_over():
     story.wait(2)
     assert (story.signals, story.releases) == ([5], 1)
     assert [one.fate for one in story.reports[0].left_behind] == ["was left behind"]
-    assert story.reports[0].outcome is ev.Outcome.OVERDUE
+    assert story.reports[0].outcome is ev.RoundOutcome.OVERDUE
 
 
 @pytest.mark.parametrize(("deadline_s", "over_s"), [(40, 35), (8, 6), (1000, None), (62, 57)])
@@ -187,8 +187,8 @@ def test_a_child_that_one_look_missed_is_found_by_the_next():
     story.notice()
     story.there = []
     actions = story.machine.handle(ev.Ended(story.now_ns, parent.process))
-    assert actions[-1] == ev.Look(is_thorough=True)
-    assert story.machine.handle(story.looked()) == [ev.Look(is_thorough=True)]
+    assert actions[-1] == ev.LookAtProcesses(is_thorough=True)
+    assert story.machine.handle(story.looked()) == [ev.LookAtProcesses(is_thorough=True)]
     story.there = [holder(8)]
     story.feed(story.looked())
     assert (story.signals, story.releases) == ([5, 8], 0)
@@ -201,15 +201,15 @@ def test_a_look_begun_before_the_last_end_does_not_release():
     stale = replace(story.looked(), holders=())
     story.machine.handle(ev.Ended(story.now_ns, story.there[0].process))
     for _ in range(3):
-        assert story.machine.handle(stale) == [ev.Look(is_thorough=True)]
+        assert story.machine.handle(stale) == [ev.LookAtProcesses(is_thorough=True)]
 
 
 def test_a_look_begun_before_the_notice_counts_for_nothing():
     story = Story()
     story.there = [holder(5)]
     stale = story.looked()
-    notice_then = ev.Noticed(story.now_ns, notice(story.now_ns))
-    assert story.machine.handle(notice_then)[-1] == ev.Look(is_thorough=False)
+    notice_then = ev.NoticeHeard(story.now_ns, notice(story.now_ns))
+    assert story.machine.handle(notice_then)[-1] == ev.LookAtProcesses(is_thorough=False)
     assert story.machine.handle(stale) == []
 
 
@@ -237,7 +237,7 @@ def test_a_withdrawn_notice_signals_nobody_new_and_releases_nothing():
     story.there.append(holder(6))
     story.wait(100)
     assert (story.signals, story.releases) == ([5], 0)
-    assert story.reports[0].outcome is ev.Outcome.WITHDRAWN
+    assert story.reports[0].outcome is ev.RoundOutcome.WITHDRAWN
     story = Story()
     story.there = [holder(5)]
     story.notice(1000)
@@ -367,7 +367,7 @@ def test_whatever_happens_nobody_is_signalled_twice_and_no_host_goes_early(moves
         elif what == "miss" and story.there:
             # One look that sees nobody, as when all fork just then: no release comes of it.
             for action in story.machine.handle(replace(story.looked(), holders=())):
-                assert isinstance(action, ev.Look)
+                assert isinstance(action, ev.LookAtProcesses)
         elif what == "refuse" and number < len(story.there):
             story.feed(ev.Refused(story.now_ns, story.there[number].process, "refused"))
         elif what == "wait":
@@ -376,7 +376,7 @@ def test_whatever_happens_nobody_is_signalled_twice_and_no_host_goes_early(moves
             story.machine = Autocheckpoint(POLICY, story.machine.signalled)
         assert len(story.signals) == len(set(story.signals)), "signalled twice"
         for report in story.reports[judged:]:
-            if report.outcome is ev.Outcome.WITHDRAWN:
+            if report.outcome is ev.RoundOutcome.WITHDRAWN:
                 continue
             deadlines = [at_ns - POLICY.margin_ns for at_ns in standing.values() if at_ns]
             is_late = report.over_ns >= min([report.began_ns + POLICY.grace_ns, *deadlines])
@@ -384,5 +384,5 @@ def test_whatever_happens_nobody_is_signalled_twice_and_no_host_goes_early(moves
             assert standing, "released for nothing"
         judged = len(story.reports)
         assert story.releases == sum(
-            report.outcome is not ev.Outcome.WITHDRAWN for report in story.reports
+            report.outcome is not ev.RoundOutcome.WITHDRAWN for report in story.reports
         )

@@ -14,12 +14,12 @@ from holdfast.core.hosts.report import HostReport, ReportReader
 from holdfast.core.run.machine import RunMachine, State, Timer
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import policy as saves
-from holdfast.core.save.seen import Seen, StoredSet
+from holdfast.core.save.seen import SeenSets, StoredSet
 from holdfast.session.controlling import bare_policy
 
 T = TypeVar("T")
 OLD, NEW = StoredSet(0, 4), StoredSet(0, 8)
-SEEN = Seen("r", 0, ((0, None),), (OLD, NEW))
+SEEN = SeenSets("r", 0, ((0, None),), (OLD, NEW))
 
 
 def machine(ranks: int = 1) -> RunMachine:
@@ -39,7 +39,7 @@ def test_a_stop_before_anything_was_chosen_waits_for_the_script() -> None:
     made = machine()
     assert only(act.SetTimer, made.handle(stop(1, 100))) == act.SetTimer(Timer.DEADLINE, 100)
     made.handle(ev.Opened(2, 0))
-    launch = only(act.Launch, made.handle(ev.SetsSeen(3, Seen("r", -1))))
+    launch = only(act.Launch, made.handle(ev.SetsSeen(3, SeenSets("r", -1))))
     made.handle(ev.Launched(4, launch.attempt))
     assert made.state is State.RUNNING
     assert made.stop is not None
@@ -105,7 +105,7 @@ def test_where_no_set_can_be_read_the_run_is_over() -> None:
 def test_a_rank_that_ended_early_is_told_in_its_own_words() -> None:
     made = machine(2)
     made.handle(ev.Opened(0, 0))
-    made.handle(ev.SetsSeen(1, Seen("r", -1)))
+    made.handle(ev.SetsSeen(1, SeenSets("r", -1)))
     made.handle(ev.Launched(2, 0))
     words = "the script ended before its last step was done"
     made.handle(ev.RankExited(5, 0, 1, 5, Exit(report=RankReport("", words, "", ""))))

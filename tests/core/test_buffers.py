@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.buffers import Buffers, Kept
+from holdfast.core.save.buffers import Buffers, SetInBuffer
 from holdfast.core.save.flushes import Flushes, Wanted
 from holdfast.core.save.tiers import MemoryTier
 
-A = Kept(0, 1, 10, 0)
-B = Kept(0, 2, 20, 1)
-C = Kept(0, 3, 30, 2)
+A = SetInBuffer(0, 1, 10, 0)
+B = SetInBuffer(0, 2, 20, 1)
+C = SetInBuffer(0, 3, 30, 2)
 
 
 def three() -> Buffers:
     return Buffers(3)
 
 
-def sealed(buffers: Buffers, *kept: Kept) -> Buffers:
+def sealed(buffers: Buffers, *kept: SetInBuffer) -> Buffers:
     for one in kept:
         buffers = buffers.ordered(one.buffer).copied(one).over(one, is_sealed=True)
     return buffers
@@ -86,7 +86,7 @@ def test_an_attempt_keeps_what_it_starts_from_and_nothing_else() -> None:
 # --- flushes -------------------------------------------------------------------------------------
 
 
-def committed(kept: Kept) -> ev.FlushCommitted:
+def committed(kept: SetInBuffer) -> ev.FlushCommitted:
     return ev.FlushCommitted(9, kept.attempt, kept.epoch, kept.step)
 
 
@@ -111,7 +111,7 @@ def test_a_flush_that_becomes_urgent_is_hurried_once() -> None:
     actions = flushes.want(Wanted(A, "SIGTERM", is_urgent=True))
     assert actions == (act.Flush(0, 1, 10, 0, "SIGTERM", True),)
     assert flushes.want(Wanted(A, "SIGTERM", is_urgent=True)) == ()
-    elsewhere = Kept(0, 7, 10, 2)  # a copy of the same step: what is under way will do
+    elsewhere = SetInBuffer(0, 7, 10, 2)  # a copy of the same step: what is under way will do
     assert flushes.want(Wanted(elsewhere, "the last step", is_urgent=True)) == ()
 
 

@@ -9,11 +9,11 @@ import pytest
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save.choose import NoChoice, Rejected, choose
-from holdfast.core.save.seen import SealedSet, Seen, Skip, StoredSet, set_name
+from holdfast.core.save.seen import SealedSet, SeenSets, Skip, StoredSet, set_name
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
 
-NOTHING = Seen("r", -1)
-SEEN = Seen(
+NOTHING = SeenSets("r", -1)
+SEEN = SeenSets(
     "r",
     2,
     ((2, None), (1, 30), (0, 10)),
@@ -64,7 +64,7 @@ def rejected(*sealed: str, stored: tuple[str, ...] = ()) -> Rejected:
     ],
 )  # fmt: skip
 def test_choices(
-    seen: Seen, wanted: Wish | None, bad: Rejected, resume: Resume, words: str
+    seen: SeenSets, wanted: Wish | None, bad: Rejected, resume: Resume, words: str
 ) -> None:
     found, why = choose(seen, wanted, bad)
     assert found == resume
@@ -85,12 +85,12 @@ def test_choices(
         # Never silently from step 0, where it is not known what counts.
         (replace(SEEN, unread=((2, "attempts/0002/attempt.json"),)), None, rejected(),
          NoChoice.NONE_GOOD, "bring attempts/0002/attempt.json back"),
-        (Seen("r", 0, ((0, None),), stored=(StoredSet(3, 9),), unread=((3, "there"),)), None,
+        (SeenSets("r", 0, ((0, None),), stored=(StoredSet(3, 9),), unread=((3, "there"),)), None,
          rejected(), NoChoice.NONE_GOOD, "the record of attempt 3 cannot be read"),
     ],
 )  # fmt: skip
 def test_where_there_is_no_choice(
-    seen: Seen, wanted: Wish | None, bad: Rejected, found: NoChoice, words: str
+    seen: SeenSets, wanted: Wish | None, bad: Rejected, found: NoChoice, words: str
 ) -> None:
     chosen, why = choose(seen, wanted, bad)
     assert chosen is found

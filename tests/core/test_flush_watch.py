@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core import events as ev
-from holdfast.core.save.buffers import Kept
+from holdfast.core.save.buffers import SetInBuffer
 from holdfast.core.save.flush_watch import MOST_AT_HAND, FlushWatch
 
 SECOND = 10**9
-A, B = Kept(0, 1, 10, 0), Kept(0, 2, 20, 1)
+A, B = SetInBuffer(0, 1, 10, 0), SetInBuffer(0, 2, 20, 1)
 
 
 def watch(patience_s: int = 300) -> FlushWatch:

@@ -19,7 +19,7 @@ from holdfast.core.hang.deadline import (
     SECOND_NS,
     Experience,
     HangPolicy,
-    Pace,
+    StepIntervals,
     start_limit,
     step_limit,
     wait_limit,
@@ -104,7 +104,7 @@ def test_the_pace_is_that_of_the_steps_that_were_seen(
     steps: list[tuple[int, int]], seen: set[int]
 ) -> None:
     """`steps`: (own time, time in spans) of each; only some boundaries are looked at."""
-    pace = Pace()
+    pace = StepIntervals()
     at_ns, spans_ns = 1, 0
     looks: list[tuple[int, int, int]] = []
     for number, (own_ns, span_ns) in enumerate(steps, 1):
@@ -125,7 +125,7 @@ def test_the_pace_is_that_of_the_steps_that_were_seen(
 
 
 def test_a_suspended_step_is_not_measured() -> None:
-    pace = Pace()
+    pace = StepIntervals()
     pace.look(0, 0, 0)  # before the first step there is nothing
     pace.look(1, 10, 0)
     pace.forget()

@@ -116,7 +116,7 @@ class Host:
         for action in machine.handle(event):
             if isinstance(action, host.SweepOrphans):
                 is_sweeping = True
-            elif isinstance(action, host.Tell):
+            elif isinstance(action, host.PassOn):
                 self._told(told, action.event, machine.attempt)
         return world._replace(
             state=machine.state, attempt=machine.attempt, unreported=tuple(machine._alive),

@@ -42,7 +42,7 @@ def fed(machine: HostMachine, events: Sequence[host.HostEvent]) -> list[host.Hos
 
 
 def told(actions: Sequence[host.HostAction]) -> list[ev.Event]:
-    return [action.event for action in actions if isinstance(action, host.Tell)]
+    return [action.event for action in actions if isinstance(action, host.PassOn)]
 
 
 @pytest.mark.parametrize(

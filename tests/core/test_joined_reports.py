@@ -72,10 +72,10 @@ def test_an_attempt_is_launched_when_all_hosts_have_and_began_with_the_first() -
 
 def test_ranks_stand_in_the_order_of_the_placement() -> None:
     hosts = Hosts()
-    states = tuple(RankState(True, news.RankWords(step=step)) for step in (4, 5))
+    states = tuple(RankState(True, news.RankAnswers(step=step)) for step in (4, 5))
     hosts.reports[1].ranks = states
     hosts.says(1)
-    before = RankState(words=news.RankWords(step=3))
+    before = RankState(answers=news.RankAnswers(step=3))
     assert hosts.joined.report.ranks == (before, before, *states)
 
 

@@ -11,7 +11,7 @@ from holdfast.core import events as ev
 from holdfast.core.hosts.placement import Placement, place
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.save import agree_events as news
-from holdfast.core.save.buffers import Kept
+from holdfast.core.save.buffers import SetInBuffer
 from holdfast.core.save.flushes import Flushes, Wanted
 from holdfast.core.save.policy import EverySteps
 from holdfast.core.save.saving import Saving
@@ -66,6 +66,6 @@ def test_an_attempt_of_fewer_ranks_waits_for_no_more():
 
 def test_a_set_of_more_ranks_than_run_now_is_whole_when_all_its_shards_are_durable():
     flushes = Flushes()
-    flushes.want(Wanted(Kept(0, 1, 10, 0), "now"))
+    flushes.want(Wanted(SetInBuffer(0, 1, 10, 0), "now"))
     told = [flushes.flushed(ev.Flushed(5, 0, rank, 1, 10, 3)) for rank in range(3)]
     assert told == [(), (), (act.CommitFlushed(0, 1, 10, 3),)]

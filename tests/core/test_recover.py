@@ -33,7 +33,7 @@ from holdfast.core.hosts.recover import (
     Act,
     Action,
     Decision,
-    Phase,
+    GenerationPhase,
     RecoverPolicy,
     RecoveryRecord,
     ResourcesSeen,
@@ -65,7 +65,7 @@ def resource(*states, name="lm-g1", owner=RUN[1], state=UP, wanted=None):
 
 
 def standing(condition=Condition.HEALTHY, **more):
-    return RecoveryRecord(Phase.STANDING, 1, condition, NOW, **more)
+    return RecoveryRecord(GenerationPhase.STANDING, 1, condition, NOW, **more)
 
 
 def at(record, *resources, policy=FREE, now=NOW):
@@ -127,16 +127,16 @@ SICK = resource((READY, SliceHealth.SILENT))
 def test_a_preempted_one_is_deleted_and_the_healthy_slices_are_named():
     action, record, reason = at(standing(), PREEMPTED)
     assert action == Action(Act.DELETE, "lm-g1", healthy=("lm-g1-0",))
-    assert (record.phase, record.deleted_unix_ns) == (Phase.DELETING, (NOW,))
+    assert (record.phase, record.deleted_unix_ns) == (GenerationPhase.DELETING, (NOW,))
     assert reason == "lm-g1-1 was preempted"
     leaving = replace(PREEMPTED, state=ResourceState.DELETING)
     assert at(record, leaving).action.act is Act.WAIT
     action, record, _ = at(record)
     assert action == Action(Act.CREATE, "lm-g2")
-    assert (record.phase, record.generation) == (Phase.CREATING, 2)
+    assert (record.phase, record.generation) == (GenerationPhase.CREATING, 2)
     assert at(record).action == Action(Act.CREATE, "lm-g2")  # it crashed before it asked
     action, record, _ = at(record, resource(READY, name="lm-g2"))
-    assert (action.act, record.phase) == (Act.REST, Phase.STANDING)
+    assert (action.act, record.phase) == (Act.REST, GenerationPhase.STANDING)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,11 @@ def test_what_is_not_allowed_is_told_and_changes_nothing(policy, found, act):
     record = standing()
     action, after, _ = at(record, *found, policy=policy)
     assert (action.act, action.is_forbidden) == (act, True)
-    assert (after.phase, after.generation, after.deleted_unix_ns) == (Phase.STANDING, 1, ())
+    assert (after.phase, after.generation, after.deleted_unix_ns) == (
+        GenerationPhase.STANDING,
+        1,
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,14 +191,14 @@ def test_what_may_pass_is_waited_for_until_its_limit(found, limit_ns):
     ],
 )
 def test_on_an_error_or_an_unknown_state_nothing_is_done_however_long(look):
-    for phase in Phase:
+    for phase in GenerationPhase:
         record = RecoveryRecord(phase, 1, Condition.UNKNOWN, 0)
         decision = decide(FREE, RUN, record, look, NOW)
         assert decision.action.act is Act.WAIT
         assert decision.record.phase is phase
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", GenerationPhase)
 @pytest.mark.parametrize("owner", ["", "another"])
 def test_what_does_not_carry_the_runs_label_is_left_alone(phase, owner):
     foreign = resource(SliceState.PREEMPTED, owner=owner)
@@ -209,20 +213,20 @@ def test_so_many_in_an_hour_and_no_more():
     for n in range(FREE.most_deletions):
         action, after, _ = at(record, PREEMPTED, now=NOW + n)
         assert action.act is Act.DELETE
-        record = replace(after, phase=Phase.STANDING)
+        record = replace(after, phase=GenerationPhase.STANDING)
     action, _, reason = at(record, PREEMPTED, now=NOW + HOUR_NS - 1)
     assert action.act is Act.WAIT
     assert reason == "lm-g1-1 was preempted; 4 were deleted within 1 h, so this one waits"
     assert at(record, PREEMPTED, now=NOW - HOUR_NS).action.act is Act.WAIT
     assert at(record, PREEMPTED, now=NOW + HOUR_NS).action.act is Act.DELETE
     # What a crash left half done was counted when it was decided.
-    assert at(replace(record, phase=Phase.DELETING), PREEMPTED).action.act is Act.DELETE
+    assert at(replace(record, phase=GenerationPhase.DELETING), PREEMPTED).action.act is Act.DELETE
 
 
 def test_one_that_came_back_before_its_deletion_is_kept():
     record = at(standing(), PREEMPTED).record
     action, after, _ = at(record, resource(READY, READY))
-    assert (action.act, after.phase) == (Act.REST, Phase.STANDING)
+    assert (action.act, after.phase) == (Act.REST, GenerationPhase.STANDING)
 
 
 def test_a_stopped_one_is_a_persons_matter():
@@ -295,7 +299,7 @@ def test_one_that_was_given_up_with_a_machine_counts_as_deleted():
     assert at(full, given_up()).action.act is Act.DELETE
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", GenerationPhase)
 @pytest.mark.parametrize("condition", [one for one in Condition if one is not Condition.GONE])
 def test_one_that_was_there_and_is_gone_is_made_under_the_next_name(phase, condition):
     record = RecoveryRecord(phase, 1, condition, NOW)
@@ -309,19 +313,19 @@ def test_one_that_was_there_and_is_gone_is_made_under_the_next_name(phase, condi
 @pytest.mark.parametrize(
     ("phase", "condition", "wait_ns", "is_queued", "kind"),
     [
-        (Phase.CREATING, Condition.WAITING, 0, True, "queue"),
-        (Phase.CREATING, Condition.CREATING, 0, True, "provision"),
-        (Phase.CREATING, Condition.GONE, 0, True, "queue"),
-        (Phase.CREATING, Condition.GONE, 0, False, "provision"),
-        (Phase.CREATING, Condition.GONE, 30 * SECOND_NS, False, "queue"),
-        (Phase.CREATING, Condition.PREEMPTED, 0, False, None),
-        (Phase.CREATING, Condition.UNKNOWN, 0, False, None),
-        (Phase.DELETING, Condition.LEAVING, 0, True, None),
-        (Phase.DELETING, Condition.GONE, 30 * SECOND_NS, True, "queue"),
-        (Phase.STANDING, Condition.GONE, 30 * SECOND_NS, False, "queue"),
-        (Phase.STANDING, Condition.GONE, 0, True, None),
-        (Phase.STANDING, Condition.HEALTHY, 0, True, None),
-        (Phase.STANDING, Condition.WAITING, 0, True, None),  # it was made, and trains
+        (GenerationPhase.CREATING, Condition.WAITING, 0, True, "queue"),
+        (GenerationPhase.CREATING, Condition.CREATING, 0, True, "provision"),
+        (GenerationPhase.CREATING, Condition.GONE, 0, True, "queue"),
+        (GenerationPhase.CREATING, Condition.GONE, 0, False, "provision"),
+        (GenerationPhase.CREATING, Condition.GONE, 30 * SECOND_NS, False, "queue"),
+        (GenerationPhase.CREATING, Condition.PREEMPTED, 0, False, None),
+        (GenerationPhase.CREATING, Condition.UNKNOWN, 0, False, None),
+        (GenerationPhase.DELETING, Condition.LEAVING, 0, True, None),
+        (GenerationPhase.DELETING, Condition.GONE, 30 * SECOND_NS, True, "queue"),
+        (GenerationPhase.STANDING, Condition.GONE, 30 * SECOND_NS, False, "queue"),
+        (GenerationPhase.STANDING, Condition.GONE, 0, True, None),
+        (GenerationPhase.STANDING, Condition.HEALTHY, 0, True, None),
+        (GenerationPhase.STANDING, Condition.WAITING, 0, True, None),  # it was made, and trains
     ],
 )
 def test_what_a_run_without_machines_waits_for(phase, condition, wait_ns, is_queued, kind):
@@ -347,7 +351,7 @@ def test_one_may_be_practised_on_if_it_is_ours_and_well():
 
 
 def test_one_of_an_earlier_generation_is_cleared_away_and_of_a_later_one_is_not():
-    record = RecoveryRecord(Phase.STANDING, 2, Condition.HEALTHY, NOW)
+    record = RecoveryRecord(GenerationPhase.STANDING, 2, Condition.HEALTHY, NOW)
     now_ours, old = resource(READY, name="lm-g2"), resource(READY, name="lm-g1")
     assert at(record, now_ours, old).action == Action(Act.DELETE, "lm-g1", ("lm-g1-0",))
     assert at(record, now_ours, old, policy=RecoverPolicy()).action.is_forbidden
@@ -385,7 +389,7 @@ RESOURCES = st.builds(
 )
 RECORDS = st.builds(
     RecoveryRecord,
-    st.sampled_from(Phase),
+    st.sampled_from(GenerationPhase),
     st.integers(1, 3),
     st.sampled_from(Condition),
     st.integers(0, 2 * NOW),

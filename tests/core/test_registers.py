@@ -19,7 +19,7 @@ from holdfast.core.hosts.order import DO, Attention, Host, HostOrder
 from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState, ReportReader
-from holdfast.core.hosts.standby import Standby
+from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.run.rollback import Rollback
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Agreed
@@ -84,7 +84,7 @@ def wanted(rng: random.Random, number: int) -> act.Action:
             act.Flush(0, number, number, 0, "due"),
             act.AbandonFlush(0, number, number, "late"),
             act.Examine(0),
-            act.StandBy(1, rng.choice(list(Standby))),
+            act.StandBy(1, rng.choice(list(StandbyOrder))),
             act.Relay("no session"),
         )
     )
@@ -139,7 +139,7 @@ def test_whatever_happens_to_messages_the_host_ends_up_with_all_that_holds(seed:
 
 def test_a_launch_takes_the_place_of_all_that_was_about_the_attempt_before() -> None:
     given = HostOrder()
-    seal, prepare = act.Seal(0, 1, 5, 0), act.StandBy(1, Standby.READY)
+    seal, prepare = act.Seal(0, 1, 5, 0), act.StandBy(1, StandbyOrder.READY)
     launch, kill = act.Launch(0, RESUME, HERE), act.Kill("lost")
     for action in (launch, order(1), verdict(1), seal, kill, prepare):
         given.want(action)
@@ -205,7 +205,7 @@ def test_everything_that_can_be_wanted_has_a_method() -> None:
 
 
 def state(**words: Any) -> RankState:
-    return RankState(True, news.RankWords(**words))
+    return RankState(True, news.RankAnswers(**words))
 
 
 def happens(rng: random.Random, report: HostReport, step: int) -> None:
@@ -214,9 +214,9 @@ def happens(rng: random.Random, report: HostReport, step: int) -> None:
     match rng.choice(("step", "step", "step", "seal", "exit", "look", "asked")):
         case "step":
             before = report.ranks[rank]
-            copied = Agreed(step, 0, step) if rng.random() < 0.3 else before.words.copied
-            words = before.words._replace(step=max(step, before.words.step), copied=copied)
-            now = before._replace(has_session=True, words=words)
+            copied = Agreed(step, 0, step) if rng.random() < 0.3 else before.answers.copied
+            answers = before.answers._replace(step=max(step, before.answers.step), copied=copied)
+            now = before._replace(has_session=True, answers=answers)
             report.ranks = (*report.ranks[:rank], now, *report.ranks[rank + 1 :])
         case "asked":
             before = report.ranks[rank]
@@ -262,7 +262,7 @@ def test_reports_that_went_astray_are_made_good_by_the_next(seed: int) -> None:
             and one.news.rank == rank
         ]
         assert steps == sorted(set(steps))
-        assert max(steps, default=3) == now.words.step
+        assert max(steps, default=3) == now.answers.step
     joined = [one.rank for one in told if isinstance(one, ev.Joined)]
     assert sorted(joined) == [rank for rank, now in enumerate(report.ranks) if now.has_session]
 
@@ -365,7 +365,7 @@ def some_order() -> HostOrder:
         act.PublishCommitted(9),
         act.Relay("no session"),
         act.Kill("a rank was lost"),
-        act.StandBy(1, Standby.WOKEN),
+        act.StandBy(1, StandbyOrder.WOKEN),
         act.Examine(0),
         act.CollectStacks(0),
         act.Seal(0, 1, 9, 2),

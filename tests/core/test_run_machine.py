@@ -12,7 +12,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits
 from holdfast.core.hang.events import RankLook
-from holdfast.core.hosts.standby import Standby
+from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.board import Notice, NoticeAction
 from holdfast.core.run import restart
 from holdfast.core.run.machine import (
@@ -27,7 +27,7 @@ from holdfast.core.run.machine import (
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
 from holdfast.core.save import policy as saves
-from holdfast.core.save.seen import Seen, StoredSet
+from holdfast.core.save.seen import SeenSets, StoredSet
 from holdfast.core.save.word import Order
 
 SCRATCH = ev.Resume(None, 0, None)
@@ -46,7 +46,7 @@ def rank_exit(rank: int = 0, at_ns: int = 9, **how: Any) -> ev.RankExited:
 
 SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Opened: ev.Opened(0, 0),
-    ev.SetsSeen: ev.SetsSeen(1, Seen("r", -1)),
+    ev.SetsSeen: ev.SetsSeen(1, SeenSets("r", -1)),
     ev.Chosen: ev.Chosen(1, SCRATCH, "starting from scratch (no checkpoint yet)"),
     ev.ChoiceFailed: ev.ChoiceFailed(1, 69, "the store is away"),
     ev.SetRefused: ev.SetRefused(2, 0, "a flipped bit"),
@@ -91,7 +91,7 @@ def in_state(state: State) -> RunMachine:
         State.KILLING: (rank_exit(0, code=1),),
         State.WAITING: (rank_exit(1, signal=9), SAMPLES[ev.TreeGone]),
     }
-    if state is State.KEEPING:
+    if state is State.FLUSHING:
         in_memory = ev.Resume("0000-000005", 5, 0, buffer=1, committed_step=3)
         for event in (SAMPLES[ev.Opened], ev.Chosen(1, in_memory, "from memory")):
             run.handle(event)
@@ -103,7 +103,7 @@ def in_state(state: State) -> RunMachine:
         run.handle(SAMPLES[ev.Opened])
         run.handle(SAMPLES[ev.StopNowAsked])
     for reached, events in ways.items():
-        if state in (State.OVER, State.KEEPING):
+        if state in (State.OVER, State.FLUSHING):
             break
         for event in events:
             run.handle(event)
@@ -204,7 +204,7 @@ def test_a_stop_while_the_store_is_asked_does_not_wait_for_the_store() -> None:
     assert run.handle(SAMPLES[ev.Chosen]) == ()
 
 
-SETS = Seen("r", 0, ((0, None),), (StoredSet(0, 10), StoredSet(0, 20)))
+SETS = SeenSets("r", 0, ((0, None),), (StoredSet(0, 10), StoredSet(0, 20)))
 
 
 def test_the_machine_chooses_of_what_is_seen() -> None:
@@ -470,10 +470,10 @@ WISH = ev.RollbackAsked(6, Wish("r1", 0, 0, "holdfast rollback by me", False))
 def test_what_is_woken_ahead_is_woken_for_a_restart_at_once(
     run: RunMachine, expected: bool
 ) -> None:
-    assert (run.standby is Standby.WOKEN) is expected
+    assert (run.standby is StandbyOrder.WOKEN) is expected
 
 
 def test_one_failure_too_many_is_no_restart() -> None:
     policy = RunPolicy(ranks=2, save=saves.Never(), restart=restart.Budget(1))
     run = ended(rank_exit(1, signal=9), policy=policy)
-    assert run.standby is not Standby.WOKEN
+    assert run.standby is not StandbyOrder.WOKEN

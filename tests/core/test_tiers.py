@@ -10,8 +10,8 @@ import pytest
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save import agree_events as news
-from holdfast.core.save.agree import Phase
-from holdfast.core.save.pace import Pace, median
+from holdfast.core.save.agree import AgreementPhase
+from holdfast.core.save.pace import SavePace, median
 from holdfast.core.save.policy import (
     IN_MEMORY,
     EverySeconds,
@@ -137,7 +137,7 @@ class Trained:
             if isinstance(action, news.PublishOrder):
                 assert action.step > self.step, "ordered too late"
                 self.order = action
-            elif isinstance(action, news.Seal):
+            elif isinstance(action, news.SealBuffer):
                 self.copied.append((self.step, action.buffer))
                 done = ev.Sealed(self.at_ns, 0, action.epoch, action.step, action.buffer)
                 self.saving.tier.seal_over(done)
@@ -214,7 +214,7 @@ def test_somebody_who_asks_does_not_wait_for_a_copy_that_is_only_ordered() -> No
         if isinstance(action, news.PublishOrder):
             assert action.step <= 57
     assert not run.saving.agreement.in_memory
-    assert run.saving.agreement.phase is Phase.COLLECTING
+    assert run.saving.agreement.phase is AgreementPhase.COLLECTING
 
 
 def test_nothing_is_ordered_into_what_ranks_still_read() -> None:
@@ -232,7 +232,7 @@ def test_nothing_is_ordered_into_what_ranks_still_read() -> None:
 
 
 def test_what_flushes_cost_the_steps_is_measured() -> None:
-    pace = Pace()
+    pace = SavePace()
     at_ns = step = 0
     assert pace.slowdown_ppm is None
     for block in range(20):

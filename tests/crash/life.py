@@ -21,7 +21,7 @@ from holdfast.core.ledger.facts import DONE
 from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
 from holdfast.journal.clocks import boot_id, now_ns
-from holdfast.journal.holder import Holder
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.layout import Identity, NoteType
 from holdfast.journal.lease import acquire
 from holdfast.journal.log_copy import LogCopy
@@ -61,9 +61,9 @@ class Place:
         """Time passes: more than was asked for, as on a busy machine."""
         self.now_s += seconds + 5
 
-    def holder(self) -> Holder:
+    def holder(self) -> RunHolder:
         """A process that nobody can look at any more: one of a boot before, or of another host."""
-        return replace(Holder.current(), boot_id=f"gone-{next(self.lives)}")
+        return replace(RunHolder.current(), boot_id=f"gone-{next(self.lives)}")
 
     def take_lease(self, folder: Any) -> Any:
         """The run's lease, after the wait that a dead holder elsewhere costs."""

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from holdfast.errors import JournalError
-from holdfast.journal import tape, words, writer
+from holdfast.journal import rank_page, tape, writer
 from holdfast.journal.layout import HEADER_BYTES, RECORD_BYTES, Identity, Kind, NoteType
 from holdfast.journal.reader import Journal, argument, read_journal
 from holdfast.journal.sidecar import sidecar_path
 from holdfast.journal.writer import JournalWriter
 
-WATCHED = {module.__file__ for module in (tape, words, writer)}
+WATCHED = {module.__file__ for module in (tape, rank_page, writer)}
 SHOWN_RECORDS = 64
 
 
@@ -114,7 +114,7 @@ def test_a_reader_sees_whole_records_in_their_order(stepped: tuple[Stepper, Jour
     count = 0
     for journal in stepper.seen:
         assert journal.identity == whole.identity
-        assert count <= len(journal.records) <= journal.words.count
+        assert count <= len(journal.records) <= journal.values.count
         count = len(journal.records)
         assert np.array_equal(journal.records, whole.records[:count])
         assert journal.sidecar == whole.sidecar[: len(journal.sidecar)]
@@ -129,11 +129,11 @@ def test_words_are_never_ahead_of_what_they_stand_for(stepped: tuple[Stepper, Jo
     begun: set[tuple[int, int]] = set()
     for journal in stepper.seen:
         steps = journal.records[journal.records["kind"] == Kind.STEP]["step"]
-        assert journal.words.step <= max(steps.tolist(), default=0)
-        assert all(span.start_ns > 0 for span in journal.words.open_spans)
+        assert journal.values.step <= max(steps.tolist(), default=0)
+        assert all(span.start_ns > 0 for span in journal.values.open_spans)
         spans = journal.records[journal.records["kind"] == Kind.SPAN]
         ended = set(zip(argument(spans).tolist(), spans["value"].tolist(), strict=True))
-        still_open = {(span.kind, span.start_ns) for span in journal.words.open_spans}
+        still_open = {(span.kind, span.start_ns) for span in journal.values.open_spans}
         assert begun <= ended | still_open, "a span left its slot before it was recorded"
         begun |= still_open
     assert len(begun) == 2
@@ -155,5 +155,5 @@ def test_the_check_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(writer, "make_tape", namespace["make_tape"])
     stepper = Stepper(tmp_path / "rank-00000.hfj", tmp_path / "copy.hfj")
     stepper.run(lambda: everything(tmp_path / "rank-00000.hfj")).close()
-    ahead = [j for j in stepper.seen if j.words.count > len(j.records)]
+    ahead = [j for j in stepper.seen if j.values.count > len(j.records)]
     assert ahead, "a count that runs ahead was not seen"

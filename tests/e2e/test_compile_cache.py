@@ -52,9 +52,9 @@ def counts(store: Path, attempt: int, rank: int = 0) -> tuple[int, int]:
     """(hits, misses) of a rank."""
     journal = store / "r" / "attempts" / f"{attempt:04d}" / "journal" / f"rank-{rank:05d}.hfj"
     with JournalReader(journal) as reader:
-        words = reader.words()
-    assert words.errors == 0
-    return words.compile_hits, words.compile_misses
+        values = reader.values()
+    assert values.errors == 0
+    return values.compile_hits, values.compile_misses
 
 
 def entries(folder: Path) -> list[Path]:

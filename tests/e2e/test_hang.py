@@ -13,7 +13,7 @@ from processes import EXIT_DONE, House, Process, kill, ranks_of
 
 from holdfast.agent.look import process_state
 from holdfast.agent.stacks import py_spy
-from holdfast.journal.recorded import Recorded
+from holdfast.journal.recorded import RecordedLedger
 
 pytestmark = pytest.mark.real
 
@@ -50,7 +50,7 @@ def stacks(house: House, rank: int = 0) -> str:
 
 def hang_s(house: House) -> float:
     """What the ledger says was lost to hanging; its kinds add up, or it would raise."""
-    recorded = Recorded(house.store / "r")
+    recorded = RecordedLedger(house.store / "r")
     recorded.refresh()
     account = recorded.account()
     assert account.steps_kept == STEPS

@@ -36,7 +36,7 @@ from processes import (
 
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
 
 pytestmark = pytest.mark.real
@@ -65,7 +65,7 @@ def all_ready(house: House, ranks: int) -> bool:
     ready = 0
     for live in (house.folder.parent / "scratch").rglob("rank-*.hfj"):
         with contextlib.suppress(JournalError):  # it is being made, or was brought home
-            page = WordsPage.open(live)
+            page = RankPage.open(live)
             ready += page.load(Word.BUFFERS) > 0
             page.detach()
     return ready >= ranks

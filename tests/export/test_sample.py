@@ -83,16 +83,16 @@ def test_collected_stacks_are_a_suspicion_until_a_step_comes(run: UnderWay) -> N
     run.told("StacksCollected", at_ns=run.at_ns + 1, attempt=0, ranks=[])
     assert sample_now(run).hang_suspected
     for writer in run.ranks:
-        writer.words.store(Word.STEP_AT, now_ns())
+        writer.page.store(Word.STEP_AT, now_ns())
     assert not sample_now(run).hang_suspected
 
 
 def test_a_long_silence_is_a_suspicion_but_not_in_a_span(run: UnderWay) -> None:
     for writer in run.ranks:
-        writer.words.store(Word.STEP_AT, run.at_ns - 200 * S)
+        writer.page.store(Word.STEP_AT, run.at_ns - 200 * S)
     assert sample_now(run).hang_suspected
-    run.ranks[1].words.store(Word.OPEN_SPANS, 2)
-    run.ranks[1].words.store(Word.OPEN_SPANS + 1, run.at_ns)
+    run.ranks[1].page.store(Word.OPEN_SPANS, 2)
+    run.ranks[1].page.store(Word.OPEN_SPANS + 1, run.at_ns)
     assert not sample_now(run).hang_suspected
 
 

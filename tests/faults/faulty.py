@@ -207,7 +207,7 @@ def save_this_step() -> None:
     """
     run = holdfast.start()
     run._boundary.wait_for_commit = True
-    while not is_ordered(unpack(run._writer.words.load(Word.ORDER))):
+    while not is_ordered(unpack(run._writer.page.load(Word.ORDER))):
         run.save(wait=True)
 
 

@@ -12,7 +12,7 @@ from processes import EXIT_DONE, EXIT_SAVED, FAR, children, is_alive, ranks_of
 
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +32,7 @@ def steps_in_journals() -> list[int]:
     steps = []
     for live in found:
         try:
-            page = WordsPage.open(live)
+            page = RankPage.open(live)
         except JournalError:  # its header is being written
             continue
         steps.append(page.load(Word.STEP))

@@ -29,11 +29,11 @@ from holdfast.journal.layout import (
     WORD_BYTES,
     Identity,
 )
+from holdfast.journal.rank_page import RankPage
 from holdfast.journal.reader import JournalReader, read_journal
 from holdfast.journal.recorded import export_facts, load_run
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.sidecar import read_sidecar
-from holdfast.journal.words import WordsPage
 
 _RANK = f"{RUN}/attempts/0000/journal/rank-00000.hfj"
 _CONTROLLER = f"{RUN}/journal/controller-000001.hfj"
@@ -51,13 +51,13 @@ def _read_file(data: bytes, place: Path) -> None:
     with documented():
         with JournalReader(path) as reader:
             sayable(repr(reader.identity))
-            reader.words()
+            reader.values()
             reader.clocks()
             reader.read_new(0)
             reader.read_new(reader.count() // 2, 3)
         read_journal(path)
     with documented():
-        page = WordsPage.open(path)
+        page = RankPage.open(path)
         page.snapshot()
         page.detach()
     with documented():

@@ -26,7 +26,7 @@ from holdfast.journal.layout import (
     Identity,
     Kind,
     NoteType,
-    Phase,
+    RankPhase,
     Word,
 )
 from holdfast.journal.recorded import export_facts, load_run
@@ -80,7 +80,7 @@ def write(live: Path, root: Path) -> None:
         writer.record(13 * S, Kind.COMPLETE, step=4)
     store(first[0], Word.OPEN_SPANS, 4)  # a data span that nobody closed: kind 3, plus 1
     store(first[0], Word.OPEN_SPANS + 1, 13 * S + 5)
-    store(first[1], Word.PHASE, Phase.FAILING)
+    store(first[1], Word.PHASE, RankPhase.FAILING)
     fact(controller, "notice", at_ns=12 * S, deadline_ns=42 * S, source="SIGTERM")
     fact(controller, "fault", attempt=0, at_ns=14 * S, detected_ns=15 * S, cause="failed")
     controller.append(15 * S, Kind.SEEN, 0, 0, 0, 0)
@@ -97,7 +97,7 @@ def write(live: Path, root: Path) -> None:
         end = steps(writer, 4, 8, 22 * S + rank, 2 * S)
         writer.record_span("save", end - S, end)
         writer.append(end, Kind.LOOP_END, 0, 0, 8, 0)
-        store(writer, Word.PHASE, Phase.FINISHED)
+        store(writer, Word.PHASE, RankPhase.FINISHED)
         store(writer, Word.DURABLE, 1 << 48 | 8)
     controller.append(33 * S, Kind.PROGRESS, 0, 1, 8, 8)
     fact(controller, "attempt_end", attempt=1, at_ns=34 * S, cause="done")
@@ -138,7 +138,7 @@ def steps(writer: JournalWriter, first: int, last: int, start: int, each: int) -
 
 
 def store(writer: JournalWriter, word: int, value: int) -> None:
-    writer.words.store(word, value)
+    writer.page.store(word, value)
 
 
 def unpacked(path: Path) -> dict[str, object]:

@@ -220,9 +220,9 @@ class GrownRun:
                 writer.record_span("save", self._now, self._later())
             if self._maybe(40):
                 writer.open_span(self.random.choice(["save", "evaluation"]))
-                writer.words.store(Word.OPEN_SPANS + 1, self._now)  # on our clock
+                writer.page.store(Word.OPEN_SPANS + 1, self._now)  # on our clock
             if self._maybe(30):
-                writer.words.store(Word.OPEN_SPANS, 0)
+                writer.page.store(Word.OPEN_SPANS, 0)
             self._note()
         self._done = max(self._done, *steps)
 

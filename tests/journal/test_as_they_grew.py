@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import JournalError
-from holdfast.journal.recorded import Recorded, load_run
+from holdfast.journal.recorded import RecordedLedger, load_run
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from grown_runs import Arrivals, GrownRun
@@ -22,7 +22,7 @@ TEARS = ["", "", "", "", "text", "no text", "records", "header"]
 S = 1_000_000_000
 
 
-def told(recorded: Recorded, now_ns: int) -> dict[str, Any]:
+def told(recorded: RecordedLedger, now_ns: int) -> dict[str, Any]:
     """All that is asked of a reading."""
     facts, ledger = recorded.facts, recorded.ledger
     found: dict[str, Any] = {
@@ -59,7 +59,7 @@ def test_read_as_they_grew_is_what_a_first_reading_says(
         run = GrownRun(root / "store", random, patch)
         run.live(attempts, ranks)
     arrivals = Arrivals(run, root / "read")
-    recorded = Recorded(arrivals.root)
+    recorded = RecordedLedger(arrivals.root)
     while left := arrivals.left():
         for _ in range(data.draw(st.integers(1, 4))):
             grown = data.draw(st.sampled_from(left))

@@ -68,7 +68,7 @@ def test_recording_stops_on_a_full_disk_and_comes_back(small_disk, monkeypatch):
         writer.record_step(step)
     assert writer.count == CHUNK_RECORDS
     assert writer.dropped == 3000
-    assert writer.words.load(Word.STEP) == step  # hang detection goes on
+    assert writer.page.load(Word.STEP) == step  # hang detection goes on
     writer.note(NoteType.MESSAGE, {"text": "x" * 9000})
     dropped = writer.dropped
     assert dropped > 3000
@@ -83,7 +83,7 @@ def test_recording_stops_on_a_full_disk_and_comes_back(small_disk, monkeypatch):
     journal = read_journal(writer.path)
     assert journal.records["step"][-3:-1].tolist() == [step, step + 1]
     assert journal.sidecar[-1].payload == {"text": "space again"}
-    assert journal.words.dropped == writer.dropped
+    assert journal.values.dropped == writer.dropped
     writer.close()
 
 

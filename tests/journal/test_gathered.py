@@ -12,7 +12,7 @@ from holdfast.core.ledger.facts import RunFact, SeenFact, SpanFact, StepsFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
 from holdfast.journal.gathered import gathered, gathered_run
-from holdfast.journal.recorded import Recorded, export_facts, load_run
+from holdfast.journal.recorded import RecordedLedger, export_facts, load_run
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from grown_runs import GrownRun
@@ -45,4 +45,4 @@ def test_steps_saves_and_facts_are_those_that_were_recorded(
 
 def test_a_run_without_journals_gives_nothing(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="nothing was recorded yet"):
-        gathered_run(Recorded(tmp_path))
+        gathered_run(RecordedLedger(tmp_path))

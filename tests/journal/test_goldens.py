@@ -51,10 +51,10 @@ def test_every_byte_that_was_meant_is_read(golden):
         lines = [json.loads(line) for line in expected["sidecar"]]
         assert [line.payload for line in journal.sidecar] == lines
         words = {int(word): value for word, value in expected["words"].items()}
-        assert journal.words.count == words.get(Word.COUNT, 0)
-        assert journal.words.step == words.get(Word.STEP, 0)
-        assert journal.words.phase == words.get(Word.PHASE, 0)
-        assert journal.words.durable == unpack(words.get(Word.DURABLE, 0))
+        assert journal.values.count == words.get(Word.COUNT, 0)
+        assert journal.values.step == words.get(Word.STEP, 0)
+        assert journal.values.phase == words.get(Word.PHASE, 0)
+        assert journal.values.durable == unpack(words.get(Word.DURABLE, 0))
 
 
 def test_the_run_means_what_it_meant(golden):

@@ -114,8 +114,8 @@ def test_no_record_is_torn_by_a_kill(tmp_path, seed, eventually):
     assert not failures, failures
     journal = read_journal(path)
     check(journal.records)
-    assert len(journal.records) == journal.words.count >= wanted
-    assert followed == [journal.words.count]
+    assert len(journal.records) == journal.values.count >= wanted
+    assert followed == [journal.values.count]
     lines = {line.offset: line.payload for line in journal.sidecar}
     for note in journal.records[journal.records["kind"] == Kind.NOTE]:
         assert lines[note["value"]]["step"] > 0
@@ -145,7 +145,7 @@ def test_a_span_that_is_both_recorded_and_in_its_slot_counts_once(make_writer):
     writer = make_writer(clock=(0, 1000))
     writer.open_span("save")
     # The kill lands between the record and the taking back of the slot.
-    (slot,) = writer.words.snapshot().open_spans
+    (slot,) = writer.page.snapshot().open_spans
     writer.append(slot.start_ns + 5, Kind.SPAN, 0, slot.kind, 0, slot.start_ns)
     source = FollowedJournal(writer.path, RunClock())
     (rows,) = source.poll().spans

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal import lease as leases
-from holdfast.journal.holder import Holder, Sign, is_dying, look
+from holdfast.journal.holder import RunHolder, Sign, is_dying, look
 from holdfast.journal.lease import LastWords, LeaseState, acquire, view
 from holdfast.journal.store import RunFolder, RunStore
 
@@ -45,12 +45,12 @@ class Clock:
 
 def test_a_process_id_that_cannot_be_is_nobody() -> None:
     for pid in (0, 2**31, 2**62):
-        assert look(replace(Holder.current(), pid=pid)) is Sign.DEAD
+        assert look(replace(RunHolder.current(), pid=pid)) is Sign.DEAD
 
 
 def elsewhere(folder: RunFolder, epoch: int = 1) -> Path:
     """A claim made by a process of another host; returns its heartbeat."""
-    stranger = replace(Holder.current(), host="far", boot_id="another-boot", pid=1)
+    stranger = replace(RunHolder.current(), host="far", boot_id="another-boot", pid=1)
     (folder.lease_dir / f"{epoch:06d}.json").write_text(json.dumps(stranger.to_json()))
     return folder.lease_dir / f"{epoch:06d}.alive"
 
@@ -141,7 +141,7 @@ def test_a_holder_that_goes_between_two_looks_is_gone(
         os._exit(0)
     eventually(lambda: view(folder).state is LeaseState.HELD)
 
-    def goes(holder: Holder) -> bool:
+    def goes(holder: RunHolder) -> bool:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         return is_dying(holder)
@@ -151,7 +151,7 @@ def test_a_holder_that_goes_between_two_looks_is_gone(
 
 
 def test_a_reused_pid_is_not_the_holder(folder: RunFolder) -> None:
-    me = Holder.current()
+    me = RunHolder.current()
     acquire(folder, replace(me, start_ticks=me.start_ticks - 1))
     assert view(folder).state is LeaseState.DEAD
     assert acquire(folder, me).epoch == 2
@@ -195,7 +195,7 @@ def test_a_fork_of_the_holder_can_neither_release_nor_renew(folder: RunFolder) -
     ],
 )
 def test_what_can_be_known_of_a_process(change: dict[str, object], sign: Sign) -> None:
-    assert look(replace(Holder.current(), **change)) is sign
+    assert look(replace(RunHolder.current(), **change)) is sign
 
 
 # From another host

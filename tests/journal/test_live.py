@@ -116,13 +116,13 @@ def test_a_live_file_that_went_home_meanwhile_is_read_there(folder):
 
 def test_what_comes_while_journals_are_read_is_not_half_known(folder):
     """The account ends when it was asked for, not when the last journal had been read."""
-    from holdfast.journal.recorded import Recorded
+    from holdfast.journal.recorded import RecordedLedger
 
     live = live_file(folder)
     with JournalWriter.create(live, who()) as writer:
         writer.begin_step(1, now_ns())
         steps(writer, 1, 3)
-        recorded = Recorded(folder.path, live_journals(folder))
+        recorded = RecordedLedger(folder.path, live_journals(folder))
         steps(writer, 4, 5)
         recorded.refresh()
         account = recorded.account(recorded.asked_ns)

@@ -15,8 +15,8 @@ from holdfast.journal.layout import (
     Kind,
     Word,
 )
+from holdfast.journal.rank_page import RankPage
 from holdfast.journal.reader import RECORD, JournalReader, read_journal
-from holdfast.journal.words import WordsPage
 
 
 def overwrite(path, offset: int, data: bytes) -> None:
@@ -75,7 +75,7 @@ def test_a_record_that_is_not_filled_ends_the_journal(written):
 def test_a_newer_version_is_refused_with_a_sentence(written):
     overwrite(written, 8, (7).to_bytes(8, "little"))
     words = f"written by format version 7; this Holdfast reads up to {VERSION}; upgrade"
-    for read in (read_journal, WordsPage.open):
+    for read in (read_journal, RankPage.open):
         with pytest.raises(JournalError, match=words):
             read(written)
 
@@ -96,14 +96,14 @@ def test_what_is_not_a_journal_is_refused_with_a_sentence(tmp_path, content, wor
         read_journal(path)
     assert str(path) in str(caught.value)
     with pytest.raises(JournalError):
-        WordsPage.open(path)
+        RankPage.open(path)
 
 
 def test_a_missing_journal_is_a_sentence(tmp_path):
     with pytest.raises(JournalError, match="No such file"):
         read_journal(tmp_path / "none.hfj")
     with pytest.raises(JournalError, match="No such file"):
-        WordsPage.open(tmp_path / "none.hfj")
+        RankPage.open(tmp_path / "none.hfj")
     with pytest.raises(JournalError):
         read_journal(tmp_path)
 

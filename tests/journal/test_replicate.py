@@ -21,7 +21,7 @@ def stored(tmp_path):
 def same(live, stored) -> bool:
     a, b = read_journal(live), read_journal(stored)
     return np.array_equal(a.records, b.records) and (
-        (a.identity, a.clocks, a.words, a.sidecar) == (b.identity, b.clocks, b.words, b.sidecar)
+        (a.identity, a.clocks, a.values, a.sidecar) == (b.identity, b.clocks, b.values, b.sidecar)
     )
 
 
@@ -75,7 +75,7 @@ def test_the_copy_never_claims_more_than_it_has(make_writer, stored, monkeypatch
     monkeypatch.undo()
     copied = read_journal(stored)
     assert copied.records["step"].tolist() == [1, 2]
-    assert copied.words.count == 2
+    assert copied.values.count == 2
     assert writer.count > 2
     replicator.sync()
     assert same(writer.path, stored)

@@ -177,7 +177,7 @@ def test_an_attempt_whose_supervisor_was_lost_ends_with_its_last_sign_of_life(
     fact(controller, "attempt_start", attempt=0, at_ns=1 * S)
     first = make_writer(rank_file(0), clock=(2 * S, 1002 * S))
     end = steps(first, 1, 5, 3 * S, S)
-    first.words.store(Word.OWNER_ALIVE_AT, end + S)
+    first.page.store(Word.OWNER_ALIVE_AT, end + S)
     fact(controller, "attempt_start", attempt=1, at_ns=500 * S)
     told = told_of(tmp_path)
     assert told.of(AttemptFact) == [
@@ -257,7 +257,7 @@ def test_a_journal_before_one_that_is_missing_ends_where_it_did(make_writer, tmp
     nothing = {"parent": None, "resume_step": 0, "restore_set": None}
     writer = make_writer(f"r/{rank_file(0)}", clock=(2 * S, 1002 * S))
     end = steps(writer, 1, 5, 3 * S, S)
-    writer.words.store(Word.OWNER_ALIVE_AT, end)
+    writer.page.store(Word.OWNER_ALIVE_AT, end)
     create_attempt(folder, 0, **nothing)
     create_attempt(folder, 1, **nothing)
     create_attempt(folder, 2, **nothing)
@@ -386,7 +386,7 @@ def test_what_is_open_is_told_until_it_is_closed(make_writer, tmp_path):
     writer = make_writer(rank_file(0), clock=(0, 1000 * S))
     writer.append(1 * S, Kind.STEP_BEGIN, 0, 0, 1, 0)
     token = writer.open_span("compile")
-    (slot,) = writer.words.snapshot().open_spans
+    (slot,) = writer.page.snapshot().open_spans
     told = Told()
     facts = RunFacts(tmp_path, told)
     facts.refresh()
@@ -403,7 +403,7 @@ def test_what_is_open_is_told_until_it_is_closed(make_writer, tmp_path):
 def test_a_compilation_of_any_thread_is_open_until_it_is_recorded(make_writer, tmp_path):
     writer = make_writer(rank_file(0), clock=(0, 1000 * S))
     writer.append(1 * S, Kind.STEP_BEGIN, 0, 0, 1, 0)
-    writer.words.store(Word.COMPILING_AT, 2 * S)
+    writer.page.store(Word.COMPILING_AT, 2 * S)
     told = Told()
     facts = RunFacts(tmp_path, told)
     facts.refresh()
@@ -412,7 +412,7 @@ def test_a_compilation_of_any_thread_is_open_until_it_is_recorded(make_writer, t
     writer.record_span("compile", 2 * S, 3 * S)  # and then taken out of the words: not twice
     facts.refresh()
     assert told.open == {0: ([], under_way)}
-    writer.words.store(Word.COMPILING_AT, 0)
+    writer.page.store(Word.COMPILING_AT, 0)
     facts.refresh()
     assert told.of(SpanFact) == [SpanFact(0, "compile", 1002 * S, 1003 * S)]
 
@@ -558,7 +558,7 @@ def test_what_a_rank_did_ahead_of_its_attempt_is_no_time_of_that_attempt(
     assert told_of(tmp_path).of(AttemptFact)[1].start_ns == at + 16 * S  # killed before the launch
     fact(controller, "attempt_start", attempt=1, at_ns=20 * S)
     ahead.open_span("startup")
-    ahead.words.store(Word.OPEN_SPANS + 1, 6 * S)  # since before the attempt
+    ahead.page.store(Word.OPEN_SPANS + 1, 6 * S)  # since before the attempt
     told = told_of(tmp_path)
     first, second = told.of(AttemptFact)
     assert (first.start_ns, first.end_ns) == (at + 2 * S, at + 16 * S)

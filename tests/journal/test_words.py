@@ -6,41 +6,41 @@ from array import array
 import pytest
 
 from holdfast.core.save.word import Agreed, Order, pack
-from holdfast.journal.layout import Phase, Word
-from holdfast.journal.words import OpenSpan, WordsPage, rank_words
+from holdfast.journal.layout import RankPhase, Word
+from holdfast.journal.rank_page import OpenSpan, RankPage, page_values
 
 
 def test_each_side_reads_what_the_other_stores(make_writer):
     writer = make_writer()
-    agent = WordsPage.open(writer.path)
+    agent = RankPage.open(writer.path)
     agent.store(Word.ORDER, pack(3, 41_000, Order.STOP))
     assert writer.record_step(40_999) == pack(3, 41_000, Order.STOP)
     assert agent.load(Word.STEP) == 40_999
-    writer.words.store(Word.TAKEN, pack(3, 41_000, Order.STOP))
-    writer.words.store(Word.COPIED, pack(3, 41_000))
-    writer.words.store(Word.PHASE, Phase.WAITING)
-    writer.words.increment(Word.SIGTERMS)
+    writer.page.store(Word.TAKEN, pack(3, 41_000, Order.STOP))
+    writer.page.store(Word.COPIED, pack(3, 41_000))
+    writer.page.store(Word.PHASE, RankPhase.WAITING)
+    writer.page.increment(Word.SIGTERMS)
     token = writer.open_span("save")
-    words = agent.snapshot()
-    assert words.step == 40_999
-    assert words.taken == Agreed(3, Order.STOP, 41_000)
-    assert words.copied == Agreed(3, 0, 41_000)
-    assert words.order == Agreed(3, Order.STOP, 41_000)
-    assert words.phase is Phase.WAITING
-    assert words.sigterms == 1
-    assert words.owner_pid == os.getpid()
-    assert [span.kind for span in words.open_spans] == [2]
-    assert isinstance(words.open_spans[0], OpenSpan)
+    values = agent.snapshot()
+    assert values.step == 40_999
+    assert values.taken == Agreed(3, Order.STOP, 41_000)
+    assert values.copied == Agreed(3, 0, 41_000)
+    assert values.order == Agreed(3, Order.STOP, 41_000)
+    assert values.phase is RankPhase.WAITING
+    assert values.sigterms == 1
+    assert values.owner_pid == os.getpid()
+    assert [span.kind for span in values.open_spans] == [2]
+    assert isinstance(values.open_spans[0], OpenSpan)
     writer.close_span(token)
     agent.detach()
 
 
 def test_every_word_is_in_the_snapshot(make_writer):
-    words = WordsPage.private()
+    page = RankPage.private()
     for at in Word:
         if at is not Word.OPEN_SPANS:
-            words.store(at, 1 if at is Word.PHASE else 100 + at)
-    snapshot = words.snapshot()
+            page.store(at, 1 if at is Word.PHASE else 100 + at)
+    snapshot = page.snapshot()
     assert snapshot.count == 100
     assert snapshot.watermark == 118
     assert snapshot.committed == 360
@@ -61,24 +61,24 @@ def test_every_word_is_in_the_snapshot(make_writer):
 
 
 def test_the_largest_word_is_kept_and_larger_is_refused():
-    words = WordsPage.private()
-    words.store(Word.ORDER, (1 << 64) - 1)
-    assert words.load(Word.ORDER) == (1 << 64) - 1
+    page = RankPage.private()
+    page.store(Word.ORDER, (1 << 64) - 1)
+    assert page.load(Word.ORDER) == (1 << 64) - 1
     for value in (-1, 1 << 64):
         with pytest.raises(ValueError):
-            words.store(Word.ORDER, value)
+            page.store(Word.ORDER, value)
 
 
 def test_a_phase_of_a_later_version_is_starting():
-    words = WordsPage.private()
-    words.store(Word.PHASE, 99)
-    assert words.snapshot().phase is Phase.STARTING
+    page = RankPage.private()
+    page.store(Word.PHASE, 99)
+    assert page.snapshot().phase is RankPhase.STARTING
 
 
 def test_a_loop_that_is_seen_to_have_ended_shows_its_last_step():
     """It ends while its words are read, one after the other."""
-    page = WordsPage.private().page
-    page[Word.PHASE], page[Word.STEP] = Phase.TRAINING, 7
+    page = RankPage.private().words
+    page[Word.PHASE], page[Word.STEP] = RankPhase.TRAINING, 7
 
     class BeingStored:
         def __getitem__(self, key):
@@ -86,26 +86,28 @@ def test_a_loop_that_is_seen_to_have_ended_shows_its_last_step():
             if isinstance(key, int):
                 return found
             later = array("Q", found)
-            later[Word.PHASE] = Phase.LOOP_ENDED  # and STEP = 8 was stored after it had been read
+            later[Word.PHASE] = (
+                RankPhase.LOOP_ENDED
+            )  # and STEP = 8 was stored after it had been read
             return memoryview(later)
 
-    words = rank_words(BeingStored())
-    assert words.phase is Phase.TRAINING or words.step == 8
+    values = page_values(BeingStored())
+    assert values.phase is RankPhase.TRAINING or values.step == 8
 
 
 def test_after_detach_stores_go_nowhere(make_writer):
     writer = make_writer()
-    agent = WordsPage.open(writer.path)
+    agent = RankPage.open(writer.path)
     agent.store(Word.VERDICT, 5)
     agent.detach()
     agent.store(Word.VERDICT, 6)
-    assert writer.words.load(Word.VERDICT) == 5
+    assert writer.page.load(Word.VERDICT) == 5
 
 
 @pytest.mark.contract("page: a forked child leaves it alone")
 def test_a_forked_child_does_not_touch_the_page(make_writer):
     writer = make_writer()
-    agent = WordsPage.open(writer.path)
+    agent = RankPage.open(writer.path)
     agent.store(Word.ORDER, 5)
     child = os.fork()
     if child == 0:
@@ -116,5 +118,5 @@ def test_a_forked_child_does_not_touch_the_page(make_writer):
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 16  # its own page, not ours
-    assert writer.words.load(Word.ORDER) == 5
+    assert writer.page.load(Word.ORDER) == 5
     agent.detach()

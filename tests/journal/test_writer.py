@@ -33,7 +33,7 @@ def test_a_step_is_one_record_and_two_words(make_writer):
     writer = make_writer()
     before = now_ns()
     writer.begin_step(1, before)
-    writer.words.store(Word.ORDER, 77)
+    writer.page.store(Word.ORDER, 77)
     assert writer.record_step(1, 2048) == 77
     writer.record_step(2)
     writer.end_steps(None)
@@ -52,20 +52,20 @@ def test_a_step_is_one_record_and_two_words(make_writer):
     assert first["flags"] == Flag.CONTINUES
     assert argument(journal.records)[1] == 2048
     assert (first["step"], second["step"]) == (1, 2)
-    assert (journal.words.step, journal.words.step_at_ns) == (2, second["time"])
-    assert journal.words.count == 4
+    assert (journal.values.step, journal.values.step_at_ns) == (2, second["time"])
+    assert journal.values.count == 4
 
 
 def test_the_words_say_since_when_a_step_is_under_way(make_writer):
     writer = make_writer()
-    assert writer.words.snapshot().step_under_way_since_ns == 0
+    assert writer.page.snapshot().step_under_way_since_ns == 0
     writer.begin_step(1, 50)
-    assert writer.words.snapshot().step_under_way_since_ns == 50
+    assert writer.page.snapshot().step_under_way_since_ns == 50
     writer.record_step(1)
-    words = writer.words.snapshot()
+    words = writer.page.snapshot()
     assert words.step_under_way_since_ns == words.step_at_ns
     writer.end_steps(None)
-    assert writer.words.snapshot().step_under_way_since_ns == 0
+    assert writer.page.snapshot().step_under_way_since_ns == 0
 
 
 def test_chunks_follow_one_another_without_a_seam(make_writer):
@@ -89,14 +89,14 @@ def test_bad_tokens_do_not_cost_the_step(make_writer, tokens, kept):
     journal = read_journal(writer.path)
     assert journal.records["step"].tolist() == [1]
     assert argument(journal.records).tolist() == [kept]
-    assert journal.words.step == 1
+    assert journal.values.step == 1
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, None, 1 << 64])
 def test_a_bad_step_is_counted_and_does_not_raise(make_writer, step):
     writer = make_writer()
     writer.record_step(step)
-    assert writer.words.load(Word.ERRORS) == 1
+    assert writer.page.load(Word.ERRORS) == 1
     writer.record_step(3)
     assert read_journal(writer.path).records["step"].tolist() == [3]
 
@@ -113,11 +113,11 @@ def test_a_span_shows_while_it_is_open_and_is_recorded_when_closed(make_writer):
     writer.record_step(4)
     outer = writer.open_span("save")
     inner = writer.open_span("evaluation")
-    open_spans = writer.words.snapshot().open_spans
+    open_spans = writer.page.snapshot().open_spans
     assert [span.kind for span in open_spans] == [SPAN_KINDS.index("save"), FIRST_CUSTOM_SPAN]
     length_ns = writer.close_span(inner)
     writer.close_span(outer)
-    assert writer.words.snapshot().open_spans == ()
+    assert writer.page.snapshot().open_spans == ()
     journal = read_journal(writer.path)
     inner_record, outer_record = journal.records[1:]
     assert inner_record["time"] - inner_record["value"] == length_ns
@@ -131,7 +131,7 @@ def test_short_spans_leave_no_record(make_writer):
     writer = make_writer()
     writer.close_span(writer.open_span("data"), 10**12)
     assert writer.count == 0
-    assert writer.words.snapshot().open_spans == ()
+    assert writer.page.snapshot().open_spans == ()
 
 
 def test_closing_an_outer_span_closes_what_an_exception_left_open(make_writer):
@@ -141,7 +141,7 @@ def test_closing_an_outer_span_closes_what_an_exception_left_open(make_writer):
     writer.open_span("compile")
     writer.close_span(outer)
     assert argument(read_journal(writer.path).records).tolist() == [1, 3, 2]
-    assert writer.words.snapshot().open_spans == ()
+    assert writer.page.snapshot().open_spans == ()
     assert writer.close_span(inner) == 0
     assert writer.close_span(outer) == 0
     assert writer.count == 3
@@ -150,12 +150,12 @@ def test_closing_an_outer_span_closes_what_an_exception_left_open(make_writer):
 def test_more_open_spans_than_slots_are_all_recorded(make_writer):
     writer = make_writer()
     tokens = [writer.open_span("data") for _ in range(SPAN_SLOTS + 3)]
-    assert len(writer.words.snapshot().open_spans) == SPAN_SLOTS
+    assert len(writer.page.snapshot().open_spans) == SPAN_SLOTS
     for token in reversed(tokens):
         writer.close_span(token)
     assert writer.count == SPAN_SLOTS + 3
-    assert writer.words.snapshot().open_spans == ()
-    assert writer.words.snapshot().order.epoch == 0
+    assert writer.page.snapshot().open_spans == ()
+    assert writer.page.snapshot().order.epoch == 0
 
 
 def test_the_words_tell_the_time_in_spans_but_not_in_spans_of_spans_or_in_short_ones(
@@ -173,11 +173,11 @@ def test_the_words_tell_the_time_in_spans_but_not_in_spans_of_spans_or_in_short_
         writer.close_span(token)
 
     span(SIGN_OF_LIFE_NS - 1)
-    assert writer.words.snapshot().spans_ns == writer.words.snapshot().span_ended_at_ns == 0
+    assert writer.page.snapshot().spans_ns == writer.page.snapshot().span_ended_at_ns == 0
     span(3 * SIGN_OF_LIFE_NS, inside=2 * SIGN_OF_LIFE_NS)
     span(SIGN_OF_LIFE_NS)
-    assert writer.words.snapshot().spans_ns == 6 * SIGN_OF_LIFE_NS
-    assert writer.words.snapshot().span_ended_at_ns == now[0]
+    assert writer.page.snapshot().spans_ns == 6 * SIGN_OF_LIFE_NS
+    assert writer.page.snapshot().span_ended_at_ns == now[0]
 
 
 def test_custom_names_get_ids_of_their_own(make_writer):
@@ -223,7 +223,7 @@ def test_other_threads_records_are_written_at_the_owners_next(make_writer):
     thread.start()
     thread.join()
     assert writer.count == 0
-    assert writer.words.load(Word.COMPLETE) == 99
+    assert writer.page.load(Word.COMPLETE) == 99
     writer.record_step(1)
     written = kinds(writer.path)
     assert written == [Kind.COMPLETE] * 100 + [Kind.SPAN, Kind.NOTE, Kind.STEP]
@@ -279,7 +279,7 @@ def test_a_journal_that_cannot_be_made_leaves_nothing(tmp_path):
 def test_a_writer_to_nowhere_takes_everything():
     writer = JournalWriter.nowhere()
     _use_everything(writer)
-    assert writer.words.load(Word.STEP) == 5
+    assert writer.page.load(Word.STEP) == 5
     assert writer.count == 0
 
 
@@ -290,7 +290,7 @@ def test_a_closed_writer_takes_everything_and_writes_nothing(make_writer):
     size = writer.path.stat().st_size
     _use_everything(writer)
     journal = read_journal(writer.path)
-    assert journal.words.step == 1
+    assert journal.values.step == 1
     assert len(journal.records) == 1
     assert writer.path.stat().st_size == size
 
@@ -313,8 +313,8 @@ def test_a_forked_child_is_inert(make_writer):
     journal = read_journal(writer.path)
     assert journal.records["step"].tolist() == [1, 2]
     assert journal.sidecar == ()
-    assert journal.words.step == 2
-    assert len(journal.words.open_spans) == 1
+    assert journal.values.step == 2
+    assert len(journal.values.open_spans) == 1
 
 
 def test_clock_pairs_are_appended_until_the_page_is_full(make_writer):

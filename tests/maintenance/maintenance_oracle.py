@@ -21,7 +21,7 @@ from holdfast.sim.clock import MS, SECOND
 sys.path.pop(0)
 sys.path.pop(0)
 
-from holdfast.core.daemon.events import Outcome
+from holdfast.core.daemon.events import RoundOutcome
 from holdfast.core.notices.board import Notice, NoticeState
 from holdfast.notices.registry import SOURCES
 
@@ -268,7 +268,7 @@ def _agent(host: Host) -> Iterator[str]:
         ]
         if not left:
             continue
-        if release.report.outcome is Outcome.CLEAR:
+        if release.report.outcome is RoundOutcome.CLEAR:
             yield f"released at {at_s:.1f} s while processes {left} held the device"
             continue
         began_ns = release.report.began_ns

@@ -110,7 +110,7 @@ class VirtualAgent:
             self._standing.pop(notice.key, None)
         else:
             self._standing[notice.key] = notice
-        self._give(ev.Noticed(self._clock.now_ns, notice))
+        self._give(ev.NoticeHeard(self._clock.now_ns, notice))
 
     def killed(self) -> None:
         """SIGKILL; another one is up two seconds later, and hears what stands."""
@@ -124,7 +124,7 @@ class VirtualAgent:
         self._machine = Autocheckpoint(self.policy, self._on_disk)
         self.is_up = True
         for notice in list(self._standing.values()):
-            self._give(ev.Noticed(self._clock.now_ns, notice))
+            self._give(ev.NoticeHeard(self._clock.now_ns, notice))
 
     # --- its loop ---------------------------------------------------------------------------
 
@@ -142,13 +142,13 @@ class VirtualAgent:
                     self.killed()  # written down, and not sent
                     return
             for place, action in enumerate(actions):
-                assert not isinstance(action, ev.Look) or place == len(actions) - 1
+                assert not isinstance(action, ev.LookAtProcesses) or place == len(actions) - 1
                 self._do(action)
         self._set_timer()
 
     def _do(self, action: ev.Action) -> None:
         now_ns = self._clock.now_ns
-        if isinstance(action, ev.Look):
+        if isinstance(action, ev.LookAtProcesses):
             self._look(action.is_thorough)
         elif isinstance(action, ev.Signal):
             found = [one for one in self.processes if one.id == action.holder.process]
@@ -156,7 +156,7 @@ class VirtualAgent:
                 self._signal(found[0])
         elif isinstance(action, ev.Report):
             self._last = action.round
-        elif isinstance(action, ev.Release):
+        elif isinstance(action, ev.ReleaseHost):
             assert self._last is not None
             self.releases.append(Released(now_ns, self._looked_ns, self._last))
 
@@ -188,7 +188,7 @@ class VirtualAgent:
             ]
             ids = {one.pid: one for one in found}
             holders = tuple(
-                ev.Holder(
+                ev.DeviceHolder(
                     one.id,
                     "job",
                     ("/dev/accel0",),

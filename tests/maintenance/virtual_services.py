@@ -30,13 +30,13 @@ from holdfast.testing.azure import AzureEmulator
 from holdfast.testing.emulator import Emulator, HttpRequest, Later, Pause, Reply
 from holdfast.testing.gce import GceEmulator
 from holdfast.testing.kubernetes import KubernetesEmulator
+from holdfast.testing.scripted import ScriptedEmulator
 from holdfast.testing.slurm import SlurmEmulator
-from holdfast.testing.told import Told
 
 PORTS = itertools.count(10_000)
 
 
-class Virtual(Told):
+class Virtual(ScriptedEmulator):
     """What is common: whoever waits for a change is woken by the next verb."""
 
     loop: VirtualLoop
@@ -48,7 +48,7 @@ class Virtual(Told):
         news.set()
 
     async def until(self, pause: Pause) -> None:
-        """What `Told.wait_for` does in a thread."""
+        """What `ScriptedEmulator.wait_for` does in a thread."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, pause.limit_s)):
                 while not pause.is_so():
@@ -226,7 +226,7 @@ class VirtualSlurm(Virtual, SlurmEmulator):
         if hasattr(self, "_news"):
             super().do(verb, *words)
         else:  # by its own constructor
-            Told.do(self, verb, *words)
+            ScriptedEmulator.do(self, verb, *words)
 
     def close(self) -> None:
         self.is_closed = True

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.controller.replay import Recorded, recorded, replay
+from holdfast.controller.replay import RecordedDecisions, recorded, replay
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
 from holdfast.core.run import policy_json
@@ -164,7 +164,7 @@ def trace(policy: RunPolicy, events: list[ev.Event]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def keep(name: str, night: Recorded, folder: Path) -> None:
+def keep(name: str, night: RecordedDecisions, folder: Path) -> None:
     """Write the files of one supervisor, without what names this machine."""
     told = [policy_json.encode(night.policy), *(encode(event) for event in night.inputs)]
     text = "".join(f"{json.dumps(one, separators=(',', ':'))}\n" for one in told)

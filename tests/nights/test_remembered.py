@@ -77,5 +77,5 @@ def test_a_field_of_a_newer_version_is_ignored_and_one_that_is_missing_is_not_ma
     good = encode(RunMachine(RunPolicy(ranks=1)).course)
     assert decode({**good, "mood": "calm"}) == decode(good)
     del good["high_water"]
-    with pytest.raises(ValueError, match="Course has no high_water"):
+    with pytest.raises(ValueError, match="RunState has no high_water"):
         decode(good)

@@ -15,7 +15,7 @@ from holdfast.core.hosts.fleet import (
     SliceHealth,
     SliceState,
 )
-from holdfast.core.hosts.recover import Act, Phase, RecoverPolicy
+from holdfast.core.hosts.recover import Act, GenerationPhase, RecoverPolicy
 from holdfast.core.hosts.wanted import Machines
 from holdfast.core.ledger.facts import WaitFact
 from holdfast.errors import RunHeld, StoreUnavailable
@@ -167,7 +167,9 @@ def test_a_crash_anywhere_doubles_nothing_and_forgets_nothing(house, where):
     house.cloud.crash_at = where
     with pytest.raises(Crash):
         house.settle()
-    assert house.book.load().phase is (Phase.DELETING if "delete" in where else Phase.CREATING)
+    assert house.book.load().phase is (
+        GenerationPhase.DELETING if "delete" in where else GenerationPhase.CREATING
+    )
     house.born()
     assert house.settle().action.act is Act.REST
     assert list(house.cloud.there) == ["lm-g2"]
@@ -249,7 +251,7 @@ def test_a_record_of_an_older_version_is_read(house):
     raw = json.loads(seen.read_text())
     assert raw.pop("has_stood") is True
     seen.write_text(json.dumps(raw))
-    assert house.book.load().phase is Phase.CREATING
+    assert house.book.load().phase is GenerationPhase.CREATING
     del house.cloud.there["lm-g1"]
     assert house.settle().action.act is Act.REST
     assert list(house.cloud.there) == ["lm-g2"]

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
 from holdfast.journal.facts.attempts import RankSeen
-from holdfast.journal.layout import Phase
+from holdfast.journal.layout import RankPhase
 from holdfast.report.findings import Checkpoint, DisruptionEvidence, LastAnnounced, SaveFindings
 from holdfast.report.hosts import host_rows
 from holdfast.report.overview import badput, overview
@@ -26,8 +26,8 @@ from sights import HOSTILE, killed_once, sight_of
 
 sys.path.pop(0)
 
-RANK = RankSeen(1, "host-a", 0, Phase.TRAINING, 66, 112 * S, 66, 112 * S, 112 * S, 0, 20, 45, 45,
-                0, 0, 0)  # fmt: skip
+RANK = RankSeen(1, "host-a", 0, RankPhase.TRAINING, 66, 112 * S, 66, 112 * S, 112 * S, 0, 20,
+                45, 45, 0, 0, 0)  # fmt: skip
 
 
 def test_what_each_factor_lost_adds_up_to_what_was_lost() -> None:

@@ -17,7 +17,7 @@ import pytest
 from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.core.ledger.facts import WaitFact
 from holdfast.journal.facts.attempts import RankSeen
-from holdfast.journal.layout import Phase
+from holdfast.journal.layout import RankPhase
 from holdfast.report.findings import (
     Checkpoint,
     CompilationFindings,
@@ -37,7 +37,7 @@ from sights import HOSTILE, killed_once, sight_of
 sys.path.pop(0)
 
 SHOWN = HOSTILE.replace("\x1b[31m", "").replace("\u202e", "")
-RANK = RankSeen(1, HOSTILE, 0, Phase.TRAINING, 66, 112 * S, 66, 112 * S, 112 * S, 0, 20, 45, 45,
+RANK = RankSeen(1, HOSTILE, 0, RankPhase.TRAINING, 66, 112 * S, 66, 112 * S, 112 * S, 0, 20, 45, 45,
                 0, 0, 0)  # fmt: skip
 CHECKPOINTS = (Checkpoint(HOSTILE, 0, 45, (HOSTILE,), 10, 65 * S),)
 

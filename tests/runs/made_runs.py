@@ -87,8 +87,8 @@ def make_run(
                 at_ns = end_ns
             if made.steps:
                 rank.record_metrics(step, {"loss": 1 / step}, at_ns)
-            rank.words.store(Word.STEP, step)
-            rank.words.store(Word.STEP_AT, at_ns)
+            rank.page.store(Word.STEP, step)
+            rank.page.store(Word.STEP_AT, at_ns)
             rank.close()
             step -= made.lost
             if made.cause is None:

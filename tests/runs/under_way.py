@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.journal.attempts import create_attempt
 from holdfast.journal.clocks import boot_id, now_ns
-from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, Phase, Word
+from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, RankPhase, Word
 from holdfast.journal.lease import acquire
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
@@ -34,9 +34,9 @@ class UnderWay:
             for step in range(1, 31):
                 end_ns = self.at_ns - (30 - step) * S // 10 - rank * S // 20
                 writer.append(end_ns, Kind.STEP, 0, 0, step, end_ns - S // 10)
-            writer.words.store(Word.STEP, 30 + rank)
-            writer.words.store(Word.STEP_AT, end_ns)
-            writer.words.store(Word.PHASE, Phase.TRAINING)
+            writer.page.store(Word.STEP, 30 + rank)
+            writer.page.store(Word.STEP_AT, end_ns)
+            writer.page.store(Word.PHASE, RankPhase.TRAINING)
         self.controller.append(self.at_ns, Kind.SEEN, 0, 0, 0, 0)
         self.reading = RunReading(self.folder)
 

@@ -26,7 +26,7 @@ from holdfast.core.run import restart
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.trace_lines import seconds, trace_lines
 from holdfast.core.save import policy as saves
-from holdfast.core.save.agree import Phase
+from holdfast.core.save.agree import AgreementPhase
 from holdfast.session.controlling import bare_policy
 from holdfast.sim.clock import SECOND, VirtualClock
 from holdfast.sim.virtual.link import LOST
@@ -216,7 +216,7 @@ class Script:
             "state": lambda: world.machine.state == argument,
             "attempt": lambda: world.live is not None and world.live.attempt >= int(argument),
             "joined": lambda: len(saving.joined) == self.shape.ranks,
-            "phase": lambda: saving.agreement.phase is Phase(argument),
+            "phase": lambda: saving.agreement.phase is AgreementPhase(argument),
         }
         limit_ns = world.now_ns + ns(within) if within else FAR_NS
         if not world.run_until(goals[word], limit_ns) and not within:

@@ -17,7 +17,7 @@ TIMES = ("0ms", "1ms", "15ms", "40ms", "120ms", "400ms")
 WAITS = ("1ms", "7ms", "20ms", "45ms", "80ms", "130ms", "200ms", "350ms", "700ms", "1500ms", "4s")
 GOALS = (
     "state launching", "state running", "state killing", "state choosing", "state waiting",
-    "state keeping", "phase collecting", "phase writing", "phase committing", "phase over",
+    "state flushing", "phase collecting", "phase writing", "phase committing", "phase over",
     "joined", "attempt 1", "attempt 2",
 )  # fmt: skip
 FAILURES = ("ValueError train.py:41", "OSError train.py:9")

@@ -25,12 +25,12 @@ from holdfast.core.run.machine import State
 from holdfast.core.save import agree, agree_rank, choose
 from holdfast.core.save import agree_events as news
 from holdfast.core.save import agree_moves as moves
-from holdfast.core.save.agree import Phase
+from holdfast.core.save.agree import AgreementPhase
 from holdfast.core.save.agree_rank import Answer
 from holdfast.core.save.agree_state import Ranks
 from holdfast.core.save.buffers import Buffers
 from holdfast.core.save.flushes import Flushes
-from holdfast.core.save.keeping import Keeping
+from holdfast.core.save.flushing import TierFlushing
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.seen import Chain
 from holdfast.core.save.word import Order
@@ -81,7 +81,7 @@ def _commits_when_the_first_is_durable() -> Patches:
     def written(state: Any) -> Any:
         if not state.ranks.durable:
             return ()
-        state.phase = Phase.COMMITTING
+        state.phase = AgreementPhase.COMMITTING
         return (news.Commit(state.epoch, state.step),)
 
     return [(moves, "written", written)]
@@ -128,7 +128,7 @@ def _an_order_forgets_who_copies() -> Patches:
 
 
 def _a_copy_that_failed_is_waited_for() -> Patches:
-    return [(agree.TABLE[news.SaveFailed], Phase.COPYING, agree._note_over)]
+    return [(agree.TABLE[news.SaveFailed], AgreementPhase.COPYING, agree._note_over)]
 
 
 # --- the memory tier -----------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _manifest_after_one_shard() -> Patches:
 
 def _ends_with_memory_ahead() -> Patches:
     never = lambda _, __: False  # noqa: E731
-    return [(Keeping, "is_pending", never), (Keeping, "is_ahead", never)]
+    return [(TierFlushing, "is_pending", never), (TierFlushing, "is_ahead", never)]
 
 
 # --- the run -------------------------------------------------------------------------------------

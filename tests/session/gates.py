@@ -29,7 +29,7 @@ def wait_for_permission(step: int, known: list[int] = [0]) -> None:  # noqa: B00
 def hold_at_the_stop(run: hf.Run, step: int) -> None:
     """Print that the step has come whose boundary is ordered for a stop, and wait for ever."""
     if os.environ.get("HOLD_AT_THE_STOP") == str(run.rank):
-        order = unpack(run._attachment.writer.words.load(Word.ORDER))
+        order = unpack(run._attachment.writer.page.load(Word.ORDER))
         if order.flags & Order.STOP and order.step == step:
             print(f"[{run.rank}] holds at {step}", flush=True)
             time.sleep(600)

@@ -14,7 +14,7 @@ from processes import FAR, House, Process
 from holdfast.agent.launch import free_ports
 from holdfast.core.save.word import Order, unpack
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 
 HERE = Path(__file__).parent
 
@@ -110,7 +110,7 @@ def stop_is_ordered() -> bool:
     """Whether both ranks know at which step they are to stop, by their live journals."""
     orders = []
     for live in Path(os.environ["HOLDFAST_SCRATCH"]).rglob("rank-*.hfj"):
-        page = WordsPage.open(live)
+        page = RankPage.open(live)
         orders.append(unpack(page.load(Word.ORDER)))
         page.detach()
     return len(orders) == 2 and all(order.flags & Order.STOP for order in orders)

@@ -132,9 +132,9 @@ def bits(text: str) -> str:
 def misses(store: Path, attempt: int) -> int:
     journal = store / "r" / "attempts" / f"{attempt:04d}" / "journal" / "rank-00000.hfj"
     with JournalReader(journal) as reader:
-        words = reader.words()
-        assert words.errors == 0
-        return words.compile_misses
+        values = reader.values()
+        assert values.errors == 0
+        return values.compile_misses
 
 
 def test_the_next_attempt_neither_traces_nor_compiles(

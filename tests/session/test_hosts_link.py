@@ -14,10 +14,10 @@ from holdfast.core.hosts.order import Attention, HostOrder
 from holdfast.core.hosts.placement import place
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Agreed, Order, pack, unpack
-from holdfast.journal.layout import Phase, Word
+from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import hosts_link
-from holdfast.session.channel import World
+from holdfast.session.channel import RankOfWorld
 from holdfast.session.following import Following
 from holdfast.session.hosts_link import UNSENT_NS, HostsLink
 from holdfast.session.messages import LeaderSays
@@ -80,17 +80,17 @@ class Pair:
         store: dict[str, bytes] = {}
         monkeypatch.setattr(hosts_link, "now_ns", lambda: self.now_ns)
         monkeypatch.setattr(Following, "_run", lambda _: None)  # its turns are ours
-        self.pages = [JournalWriter.nowhere().words for _ in (0, 1)]
+        self.pages = [JournalWriter.nowhere().page for _ in (0, 1)]
         own, other = (
             OwnHost(page, BEGAN_NS, lambda rank=rank: self.ended.append(rank))  # type: ignore[misc]
             for rank, page in enumerate(self.pages)
         )
         says = LeaderSays("lead", 0, "r", 2, attempt=4, lease_epoch=2, holder={})
-        self.link = HostsLink(own, World(0, 2, "a test"), says)
+        self.link = HostsLink(own, RankOfWorld(0, 2, "a test"), says)
         self.link.proposals = self.proposals = Proposals(2, self.refused.append)
         self.following = Following(
             self.pages[1],
-            World(1, 2, "a test"),
+            RankOfWorld(1, 2, "a test"),
             other,
             me="f",
             run="r",
@@ -210,14 +210,14 @@ def test_the_answer_of_rank_1_is_news_at_once_and_its_progress_four_times_a_seco
     pair.link.look(pair.now_ns)
     pair.pages[1].store(Word.STEP, 9)
     pair.turn(times=1)
-    assert pair.link.report().ranks[1].words.step == 4
+    assert pair.link.report().ranks[1].answers.step == 4
     pair.pages[1].store(Word.COPIED, pack(1, 9))
     pair.turn(times=2)
     report = pair.link.look(pair.now_ns)
     assert report is not None
-    assert report.ranks[1].words.copied == Agreed(1, 0, 9)
+    assert report.ranks[1].answers.copied == Agreed(1, 0, 9)
     pair.turn(times=30)
-    assert pair.link.report().ranks[1].words.step == 9
+    assert pair.link.report().ranks[1].answers.step == 9
 
 
 def test_a_sigterm_counts_from_when_it_came_on_whichever_clock(
@@ -255,7 +255,7 @@ def test_a_rank_that_is_silent_is_waited_for_until_others_wait(pair: Pair) -> No
     pair.posts[1].is_cut = True
     pair.turn(times=2, ns=100 * SECOND_NS)
     assert not any(isinstance(one, ev.RankExited) for one in pair.facts())
-    pair.pages[0].store(Word.PHASE, Phase.LOOP_ENDED)
+    pair.pages[0].store(Word.PHASE, RankPhase.LOOP_ENDED)
     pair.turn(times=1)
     pair.link.look(pair.now_ns)
     pair.turn(times=3, ns=20 * SECOND_NS)

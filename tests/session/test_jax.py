@@ -151,11 +151,11 @@ import jax, jax.numpy as jnp
 from pathlib import Path
 from holdfast.journal.layout import Word
 run = hf.start()
-words = run._attachment.writer.words
+page = run._attachment.writer.page
 seen = []
 
 def look():
-    seen.append([span.kind for span in words.snapshot().open_spans])
+    seen.append([span.kind for span in page.snapshot().open_spans])
 
 @jax.jit
 def train_step(x):
@@ -177,8 +177,8 @@ for step in run.steps(3):
     look()
     run.done(step, state)
 assert seen == [[1], [1], [], [1], [], [1], []], seen
-assert words.load(Word.SPANS_NS) > 0
-assert words.load(Word.COMPILING_AT) == 0
+assert page.load(Word.SPANS_NS) > 0
+assert page.load(Word.COMPILING_AT) == 0
 """
 
 

@@ -22,7 +22,7 @@ from holdfast.journal.writer import JournalWriter
 from holdfast.session import asked_save
 from holdfast.session.boundary import Boundary
 from holdfast.session.contents import Contents
-from holdfast.session.memory import MemoryTier, RamPlace
+from holdfast.session.memory import RamPlace, RankBuffers
 from holdfast.session.saver import Saver
 from holdfast.snapshot import ram
 from holdfast.snapshot.buffers import buffer_name
@@ -41,7 +41,7 @@ class Trainer:
         self.writer = JournalWriter.create(
             base / "rank-00000.hfj", Identity("r", ATTEMPT, "i", 0, "host", 0, "boot")
         )
-        self.words = self.writer.words
+        self.words = self.writer.page
         self.contents = Contents()
         self.saver = Saver(
             base / "ckpt",
@@ -50,7 +50,7 @@ class Trainer:
             attempt=lambda: ATTEMPT,
             rank=0,
             world_size=1,
-            memory=MemoryTier(RamPlace(self.folder, 3, 0, 1), self.words, 0, 1),
+            memory=RankBuffers(RamPlace(self.folder, 3, 0, 1), self.words, 0, 1),
         )
         self.rung = 0
         self.boundary = Boundary(self.writer, self.saver)
@@ -245,17 +245,17 @@ def _answer_at_look(
 ) -> list[int]:
     """Run `answer` before the order is looked at for that time; the looks so far."""
     looks: list[int] = []
-    words = trainer.words
+    page = trainer.words
 
     def load(word: int) -> int:
         if word == Word.ORDER:
             looks.append(word)
             if len(looks) == number:
                 answer()
-        return words.load(word)
+        return page.load(word)
 
     watched = types.SimpleNamespace(load=load)
-    monkeypatch.setattr(trainer.boundary._asked, "_words", watched)
+    monkeypatch.setattr(trainer.boundary._asked, "_page", watched)
     return looks
 
 

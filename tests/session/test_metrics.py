@@ -71,10 +71,10 @@ class OnDevice:
 
 def test_numbers_of_all_kinds(told: Told) -> None:
     given = {"loss": 0.1, "n": 3, "f32": np.float32(0.5), "one": np.ones(1), "yes": True}
-    told.tell(7, {**given, "device": OnDevice(told.writer.words, 0.25)})
+    told.tell(7, {**given, "device": OnDevice(told.writer.page, 0.25)})
     numbers = {"loss": 0.1, "n": 3.0, "f32": 0.5, "one": 1.0, "yes": 1.0, "device": 0.25}
     assert told.read() == {name: [(7, value)] for name, value in numbers.items()}
-    assert told.writer.words.load(Word.AWAITED_AT) == 0
+    assert told.writer.page.load(Word.AWAITED_AT) == 0
 
 
 def test_numbers_of_frameworks(told: Told) -> None:
@@ -121,10 +121,10 @@ def test_what_is_no_number_costs_the_number_and_a_sentence(
 
 
 def test_a_device_that_has_it_no_more(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
-    told.tell(7, {"gone": OnDevice(told.writer.words, None), "here": 1.0})
+    told.tell(7, {"gone": OnDevice(told.writer.page, None), "here": 1.0})
     assert "metric 'gone' of step 7 cannot be kept: it was deleted" in capsys.readouterr().err
     assert told.read() == {"here": [(7, 1.0)]}
-    assert told.writer.words.load(Word.AWAITED_AT) == 0
+    assert told.writer.page.load(Word.AWAITED_AT) == 0
 
 
 def test_names_that_never_repeat_are_bounded(
@@ -229,4 +229,4 @@ def test_a_full_disk_costs_the_numbers(told: Told, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(SidecarWriter, "write", lambda *_: None)
     told.tell(1, {"loss": 1.0})
     assert told.read() == {}
-    assert told.writer.words.load(Word.DROPPED) == 1
+    assert told.writer.page.load(Word.DROPPED) == 1

@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def compiling_ms(journal: JournalWriter) -> int:
-    return journal.words.load(Word.COMPILING_AT) // 1_000_000
+    return journal.page.load(Word.COMPILING_AT) // 1_000_000
 
 
 def spans_ms(journal: JournalWriter) -> list[tuple[int, int]]:
@@ -52,17 +52,17 @@ def test_a_compilation_shows_while_it_is_under_way(
     seen.began(TRACE, 0.0, fun_name="f")
     clock[0] = 110
     assert compiling_ms(journal) == 100
-    assert [span.kind for span in journal.words.snapshot().open_spans] == [1]
+    assert [span.kind for span in journal.page.snapshot().open_spans] == [1]
     seen.began(LOWER, 0.0)
     clock[0] = 130
     seen.ended(LOWER, 0.02)
     assert compiling_ms(journal) == 100
     seen.ended(TRACE, 0.03, fun_name="f")
     assert compiling_ms(journal) == 0
-    assert journal.words.snapshot().open_spans == ()
+    assert journal.page.snapshot().open_spans == ()
     assert spans_ms(journal) == [(110, 130), (100, 130)]
-    assert journal.words.load(Word.SPANS_NS) == 30_000_000  # the outermost alone
-    assert journal.words.load(Word.SPAN_ENDED_AT) == 130_000_000
+    assert journal.page.load(Word.SPANS_NS) == 30_000_000  # the outermost alone
+    assert journal.page.load(Word.SPAN_ENDED_AT) == 130_000_000
 
 
 def test_what_never_said_that_it_ended_ends_with_what_it_was_part_of(
@@ -134,7 +134,7 @@ dies = int(state["n"][0]) == 0
 for step in run.steps(12):
     state["n"] += 1
     run.done(step, state, ready=Ready(step) if dies else None)
-    while dies and step == 2 and run._attachment.writer.words.load(Word.COMPLETE) < 2:
+    while dies and step == 2 and run._attachment.writer.page.load(Word.COMPLETE) < 2:
         time.sleep(0.001)
     if dies and step == 8:
         os.kill(os.getpid(), signal.SIGKILL)

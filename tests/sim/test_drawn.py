@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, ks_2samp, kstest
 
 from holdfast.sim.drawn import Drawn
-from holdfast.sim.faults import Announcement, Cause, Fault
+from holdfast.sim.faults import AnnouncedLoss, Fault, FaultCause
 from holdfast.sim.laws import Early, Exponential, Fixed, Law, LogNormal, Weibull
 from holdfast.sim.model import DAY_S, Failures, Fleet, Notices, Scenario, per_node_days
 
 S = 10**9
 LAWS = [Exponential(1000.0), Weibull(1000.0, 0.5), Weibull(1000.0, 1.5), LogNormal(600.0, 1.0)]
-LOST = (Cause.HOST, Cause.RACK, Cause.SLICE)
+LOST = (FaultCause.HOST, FaultCause.RACK, FaultCause.SLICE)
 
 
 def stream(seed: int = 1, hosts: int = 30, racks: int = 0, slices: int = 0, **failures) -> Drawn:
@@ -29,7 +29,7 @@ def stream(seed: int = 1, hosts: int = 30, racks: int = 0, slices: int = 0, **fa
     return Drawn(Scenario(fleet=fleet, failures=Failures(**failures)), seed)
 
 
-def events(drawn: Drawn, away_ns: int | None = 0) -> Iterator[Fault | Announcement]:
+def events(drawn: Drawn, away_ns: int | None = 0) -> Iterator[Fault | AnnouncedLoss]:
     """All that happens; lost hosts are replaced after `away_ns`, None: never."""
     last_ns = 0
     while (next_ns := drawn.next_ns()) is not None:
@@ -101,7 +101,7 @@ def test_every_host_fails_as_often() -> None:
 def test_what_failed_is_shared_out() -> None:
     of = stream(2, between=Exponential(1000.0), host_share=0.5, hang_share=0.2)
     causes = Counter(e.cause for e in islice(events(of), 10_000))
-    expected = {Cause.HOST: 5000, Cause.PROCESS: 4000, Cause.HANG: 1000}
+    expected = {FaultCause.HOST: 5000, FaultCause.PROCESS: 4000, FaultCause.HANG: 1000}
     assert causes.keys() == expected.keys()
     assert chisquare([causes[c] for c in expected], list(expected.values())).pvalue > 0.01
 
@@ -124,7 +124,7 @@ def test_a_process_is_new_at_once() -> None:
     assert [at for at, _, _ in found] == [10, 10, 10, 20, 20, 20, 30, 30, 30]
     for start in (0, 3, 6):
         assert sorted(host for _, _, host in found[start : start + 3]) == [0, 1, 2]
-    assert {cause for _, cause, _ in found} == {Cause.PROCESS}
+    assert {cause for _, cause, _ in found} == {FaultCause.PROCESS}
 
 
 def test_the_age_counts_from_the_renewal() -> None:
@@ -132,7 +132,7 @@ def test_the_age_counts_from_the_renewal() -> None:
     first = of.pop().hosts[0]
     of.renewed(first, 15 * S)
     of.pop()
-    assert (of.next_ns(), of.pop()) == (25 * S, Fault(25 * S, Cause.HOST, (first,)))
+    assert (of.next_ns(), of.pop()) == (25 * S, Fault(25 * S, FaultCause.HOST, (first,)))
 
 
 def test_a_host_that_is_replaced_in_time_does_not_fail() -> None:
@@ -150,7 +150,7 @@ def test_the_nth_life_is_as_long_whenever_it_begins(law: Law) -> None:
         found: list[list[tuple[int, int]]] = [[] for _ in range(5)]
         notices = Notices(recall=1.0, lead=LogNormal(0.001, 0.5))
         for event in events(stream(9, 5, between=law, notices=notices), away_ns):
-            if isinstance(event, Announcement):
+            if isinstance(event, AnnouncedLoss):
                 told_ns[event.host] = event.at_ns
                 continue
             (host,) = event.hosts
@@ -176,7 +176,7 @@ def test_a_rack_is_lost_as_a_whole() -> None:
     racks = {(0, 1, 2, 3), (4, 5, 6, 7), (8, 9)}
     found = list(islice(events(of), 200))
     assert {event.hosts for event in found} == racks
-    assert {event.cause for event in found} == {Cause.RACK}
+    assert {event.cause for event in found} == {FaultCause.RACK}
     assert found[-1].at_ns / S == pytest.approx(200 * 100 / 3, rel=0.2)
 
 
@@ -186,22 +186,22 @@ def test_a_rack_takes_only_the_hosts_that_are_there() -> None:
     assert of.next_ns() is None  # nothing is there that could fail
     of.renewed(2, 12 * S)
     of.renewed(3, 15 * S)  # on its way when the slice fails
-    assert of.pop() == Fault(14 * S, Cause.SLICE, (2,))
-    assert of.pop() == Fault(20 * S, Cause.RACK, (3,))
+    assert of.pop() == Fault(14 * S, FaultCause.SLICE, (2,))
+    assert of.pop() == Fault(20 * S, FaultCause.RACK, (3,))
 
 
 def test_what_failed_unseen_fails_later_again() -> None:
     of = stream(1, 2, racks=2, rack_between=Fixed(10.0))
     assert of.pop().at_ns == 10 * S
     of.renewed(0, 35 * S)
-    assert of.pop() == Fault(40 * S, Cause.RACK, (0,))
+    assert of.pop() == Fault(40 * S, FaultCause.RACK, (0,))
 
 
 def test_racks_fail_as_often_when_their_hosts_come_and_go() -> None:
     of = stream(6, 60, racks=6, between=Exponential(500.0), rack_between=Exponential(3000.0))
     seen = 0
     for event in events(of, 20 * S):
-        seen += event.cause is Cause.RACK
+        seen += event.cause is FaultCause.RACK
         if event.at_ns > 200_000 * S:
             break
     assert seen == pytest.approx(10 * 200_000 / 3000, abs=4 * 26)
@@ -214,12 +214,14 @@ NOTICES = Notices(recall=0.6, precision=0.3, lead=LogNormal(20.0, 0.5))
 def test_recall_and_precision(law: Law) -> None:
     of = stream(8, 100, between=law, host_share=0.8, notices=NOTICES)
     found = list(islice(events(of), 20_000))
-    right = {(e.host, e.deadline_ns) for e in found if isinstance(e, Announcement) and e.comes_true}
-    alarms = [e for e in found if isinstance(e, Announcement) and not e.comes_true]
+    right = {
+        (e.host, e.deadline_ns) for e in found if isinstance(e, AnnouncedLoss) and e.comes_true
+    }
+    alarms = [e for e in found if isinstance(e, AnnouncedLoss) and not e.comes_true]
     losses = [
-        (e.hosts[0], e.at_ns) for e in found if isinstance(e, Fault) and e.cause is Cause.HOST
+        (e.hosts[0], e.at_ns) for e in found if isinstance(e, Fault) and e.cause is FaultCause.HOST
     ]
-    others = [e for e in found if isinstance(e, Fault) and e.cause is Cause.PROCESS]
+    others = [e for e in found if isinstance(e, Fault) and e.cause is FaultCause.PROCESS]
     assert len(right & set(losses)) / len(losses) == pytest.approx(0.6, abs=0.025)
     assert len(right) / (len(right) + len(alarms)) == pytest.approx(0.3, abs=0.015)
     assert len(losses) / (len(losses) + len(others)) == pytest.approx(0.8, abs=0.02)
@@ -229,7 +231,7 @@ def test_recall_and_precision(law: Law) -> None:
 
 def test_leads_are_as_long_as_drawn() -> None:
     of = stream(8, 100, between=Exponential(1e5), notices=NOTICES)
-    told = [e for e in islice(events(of), 3000) if isinstance(e, Announcement)]
+    told = [e for e in islice(events(of), 3000) if isinstance(e, AnnouncedLoss)]
     for comes_true in (True, False):
         leads = [(e.deadline_ns - e.at_ns) / S / 20 for e in told if e.comes_true is comes_true]
         assert kstest(leads, "lognorm", (0.5,)).pvalue > 0.01
@@ -253,23 +255,23 @@ def test_warnings_do_not_change_what_happens() -> None:
 def test_no_warning_before_the_host_was_there() -> None:
     notices = Notices(recall=1.0, lead=Fixed(60.0))
     of = stream(1, 1, between=Fixed(10.0), notices=notices)
-    assert of.pop() == Announcement(0, 0, 10 * S, True)
-    assert of.pop() == Fault(10 * S, Cause.HOST, (0,))
+    assert of.pop() == AnnouncedLoss(0, 0, 10 * S, True)
+    assert of.pop() == Fault(10 * S, FaultCause.HOST, (0,))
     of.renewed(0, 12 * S)
-    assert of.pop() == Announcement(12 * S, 0, 22 * S, True)
+    assert of.pop() == AnnouncedLoss(12 * S, 0, 22 * S, True)
 
 
 def test_a_host_that_was_replaced_upon_a_warning_is_not_lost() -> None:
     of = stream(1, 1, between=Fixed(100.0), notices=Notices(recall=1.0, lead=Fixed(30.0)))
-    assert of.pop() == Announcement(70 * S, 0, 100 * S, True)
+    assert of.pop() == AnnouncedLoss(70 * S, 0, 100 * S, True)
     of.renewed(0, 90 * S)
-    assert of.pop() == Announcement(160 * S, 0, 190 * S, True)
+    assert of.pop() == AnnouncedLoss(160 * S, 0, 190 * S, True)
 
 
 def test_a_warning_at_the_last_moment_comes_first() -> None:
     of = stream(1, 1, between=Fixed(100.0), notices=Notices(recall=1.0, lead=Fixed(0.0)))
-    assert of.pop() == Announcement(100 * S, 0, 100 * S, True)
-    assert of.pop() == Fault(100 * S, Cause.HOST, (0,))
+    assert of.pop() == AnnouncedLoss(100 * S, 0, 100 * S, True)
+    assert of.pop() == Fault(100 * S, FaultCause.HOST, (0,))
 
 
 def test_nothing_fails_by_itself() -> None:
@@ -340,7 +342,7 @@ def test_the_seed_decides_and_looking_changes_nothing(seed: int, data: st.DataOb
                 break
             event = of.pop()
             seen.append(event)
-            if isinstance(event, Announcement):
+            if isinstance(event, AnnouncedLoss):
                 assert event.at_ns <= event.deadline_ns
                 assert event.host not in lost
             else:
@@ -398,7 +400,7 @@ def test_infants_are_lost_as_if_each_life_were_drawn() -> None:
 def test_a_process_that_fails_makes_no_new_machine() -> None:
     """Or a host whose processes fail each second would be lost early for certain."""
     of = stream(3, 50, between=Fixed(1.0), host_share=0.0, early=Early(0.5, 10.0))
-    lost = [e.hosts[0] for e in islice(events(of, None), 20_000) if e.cause is Cause.HOST]
+    lost = [e.hosts[0] for e in islice(events(of, None), 20_000) if e.cause is FaultCause.HOST]
     assert len(lost) == len(set(lost))
     assert len(lost) == pytest.approx(25, abs=12)
 
@@ -408,4 +410,4 @@ def test_infants_are_announced_and_cost_what_they_are() -> None:
     of = stream(3, 10_000_000, early=Early(1e-6, 1000.0), notices=notices)
     found = list(islice(events(of), 8))
     assert [isinstance(event, Fault) for event in found].count(True) in range(2, 6)
-    assert {type(event) for event in found} == {Fault, Announcement}
+    assert {type(event) for event in found} == {Fault, AnnouncedLoss}

@@ -12,9 +12,9 @@ from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.run.restart import AllOf
 from holdfast.sim.clock import to_ns
 from holdfast.sim.drawn import Drawn
-from holdfast.sim.faults import Announcement, Cause, Fault
+from holdfast.sim.faults import AnnouncedLoss, Fault, FaultCause
 from holdfast.sim.laws import Exponential, Fixed, LogNormal
-from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, Saves, Scenario
+from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, SaveCosts, Scenario
 from holdfast.sim.replicate import policy_of
 from holdfast.sim.traces import Replayed, Trace, TraceChange
 from holdfast.sim.world import World
@@ -22,8 +22,8 @@ from holdfast.sim.world import World
 S = 1_000_000_000
 AT_ONCE = AllOf(())
 TWO = Fleet(hosts=4, hosts_per_slice=2, elastic=True)
-EACH_MINUTE = Saves(stall_s=2, interval_s=60)
-HOST, PROCESS = Cause.HOST, Cause.PROCESS
+EACH_MINUTE = SaveCosts(stall_s=2, interval_s=60)
+HOST, PROCESS = FaultCause.HOST, FaultCause.PROCESS
 
 
 class Told:
@@ -32,7 +32,7 @@ class Told:
     hosts_at_start = 4
     tells_arrivals = False
 
-    def __init__(self, *events: tuple[float, Cause, tuple[int, ...]]) -> None:
+    def __init__(self, *events: tuple[float, FaultCause, tuple[int, ...]]) -> None:
         self._events = [Fault(to_ns(at_s), cause, hosts) for at_s, cause, hosts in events]
 
     def next_ns(self) -> int | None:
@@ -119,14 +119,14 @@ def test_a_restart_that_comes_anyway_takes_the_slice_in() -> None:
 
 
 def test_both_slices_lost_at_once_are_waited_for_together() -> None:
-    _, account = run(scenario(), Told((300, Cause.RACK, (1, 2))))
+    _, account = run(scenario(), Told((300, FaultCause.RACK, (1, 2))))
     assert seconds(account)["reschedule:queue"] == 200
     assert len(account.disruptions) == 1
 
 
 def test_an_announcement_of_a_slice_that_does_not_train_saves_nothing() -> None:
     faults = Told((300, HOST, (2,)))
-    told = Announcement(to_ns(400), 3, to_ns(430), comes_true=False)
+    told = AnnouncedLoss(to_ns(400), 3, to_ns(430), comes_true=False)
     faults._events.append(told)
     _, with_it = run(scenario(), faults)
     _, without = run(scenario(), Told((300, HOST, (2,))))
@@ -155,15 +155,15 @@ def drawn(**more: object) -> Scenario:
     recovery = Recovery(restart=Fixed(60), restore_s=20, replace=LogNormal(5000, 0.8))
     failures = Failures(Exponential(16 * 3600), host_share=0.7, slice_between=Exponential(200_000))
     known = {"fleet": fleet, "recovery": recovery, "failures": failures, "duration_s": 3 * DAY_S}
-    saves = Saves(stall_s=5, write_s=20, interval_s=600)
+    saves = SaveCosts(stall_s=5, write_s=20, interval_s=600)
     return Scenario(**{"saves": saves, "step_s": 8.4, **known, **more})
 
 
-MEMORY = Saves(write_s=60, interval_s=1800, memory=True, copy_s=1, memory_interval_s=600)
+MEMORY = SaveCosts(write_s=60, interval_s=1800, memory=True, copy_s=1, memory_interval_s=600)
 
 
 @pytest.mark.parametrize("saves", [drawn().saves, MEMORY], ids=["blocking", "in memory"])
-def test_chips_times_time_is_conserved_and_folds_change_nothing(saves: Saves) -> None:
+def test_chips_times_time_is_conserved_and_folds_change_nothing(saves: SaveCosts) -> None:
     of = drawn(saves=saves, duration_s=DAY_S)
     world, account = run(of, Drawn(of, 3))
     assert sum(account.kinds.values()) == to_ns(of.duration_s) * of.fleet.chips
@@ -183,7 +183,7 @@ def test_chips_times_time_is_conserved_and_folds_change_nothing(saves: Saves) ->
 @pytest.mark.parametrize("seed", range(4))
 def test_where_restarts_cost_nothing_going_on_keeps_no_less_than_waiting(seed: int) -> None:
     free = Recovery(restart=Fixed(0), replace=LogNormal(5000, 0.8))
-    of = drawn(recovery=free, saves=Saves(interval_s=60), step_s=60.0, duration_s=DAY_S)
+    of = drawn(recovery=free, saves=SaveCosts(interval_s=60), step_s=60.0, duration_s=DAY_S)
     waits = replace(of, fleet=replace(of.fleet, elastic=False))
     goes_on, waited = (run(one, Drawn(one, seed))[1].goodput for one in (of, waits))
     assert goes_on > waited

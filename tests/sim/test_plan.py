@@ -19,7 +19,7 @@ from holdfast.sim.plan import Badput, Disruptions, Plan, plan
 from holdfast.sim.plan_advice import WhatIf
 from holdfast.sim.plan_input import PARAMETERS, from_file, parsed, question_of
 from holdfast.sim.plan_model import outlook
-from holdfast.sim.plan_spares import Spares, scheduling_goodput
+from holdfast.sim.plan_spares import SparesAnswer, scheduling_goodput
 
 LLAMA_3 = {"hosts": 2048, "chips-per-host": 8, "failures-per-1000-node-days": 3.79, "days": 54}
 
@@ -439,5 +439,5 @@ def test_the_reference_names_what_the_json_has():
     rows = [line.split("|")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
     named = re.findall(r"`(\w+)`", " ".join(rows))
     assert sorted(named) == sorted(planned_of({"mtbf": 5000}).to_json())
-    for part in (Badput, Disruptions, Spares, WhatIf):
+    for part in (Badput, Disruptions, SparesAnswer, WhatIf):
         assert all(f"`{field.name}`" in page.read_text() for field in fields(part))

@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.run.restart import AllOf
 from holdfast.sim.buying import ways_of_flags
 from holdfast.sim.clock import to_ns
-from holdfast.sim.faults import Announcement, Arrival, Cause, Fault, FaultStream
+from holdfast.sim.faults import AnnouncedLoss, Arrival, Fault, FaultCause, FaultStream
 from holdfast.sim.model import Scenario
 from holdfast.sim.plan import plan
 from holdfast.sim.plan_buying import Bought, Buying, question_of_way
@@ -78,20 +78,20 @@ class Windows:
 
     def __init__(self, seed: int, mtbf_s: float, days: float, lead_s: float) -> None:
         rng, at_s = Random(seed), 0.0
-        events: list[Fault | Announcement | Arrival] = []
+        events: list[Fault | AnnouncedLoss | Arrival] = []
         while (at_s := at_s + rng.expovariate(1 / mtbf_s)) < days * 86_400:
-            events.append(Fault(to_ns(at_s), Cause.PROCESS, (0,)))
+            events.append(Fault(to_ns(at_s), FaultCause.PROCESS, (0,)))
         for number in range(int(days * 86_400 / 32_400) + 1):
             begin_s, end_s = number * 32_400, number * 32_400 + 21_600
-            events.append(Announcement(to_ns(end_s - lead_s), 0, to_ns(end_s), comes_true=True))
-            events.append(Fault(to_ns(end_s), Cause.SLICE, (0,)))
+            events.append(AnnouncedLoss(to_ns(end_s - lead_s), 0, to_ns(end_s), comes_true=True))
+            events.append(Fault(to_ns(end_s), FaultCause.SLICE, (0,)))
             events.append(Arrival(to_ns(begin_s + 32_400), 0))
         self._events = sorted(events, key=lambda event: event.at_ns)
 
     def next_ns(self) -> int | None:
         return self._events[0].at_ns if self._events else None
 
-    def pop(self) -> Fault | Announcement | Arrival:
+    def pop(self) -> Fault | AnnouncedLoss | Arrival:
         return self._events.pop(0)
 
     def renewed(self, host: int, at_ns: int) -> None:

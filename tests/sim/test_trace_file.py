@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigurationError, TraceError
-from holdfast.sim.faults import Cause
+from holdfast.sim.faults import FaultCause
 from holdfast.sim.trace_file import read_trace
 from holdfast.sim.traces import Trace, TraceChange
 
@@ -39,14 +39,14 @@ def test_published_membership(name: str, lines: int, most: int, end_ns: int) -> 
     assert (len(trace.changes), trace.most, trace.span_ns) == (lines, most, end_ns)
     assert (trace.are_there, trace.notes) == (False, ())
     assert trace.machines[:2] == ("node1", "node2")
-    assert {change.cause for change in trace.changes} == {None, Cause.HOST}
+    assert {change.cause for change in trace.changes} == {None, FaultCause.HOST}
 
 
 def test_published_counts() -> None:
     trace = read_trace(DATA / "bamboo-a100x1-east1b.txt")
     assert (trace.most, trace.machines, trace.are_there) == (64, (), False)
     assert trace.changes[:55] == (TraceChange(0, None, None),) * 55
-    assert trace.changes[55] == TraceChange(260 * S, None, Cause.HOST)
+    assert trace.changes[55] == TraceChange(260 * S, None, FaultCause.HOST)
     assert trace.notes == (
         "line 34 comes 103 minutes after the count before; until then it is unchanged",
         "line 235 comes 301 minutes after the count before; until then it is unchanged",
@@ -56,18 +56,18 @@ def test_published_counts() -> None:
 
 def test_counts_become_as_many_changes(read) -> None:
     trace = read("2021-12-11, 23:59:30, 2\n2021-12-12, 00:00, 0\n2021-12-12, 00:01, 1\n")
-    come, gone = TraceChange(0, None, None), TraceChange(30 * S, None, Cause.HOST)
+    come, gone = TraceChange(0, None, None), TraceChange(30 * S, None, FaultCause.HOST)
     assert trace.changes == (come, come, gone, gone, TraceChange(90 * S, None, None))
 
 
 def test_membership_by_the_clock_begins_with_its_first_line(read) -> None:
     trace = read("1700000000000,add,a\n1700000000250.5,remove,a\n")
-    assert trace.changes == (TraceChange(0, 0, None), TraceChange(250_500_000, 0, Cause.HOST))
+    assert trace.changes == (TraceChange(0, 0, None), TraceChange(250_500_000, 0, FaultCause.HOST))
 
 
 def test_what_says_nothing_is_passed_over(read) -> None:
     text = b"\xef\xbb\xbf# from the cluster's log\r\n\r\n 0 , add , a \r\n\r\n5,remove,a\r\n"
-    assert read(text).changes == (TraceChange(0, 0, None), TraceChange(5 * MS, 0, Cause.HOST))
+    assert read(text).changes == (TraceChange(0, 0, None), TraceChange(5 * MS, 0, FaultCause.HOST))
 
 
 OUTAGES = """\
@@ -84,13 +84,13 @@ def test_outages(read) -> None:
     trace = read(OUTAGES)
     assert (trace.machines, trace.are_there, trace.notes) == (("n1", "n2", "n3", "n4"), True, ())
     assert trace.changes == (
-        TraceChange(60 * S, 0, Cause.HOST),
-        TraceChange(90_500_000_000, 1, Cause.PROCESS),
+        TraceChange(60 * S, 0, FaultCause.HOST),
+        TraceChange(90_500_000_000, 1, FaultCause.PROCESS),
         TraceChange(120 * S, 0, None),
-        TraceChange(200 * S, 2, Cause.RACK),
-        TraceChange(200 * S, 3, Cause.RACK),
+        TraceChange(200 * S, 2, FaultCause.RACK),
+        TraceChange(200 * S, 3, FaultCause.RACK),
         TraceChange(300 * S, 3, None),
-        TraceChange(400 * S, 0, Cause.HANG),
+        TraceChange(400 * S, 0, FaultCause.HANG),
     )
 
 
@@ -103,9 +103,9 @@ def test_outages_by_the_clock(read) -> None:
     )
     assert trace.machines == ("n,1", "n2")
     assert trace.changes == (
-        TraceChange(0, 0, Cause.HOST),
+        TraceChange(0, 0, FaultCause.HOST),
         TraceChange(1800 * S, 0, None),
-        TraceChange(86400 * S, 1, Cause.SLICE),
+        TraceChange(86400 * S, 1, FaultCause.SLICE),
     )
 
 
@@ -165,7 +165,7 @@ def test_what_has_one_meaning_is_noted(read, text: str, note: str, changes: int)
 
 def test_outages_that_touch_or_overlap_are_one(read) -> None:
     trace = read("start,end,node,cause\n0,10,a,host\n10,20,a,rack\n15,18,a,host\n19,,a,host\n")
-    assert trace.changes == (TraceChange(0, 0, Cause.HOST),)
+    assert trace.changes == (TraceChange(0, 0, FaultCause.HOST),)
     assert len(trace.notes) == 2
 
 
@@ -267,7 +267,7 @@ def test_no_file_is_too_strange(tmp_path_factory, begin: str, lines, end: bytes)
     assert min(times_ns, default=0) >= 0
     held = Counter(range(len(trace.machines)) if trace.are_there else ())
     for change in trace.changes:
-        if change.cause not in (Cause.PROCESS, Cause.HANG):
+        if change.cause not in (FaultCause.PROCESS, FaultCause.HANG):
             held[change.machine] += 1 if change.cause is None else -1
         assert held[change.machine] >= 0
         assert change.machine is None or held[change.machine] <= 1

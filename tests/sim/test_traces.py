@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from holdfast.errors import ConfigurationError
-from holdfast.sim.faults import Announcement, Arrival, Cause, Fault
+from holdfast.sim.faults import AnnouncedLoss, Arrival, Fault, FaultCause
 from holdfast.sim.laws import Fixed
 from holdfast.sim.model import Fleet, Notices
 from holdfast.sim.trace_file import read_trace
@@ -20,10 +20,10 @@ from holdfast.sim.traces import Event, Replayed, Trace, TraceChange
 
 DATA = Path(__file__).parent / "data"  # of uclasystem/bamboo: README.md there
 S = 10**9
-HOST = Cause.HOST
+HOST = FaultCause.HOST
 
 
-def trace(*changes: tuple[int, int | None, Cause | None], are_there: bool = False) -> Trace:
+def trace(*changes: tuple[int, int | None, FaultCause | None], are_there: bool = False) -> Trace:
     known = {machine for _, machine, _ in changes if machine is not None}
     names = tuple(f"n{n}" for n in range(len(known)))
     return Trace(tuple(TraceChange(*change) for change in changes), names, are_there)
@@ -39,7 +39,7 @@ def events(replayed: Replayed) -> list[Event]:
     return found
 
 
-def lost(at_ns: int, *places: int, cause: Cause = HOST) -> Fault:
+def lost(at_ns: int, *places: int, cause: FaultCause = HOST) -> Fault:
     return Fault(at_ns, cause, places)
 
 
@@ -72,13 +72,17 @@ def test_a_machine_that_goes_and_comes_at_once_is_a_fault() -> None:
 
 def test_outages_of_a_fleet_without_spares() -> None:
     of = trace(
-        (5, 0, HOST), (7, 1, Cause.HANG), (8, 0, Cause.PROCESS), (9, 0, None), are_there=True
+        (5, 0, HOST),
+        (7, 1, FaultCause.HANG),
+        (8, 0, FaultCause.PROCESS),
+        (9, 0, None),
+        are_there=True,
     )
     replayed = Replayed(of, Fleet(hosts=4), seed=3)
     assert replayed.hosts_at_start == 4
     loss, hang, back = events(replayed)
     assert back == Arrival(9, loss.hosts[0])  # nothing fails in a place that is empty
-    assert hang.cause is Cause.HANG
+    assert hang.cause is FaultCause.HANG
     assert hang.hosts != loss.hosts
 
 
@@ -97,7 +101,7 @@ def test_a_spare_takes_the_place_at_once_and_who_comes_back_is_a_spare() -> None
 
 
 def test_a_rack_or_slice_is_one_fault() -> None:
-    rack, slice_ = Cause.RACK, Cause.SLICE
+    rack, slice_ = FaultCause.RACK, FaultCause.SLICE
     of = trace(
         (5, 0, rack), (5, 1, rack), (5, 2, slice_), (5, 3, HOST), (9, 4, rack), are_there=True
     )  # fmt: skip
@@ -176,12 +180,12 @@ def test_announcements_of_what_was_recorded() -> None:
     for seed in range(20):
         run = events(Replayed(of, Fleet(hosts=24), seed, notices))
         plain = events(Replayed(of, Fleet(hosts=24), seed))
-        assert [e for e in run if not isinstance(e, Announcement)] == plain
+        assert [e for e in run if not isinstance(e, AnnouncedLoss)] == plain
         came_ns, losses = {}, {(e.at_ns, e.hosts[0]) for e in plain if isinstance(e, Fault)}
         for event in run:
             if isinstance(event, Arrival):
                 came_ns[event.host] = event.at_ns
-            elif isinstance(event, Announcement):
+            elif isinstance(event, AnnouncedLoss):
                 assert event.host in came_ns
                 lead_ns = event.deadline_ns - event.at_ns
                 assert lead_ns == 120 * S or came_ns[event.host] == event.at_ns
@@ -197,14 +201,14 @@ def test_announcements_of_what_was_recorded() -> None:
 def test_no_announcement_before_the_machine_was_there() -> None:
     of = trace((5 * S, 0, None), (15 * S, 0, HOST))
     run = events(Replayed(of, Fleet(hosts=1), 0, Notices(recall=1.0, lead=Fixed(30.0))))
-    told = Announcement(5 * S, 0, 15 * S, True)
+    told = AnnouncedLoss(5 * S, 0, 15 * S, True)
     assert run == [Arrival(5 * S, 0), told, lost(15 * S, 0)]
 
 
 def test_only_losses_of_a_host_are_announced() -> None:
-    of = trace((5, 0, Cause.PROCESS), (7, 0, Cause.RACK), (9, 1, HOST), are_there=True)
+    of = trace((5, 0, FaultCause.PROCESS), (7, 0, FaultCause.RACK), (9, 1, HOST), are_there=True)
     run = events(Replayed(of, Fleet(hosts=2), 0, Notices(recall=1.0, lead=Fixed(0.0))))
-    assert [type(event) for event in run] == [Fault, Fault, Announcement, Fault]
+    assert [type(event) for event in run] == [Fault, Fault, AnnouncedLoss, Fault]
 
 
 def test_too_many_or_too_few_machines_are_refused() -> None:

@@ -17,7 +17,7 @@ from holdfast.core.run.restart import AllOf
 from holdfast.core.save.policy import EverySeconds
 from holdfast.sim.clock import to_ns
 from holdfast.sim.drawn import Drawn
-from holdfast.sim.faults import Announcement, Cause, Fault
+from holdfast.sim.faults import AnnouncedLoss, Fault, FaultCause
 from holdfast.sim.laws import Exponential, Fixed, LogNormal
 from holdfast.sim.model import (
     DAY_S,
@@ -25,7 +25,7 @@ from holdfast.sim.model import (
     Fleet,
     Notices,
     Recovery,
-    Saves,
+    SaveCosts,
     Scenario,
     per_node_days,
 )
@@ -43,16 +43,16 @@ class Told:
     hosts_at_start = 1
     tells_arrivals = False
 
-    def __init__(self, *events: tuple[float, Cause | Announcement]) -> None:
+    def __init__(self, *events: tuple[float, FaultCause | AnnouncedLoss]) -> None:
         self._events = [
-            what if isinstance(what, Announcement) else Fault(to_ns(at_s), what, (0,))
+            what if isinstance(what, AnnouncedLoss) else Fault(to_ns(at_s), what, (0,))
             for at_s, what in events
         ]
 
     def next_ns(self) -> int | None:
         return self._events[0].at_ns if self._events else None
 
-    def pop(self) -> Fault | Announcement:
+    def pop(self) -> Fault | AnnouncedLoss:
         return self._events.pop(0)
 
     def renewed(self, host: int, at_ns: int) -> None:
@@ -65,10 +65,10 @@ def run(scenario: Scenario, faults: object, policy: RunPolicy | None = None, *, 
     return world, world.run().account(to_ns(scenario.duration_s))
 
 
-EACH_MINUTE = Saves(stall_s=2, interval_s=60)
+EACH_MINUTE = SaveCosts(stall_s=2, interval_s=60)
 
 
-def small(saves: Saves = EACH_MINUTE, **more: object) -> Scenario:
+def small(saves: SaveCosts = EACH_MINUTE, **more: object) -> Scenario:
     recovery = Recovery(restart=Fixed(10), restore_s=4, restore_from_memory_s=1)
     return Scenario(saves=saves, **{"recovery": recovery, "duration_s": 1000, **more})
 
@@ -87,7 +87,7 @@ def outcome(scenario: Scenario, seed: int) -> SimulatedRun:
 def exponential(mtbf_s: float, save_s: float, restart_s: float, interval_s: float, days: float):
     return Scenario(
         failures=Failures(Exponential(mtbf_s), host_share=0.0),
-        saves=Saves(stall_s=save_s, interval_s=interval_s),
+        saves=SaveCosts(stall_s=save_s, interval_s=interval_s),
         recovery=Recovery(restart=Fixed(restart_s)),
         duration_s=days * DAY_S,
         step_s=interval_s / 100,
@@ -118,7 +118,7 @@ def test_sixteen_thousand_gpus_at_the_failure_rate_of_rsc_1(interval_s, publishe
     scenario = Scenario(
         fleet=Fleet(hosts=2048, chips_per_host=8),
         failures=Failures(per_node_days(6.5)),
-        saves=Saves(interval_s=interval_s),
+        saves=SaveCosts(interval_s=interval_s),
         recovery=Recovery(restart=Fixed(300)),
         duration_s=54 * DAY_S,
     )
@@ -128,18 +128,18 @@ def test_sixteen_thousand_gpus_at_the_failure_rate_of_rsc_1(interval_s, publishe
 
 # --- folding -------------------------------------------------------------------------------------
 
-NO_STALL = Saves(write_s=20, interval_s=600)
-IN_MEMORY = Saves(write_s=20, interval_s=600, memory=True, copy_s=0.5, memory_interval_s=60)
+NO_STALL = SaveCosts(write_s=20, interval_s=600)
+IN_MEMORY = SaveCosts(write_s=20, interval_s=600, memory=True, copy_s=0.5, memory_interval_s=60)
 
 
 @pytest.mark.parametrize(
     "saves",
-    [Saves(stall_s=5, write_s=20, interval_s=600), NO_STALL, IN_MEMORY],
+    [SaveCosts(stall_s=5, write_s=20, interval_s=600), NO_STALL, IN_MEMORY],
     ids=["blocking", "beside", "in memory"],
 )
 @pytest.mark.parametrize(("step_s", "idle"), [(1.0, 0.0), (0.07, 0.0), (1.0, 0.2)])
 def test_what_is_folded_comes_out_as_if_it_were_played(
-    saves: Saves, step_s: float, idle: float
+    saves: SaveCosts, step_s: float, idle: float
 ) -> None:
     scenario = small(
         saves, failures=Failures(Exponential(7200), host_share=0.0), duration_s=5 * DAY_S,
@@ -151,8 +151,8 @@ def test_what_is_folded_comes_out_as_if_it_were_played(
     assert folded.events < played.events / 1.5
 
 
-@pytest.mark.parametrize("saves", [Saves(stall_s=5, interval_s=600), NO_STALL])
-def test_saves_that_were_asked_for_are_no_cadence(saves: Saves) -> None:
+@pytest.mark.parametrize("saves", [SaveCosts(stall_s=5, interval_s=600), NO_STALL])
+def test_saves_that_were_asked_for_are_no_cadence(saves: SaveCosts) -> None:
     """After a false alarm the next ones come as late as ever."""
     notices = Notices(recall=0.5, precision=0.2, lead=Fixed(60))
     failures = Failures(Exponential(20_000), notices=notices)
@@ -183,12 +183,12 @@ def test_steps_that_wait_for_data_are_that_much_shorter() -> None:
 
 
 def test_a_restart_from_memory_is_as_much_shorter_as_its_restore() -> None:
-    _, account = run(small(replace(IN_MEMORY, peers=True)), Told((500, Cause.PROCESS)))
+    _, account = run(small(replace(IN_MEMORY, peers=True)), Told((500, FaultCause.PROCESS)))
     assert seconds(account)["startup"] + seconds(account)["restore"] == 10 + 10 - 4 + 1
 
 
 def test_a_process_that_fails_costs_what_was_not_saved_and_the_restart() -> None:
-    _, account = run(small(), Told((110, Cause.PROCESS)))
+    _, account = run(small(), Told((110, FaultCause.PROCESS)))
     kinds = seconds(account)
     assert kinds["lost"] == 47.0  # saved at 61, went on at 63
     assert kinds["startup"] == 10.0 + 6.0
@@ -198,28 +198,28 @@ def test_a_process_that_fails_costs_what_was_not_saved_and_the_restart() -> None
 
 @pytest.mark.parametrize("folds", [True, False])
 def test_what_was_restored_is_not_saved_again_however_long_the_restart_took(folds: bool) -> None:
-    _, account = run(small(Saves(interval_s=10)), Told((110, Cause.PROCESS)), folds=folds)
+    _, account = run(small(SaveCosts(interval_s=10)), Told((110, FaultCause.PROCESS)), folds=folds)
     kinds = seconds(account)
     assert kinds["startup"] == 10.0 + 6.0
     assert 0 < kinds["lost"] < 12
 
 
 def test_a_failure_strikes_a_restart_too() -> None:
-    _, account = run(small(), Told((110, Cause.PROCESS), (115, Cause.PROCESS)))
+    _, account = run(small(), Told((110, FaultCause.PROCESS), (115, FaultCause.PROCESS)))
     kinds = seconds(account)
     assert [one.cause for one in account.disruptions] == ["killed", "killed"]
     assert kinds["startup"] == 10.0 + 5.0 + 6.0
 
 
 def test_a_failure_in_a_save_leaves_the_one_before() -> None:
-    _, account = run(small(), Told((125, Cause.PROCESS)))
+    _, account = run(small(), Told((125, FaultCause.PROCESS)))
     assert seconds(account)["lost"] == 61.0  # from 63 to 124
     assert seconds(account)["save"] > 2.0 + 1.0
 
 
 def test_a_write_that_was_under_way_is_lost_with_its_process() -> None:
-    saves = Saves(stall_s=2, write_s=30, interval_s=60)
-    _, account = run(small(saves), Told((50, Cause.PROCESS)))
+    saves = SaveCosts(stall_s=2, write_s=30, interval_s=60)
+    _, account = run(small(saves), Told((50, FaultCause.PROCESS)))
     assert seconds(account)["lost"] == 21.0 + 17.0  # copied at 31, trained on at 33
 
 
@@ -227,13 +227,13 @@ def test_memory_outlives_a_process_and_not_its_host() -> None:
     """A copy each minute, taken to the run store each five."""
     saves = replace(IN_MEMORY, interval_s=300)
     lost = {}
-    for cause in (Cause.PROCESS, Cause.HOST):
+    for cause in (FaultCause.PROCESS, FaultCause.HOST):
         _, account = run(small(saves), Told((295, cause)))
         lost[cause] = seconds(account)["lost"]
-    assert lost[Cause.PROCESS] < 62
-    assert lost[Cause.HOST] > 180
+    assert lost[FaultCause.PROCESS] < 62
+    assert lost[FaultCause.HOST] > 180
     peers = small(replace(saves, peers=True))
-    for cause, alike in ((Cause.HOST, Cause.PROCESS), (Cause.RACK, Cause.HOST)):
+    for cause, alike in ((FaultCause.HOST, FaultCause.PROCESS), (FaultCause.RACK, FaultCause.HOST)):
         _, account = run(peers, Told((295, cause)))
         assert seconds(account)["lost"] == lost[alike]  # a rack takes the copies along
 
@@ -243,41 +243,41 @@ HANGS = Failures(hang_share=1, hang_detect_s=50)
 
 def test_a_hang_is_lost_until_it_is_noticed() -> None:
     """The core's own watch finds it, so long after the last step."""
-    _, account = run(small(failures=HANGS), Told((110.5, Cause.HANG)))
+    _, account = run(small(failures=HANGS), Told((110.5, FaultCause.HANG)))
     assert seconds(account)["hang"] == 50.0
     assert account.disruptions[0].cause == "hang"
 
 
 def test_a_run_that_ends_in_a_hang() -> None:
-    _, account = run(small(failures=HANGS, duration_s=130), Told((110, Cause.HANG)))
+    _, account = run(small(failures=HANGS, duration_s=130), Told((110, FaultCause.HANG)))
     assert account.goodput == pytest.approx((51 + 47) / 130, abs=0.01)  # nobody has noticed yet
 
 
 def test_where_nobody_looks_for_hangs_the_run_stands_still_for_ever() -> None:
-    _, account = run(small(), Told((110, Cause.HANG)))
+    _, account = run(small(), Told((110, FaultCause.HANG)))
     assert account.goodput == pytest.approx((51 + 47) / 1000, abs=0.01)
 
 
 def test_what_was_being_written_when_the_ranks_hung_is_durable() -> None:
     """A writer is a thread of its own; a rank that dies takes it along."""
-    scenario = small(Saves(stall_s=2, write_s=30, interval_s=60), failures=HANGS)
+    scenario = small(SaveCosts(stall_s=2, write_s=30, interval_s=60), failures=HANGS)
     lost = {}
-    for cause in (Cause.HANG, Cause.PROCESS):
+    for cause in (FaultCause.HANG, FaultCause.PROCESS):
         _, account = run(scenario, Told((50, cause)))
         lost[cause] = seconds(account)["lost"]
-    assert lost == {Cause.HANG: 17.0, Cause.PROCESS: 21.0 + 17.0}
+    assert lost == {FaultCause.HANG: 17.0, FaultCause.PROCESS: 21.0 + 17.0}
 
 
 def test_a_hang_in_a_restart_has_the_time_of_that_as_well() -> None:
     """Until it hung the time counts as the restart's."""
     scenario = small(failures=HANGS, recovery=Recovery(restart=Fixed(20)))
-    _, account = run(scenario, Told((110, Cause.PROCESS), (120, Cause.HANG)))
+    _, account = run(scenario, Told((110, FaultCause.PROCESS), (120, FaultCause.HANG)))
     assert [one.cause for one in account.disruptions] == ["killed", "hang"]
     assert seconds(account)["hang"] == 20 + 1 + 50 - 10
 
 
 def test_a_rank_that_hangs_in_a_save_is_noticed_as_late() -> None:
-    _, account = run(small(failures=HANGS), Told((62, Cause.HANG)))
+    _, account = run(small(failures=HANGS), Told((62, FaultCause.HANG)))
     assert seconds(account)["hang"] == 49.0  # from the beginning of the save
 
 
@@ -304,7 +304,7 @@ def test_a_lost_host_is_waited_for_and_a_spare_is_there_sooner() -> None:
     recovery = Recovery(restart=Fixed(10), swap=Fixed(20), replace=Fixed(100))
     for spares, kind, waited in ((0, "reschedule:queue", 100), (1, "reschedule:provision", 20)):
         scenario = small(recovery=recovery, fleet=Fleet(spares=spares))
-        _, account = run(scenario, Told((110, Cause.HOST)))
+        _, account = run(scenario, Told((110, FaultCause.HOST)))
         assert seconds(account)[kind] == waited
         assert account.disruptions[0].cause == "host_lost"
 
@@ -312,9 +312,9 @@ def test_a_lost_host_is_waited_for_and_a_spare_is_there_sooner() -> None:
 def test_a_spare_comes_back_when_it_is_repaired() -> None:
     recovery = Recovery(restart=Fixed(10), swap=Fixed(0), replace=Fixed(500), repair=Fixed(200))
     scenario = small(recovery=recovery, fleet=Fleet(spares=1))
-    _, account = run(scenario, Told((110, Cause.HOST), (400, Cause.HOST)))
+    _, account = run(scenario, Told((110, FaultCause.HOST), (400, FaultCause.HOST)))
     assert "reschedule:queue" not in seconds(account)
-    _, account = run(scenario, Told((110, Cause.HOST), (200, Cause.HOST)))
+    _, account = run(scenario, Told((110, FaultCause.HOST), (200, FaultCause.HOST)))
     assert seconds(account)["reschedule:queue"] == 110.0  # the first takes the second one's place
 
 
@@ -322,13 +322,15 @@ def test_a_replacement_goes_when_the_lost_host_is_repaired() -> None:
     """Or there would be ever more spares."""
     recovery = Recovery(restart=Fixed(10), replace=Fixed(50), repair=Fixed(100))
     scenario = small(recovery=recovery)
-    _, account = run(scenario, Told((110, Cause.HOST), (400, Cause.HOST), (700, Cause.HOST)))
+    _, account = run(
+        scenario, Told((110, FaultCause.HOST), (400, FaultCause.HOST), (700, FaultCause.HOST))
+    )
     assert seconds(account)["reschedule:queue"] == 150.0
 
 
 def test_a_host_that_is_lost_while_another_is_waited_for() -> None:
     scenario = small(recovery=Recovery(restart=Fixed(10), replace=Fixed(100)))
-    _, account = run(scenario, Told((110, Cause.HOST), (150, Cause.HOST)))
+    _, account = run(scenario, Told((110, FaultCause.HOST), (150, FaultCause.HOST)))
     assert seconds(account)["reschedule:queue"] == 140.0
     assert len(account.disruptions) == 1
 
@@ -336,7 +338,7 @@ def test_a_host_that_is_lost_while_another_is_waited_for() -> None:
 def test_a_recorded_fleet_is_waited_for_until_a_machine_comes() -> None:
     """One that stands by is there at once, and is set up; else the queue is until one comes."""
     scenario = small(recovery=Recovery(restart=Fixed(10), swap=Fixed(0)))
-    lost = TraceChange(110 * S, 0, Cause.HOST)
+    lost = TraceChange(110 * S, 0, FaultCause.HOST)
     trace = Trace(
         (TraceChange(50 * S, 0, None), lost, TraceChange(400 * S, 1, None)), ("a", "b"), False
     )
@@ -353,15 +355,15 @@ def test_a_recorded_fleet_is_waited_for_until_a_machine_comes() -> None:
 
 
 def test_an_announcement_saves_what_would_be_lost() -> None:
-    told = Announcement(to_ns(105), 0, to_ns(110), comes_true=True)
-    _, account = run(small(), Told((105, told), (110, Cause.HOST)))
+    told = AnnouncedLoss(to_ns(105), 0, to_ns(110), comes_true=True)
+    _, account = run(small(), Told((105, told), (110, FaultCause.HOST)))
     assert seconds(account)["lost"] <= 4.0
 
 
 def test_it_is_saved_as_late_as_is_safe() -> None:
     """Two seconds, and one and a half times what a save takes, before the host goes."""
-    told = Announcement(to_ns(300), 0, to_ns(900), comes_true=True)
-    world, account = run(small(), Told((300, told), (900, Cause.HOST)))
+    told = AnnouncedLoss(to_ns(300), 0, to_ns(900), comes_true=True)
+    world, account = run(small(), Told((300, told), (900, FaultCause.HOST)))
     assert 0 < seconds(account)["lost"] < 2 + 1.5 * (2 * 1 + 2 + 3)
     assert [one.cause for one in account.disruptions] == ["host_lost"]
     notices = [fact for fact in world.story.facts if isinstance(fact, NoticeFact)]
@@ -370,7 +372,7 @@ def test_it_is_saved_as_late_as_is_safe() -> None:
 
 def test_a_run_that_leaves_when_a_host_goes() -> None:
     """If that is what its user wants: it is saved, ends, and somebody starts it again."""
-    told = Announcement(to_ns(300), 0, to_ns(400), comes_true=False)
+    told = AnnouncedLoss(to_ns(300), 0, to_ns(400), comes_true=False)
     policy = replace(policy_of(small(), AT_ONCE), notice=NoticePolicy(OnNotice.LEAVE))
     world, account = run(small(), Told((300, told)), policy)
     assert [one.cause for one in account.disruptions] == ["preempted"]
@@ -379,15 +381,15 @@ def test_a_run_that_leaves_when_a_host_goes() -> None:
 
 
 def test_what_is_announced_is_forgotten_when_it_has_come() -> None:
-    told = [Announcement(to_ns(100 * n), 0, to_ns(100 * n + 50), n % 2 > 0) for n in range(1, 8)]
-    lost = [(one.deadline_ns / S, Cause.HOST) for one in told if one.comes_true]
+    told = [AnnouncedLoss(to_ns(100 * n), 0, to_ns(100 * n + 50), n % 2 > 0) for n in range(1, 8)]
+    lost = [(one.deadline_ns / S, FaultCause.HOST) for one in told if one.comes_true]
     events = sorted([*((one.at_ns / S, one) for one in told), *lost], key=lambda one: one[0])
     world, _ = run(small(), Told(*events))
     assert world.controller.machine.notices.announcements == ()
 
 
 def test_one_that_does_not_come_true_costs_a_save() -> None:
-    told = Announcement(to_ns(105), 0, to_ns(110), comes_true=False)
+    told = AnnouncedLoss(to_ns(105), 0, to_ns(110), comes_true=False)
     _, account = run(small(), Told((105, told)))
     assert account.disruptions == ()
     assert "lost" not in seconds(account)
@@ -395,17 +397,17 @@ def test_one_that_does_not_come_true_costs_a_save() -> None:
 
 def test_one_before_the_first_step_has_it_saved_as_soon_as_there_is_one() -> None:
     """What the attempt resumed from is in memory alone, and the host takes that along."""
-    told = Announcement(to_ns(553), 0, to_ns(590), comes_true=True)
+    told = AnnouncedLoss(to_ns(553), 0, to_ns(590), comes_true=True)
     scenario = small(IN_MEMORY)
-    _, account = run(scenario, Told((550, Cause.PROCESS), (553, told), (590, Cause.HOST)))
+    _, account = run(scenario, Told((550, FaultCause.PROCESS), (553, told), (590, FaultCause.HOST)))
     assert [one.lost_steps for one in account.disruptions] == [5, 31]
-    _, account = run(scenario, Told((550, Cause.PROCESS), (590, Cause.HOST)))
+    _, account = run(scenario, Told((550, FaultCause.PROCESS), (590, FaultCause.HOST)))
     assert sum(one.lost_steps for one in account.disruptions) > 500
 
 
 def test_a_supervisor_that_gives_up_is_counted_and_followed_by_another() -> None:
-    scenario = small(Saves(interval_s=1e6), duration_s=2000)
-    faults = Told(*((100.0 * n, Cause.PROCESS) for n in range(1, 15)))
+    scenario = small(SaveCosts(interval_s=1e6), duration_s=2000)
+    faults = Told(*((100.0 * n, FaultCause.PROCESS) for n in range(1, 15)))
     world, account = run(scenario, faults, policy_of(scenario))
     assert len(world.stops) == 1
     assert "10 failures in a row without a new step" in world.stops[0]

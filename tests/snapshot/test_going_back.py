@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Rollback, Rollbacks, Target
 from holdfast.core.save.choose import NoChoice, choose, newest_up_to
-from holdfast.core.save.seen import Seen, Skip, StoredSet
+from holdfast.core.save.seen import SeenSets, Skip, StoredSet
 from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skips
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.lease import acquire
@@ -273,7 +273,7 @@ def test_a_skip_that_can_be_repeated_is_not_lost() -> None:
         return AttemptRecord(number, parent, step, name, 1, 1, 1, "", 0, skip_batches=skip)
 
     records = [attempt(0, None, 0, 0), attempt(1, 0, 20, 7), attempt(2, 0, 20, 7)]
-    there = Seen("r", 2, ((2, None), (0, 20)), (StoredSet(0, 10), StoredSet(0, 20)),
+    there = SeenSets("r", 2, ((2, None), (0, 20)), (StoredSet(0, 10), StoredSet(0, 20)),
                  skips=tuple(Skip(*one) for one in skips(records)))  # fmt: skip
     resume, words = choose(there)
     assert (resume, "are not" in words) == (Resume(set_name(0, 20), 20, 0, 7), False)

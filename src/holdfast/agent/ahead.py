@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.agent.tree import RankCommand, Tree, TreeMessage
-from holdfast.journal.gate import Gate, Go, Mark, mark, read_files, told_path
+from holdfast.journal.gate import Gate, Go, Mark, files_path, mark, read_files
 
 CHECK_EVERY_S = 2.0
 # Of a restart: then the files are on a disk that does not answer. Less than a cold start with a
@@ -56,7 +56,7 @@ class Ahead:
         for rank in self._ranks:
             if rank not in self._read:
                 with contextlib.suppress(OSError, ValueError):
-                    files = read_files(told_path(self.folder, rank))
+                    files = read_files(files_path(self.folder, rank))
                     if files is not None:
                         self._read[rank] = files
         now_s = time.monotonic()

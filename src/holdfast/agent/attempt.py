@@ -128,8 +128,8 @@ class LiveAttempt:
             for rank in sorted(self.pids):
                 self._started(rank, "" if rank in fields["woken"] else NO_STANDBY)
             yield host.Spawned(now)
-        elif message.event == "standby" and fields["told"].get("event") == "cold":
-            self._started(fields["rank"], str(fields["told"].get("why", "")))
+        elif message.event == "standby" and fields["status"].get("event") == "cold":
+            self._started(fields["rank"], str(fields["status"].get("why", "")))
         elif message.event == "spawn_failed":
             yield host.SpawnFailed(now, _spawn_words(fields["failures"][0]))
         elif message.event == "exit":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.holders import Scan
 from holdfast.agent.host_state import StateFolder
-from holdfast.agent.host_status import Tally, status
+from holdfast.agent.host_status import AgentCounts, status
 from holdfast.agent.inbox import Inbox
 from holdfast.agent.pidfds import Pidfds
 from holdfast.agent.release import ReleaseStep
@@ -52,7 +52,7 @@ class AutocheckpointAgent:
         self.snapshot: dict[str, Any] = {}  # replaced as a whole: other threads read it
         self._machine, self._scan, self._folder = machine, scan, folder
         self._release, self._say = release, say
-        self._tally = Tally()
+        self._tally = AgentCounts()
         self._last: ev.RoundReport | None = None
         self._pidfds = Pidfds()
         self._inbox: Inbox[Callable[[], None]] = Inbox()
@@ -84,7 +84,7 @@ class AutocheckpointAgent:
 
     def noticed(self, notice: Notice) -> None:
         """A source of notices has told something; called from its thread."""
-        self._inbox.put(lambda: self._feed(ev.Noticed(now_ns(), notice)))
+        self._inbox.put(lambda: self._feed(ev.NoticeHeard(now_ns(), notice)))
 
     def say_later(self, level: str, words: str) -> None:
         """Say something; called from any thread."""
@@ -140,13 +140,13 @@ class AutocheckpointAgent:
         self._write()
 
     def _do(self, action: ev.Action) -> Iterable[ev.Event]:
-        if isinstance(action, ev.Look):
+        if isinstance(action, ev.LookAtProcesses):
             return [self._look(action.is_thorough)]
         if isinstance(action, ev.Signal):
             return self._signal(action.holder)
         if isinstance(action, ev.Report):
             self._report(action.round)
-        elif isinstance(action, ev.Release):
+        elif isinstance(action, ev.ReleaseHost):
             self._say("info", f"Releasing the host: {self._release.words}")
             if (done := self._release.start(now_ns())) is not None:
                 self._released(*done)
@@ -173,7 +173,7 @@ class AutocheckpointAgent:
             )
         return ev.Looked(now_ns(), began_ns, holders, is_thorough, sight.unreadable)
 
-    def _hold(self, holder: ev.Holder) -> bool:
+    def _hold(self, holder: ev.DeviceHolder) -> bool:
         """Have its descriptor watched; False when it is not there any more."""
         process = holder.process
         if process in self._pidfds:
@@ -183,7 +183,7 @@ class AutocheckpointAgent:
         self._selector.register(self._pidfds.descriptor(process), selectors.EVENT_READ)
         return True
 
-    def _signal(self, holder: ev.Holder) -> Iterable[ev.Event]:
+    def _signal(self, holder: ev.DeviceHolder) -> Iterable[ev.Event]:
         pid, devices = holder.process.pid, ", ".join(holder.devices)
         refused = self._pidfds.terminate(holder.process)
         if refused:
@@ -200,7 +200,7 @@ class AutocheckpointAgent:
         counts = f"{len(report.entries) - len(left)} of {len(report.entries)}"
         took = in_words(report.over_ns - report.began_ns)
         words = f"{report.outcome} after {took}: {counts} processes have ended"
-        if report.outcome is ev.Outcome.WITHDRAWN:
+        if report.outcome is ev.RoundOutcome.WITHDRAWN:
             words = f"the notice is withdrawn after {took}: nothing is released"
         else:
             self._tally.left_behind += len(left)

@@ -30,7 +30,7 @@ GIVING_WAY_NICE = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FlushResult:
     """What came of a job; `why` is the sentence for one that failed."""
 
     why: str | None = None
@@ -42,7 +42,7 @@ class Outcome:
 @dataclass(slots=True)
 class _Job:
     command: Mapping[str, Any]
-    done: Callable[[Outcome], None]
+    done: Callable[[FlushResult], None]
     tries: int = 0
     heir: FlushProcess | None = None  # does it instead, when it is given up here
     stop_by_s: float = 0.0  # it is given up by then, or its process ended
@@ -80,7 +80,7 @@ class FlushProcess:
         """What all that is under way has written by now."""
         return sum(job.nbytes for job in self._jobs.values())
 
-    def ask(self, do: str, done: Callable[[Outcome], None], **fields: Any) -> int:
+    def ask(self, do: str, done: Callable[[FlushResult], None], **fields: Any) -> int:
         """Have something done; `done` is called by a later `turn`. Returns the job's number."""
         self._next += 1
         job = _Job({"do": do, "id": self._next, **fields}, done)
@@ -108,7 +108,7 @@ class FlushProcess:
         jobs = [self._jobs.pop(number) for number in over]
         self._ask_again()
         for job in jobs:
-            job.done(Outcome(why))
+            job.done(FlushResult(why))
 
     def start(self) -> None:
         """Have the process there. It dies with the thread that started it: the loop's."""
@@ -173,9 +173,9 @@ class FlushProcess:
         elif job is not None:
             names = {"why": "why", "ranks": "ranks", "bytes": "nbytes", "took_ns": "took_ns"}
             values = {name: said[key] for key, name in names.items() if key in said}
-            self._settle(said["id"], Outcome(**values))
+            self._settle(said["id"], FlushResult(**values))
 
-    def _settle(self, number: int, outcome: Outcome) -> None:
+    def _settle(self, number: int, outcome: FlushResult) -> None:
         job = self._jobs.pop(number)
         if outcome.why is not None and job.heir is not None:
             fields = {key: value for key, value in job.command.items() if key not in ("do", "id")}
@@ -197,7 +197,7 @@ class FlushProcess:
             except OSError as error:
                 why = f"the flush process cannot be started: {error.strerror or error}"
         if why is not None:
-            self._settle(number, Outcome(why))
+            self._settle(number, FlushResult(why))
             return
         job.tries += 1
         self._write(job.command)
@@ -225,7 +225,7 @@ class FlushProcess:
         return ending
 
 
-class Flushes:
+class FlushProcesses:
     """Both processes: which does what, and where it comes from and goes to."""
 
     def __init__(self, selector: selectors.BaseSelector, environment: Mapping[str, str]) -> None:
@@ -261,7 +261,7 @@ class Flushes:
     def seal(
         self,
         buffer: Path,
-        done: Callable[[Outcome], None],
+        done: Callable[[FlushResult], None],
         *,
         attempt: int,
         step: int,
@@ -281,7 +281,7 @@ class Flushes:
         self,
         buffer: Path,
         set_dir: Path,
-        done: Callable[[Outcome], None],
+        done: Callable[[FlushResult], None],
         *,
         attempt: int,
         step: int,

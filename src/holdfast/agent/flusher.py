@@ -57,7 +57,7 @@ def report(event: str, number: int, **fields: Any) -> None:
             line = line[os.write(REPORT_FD, line) :]
 
 
-class Progress:
+class FlushProgress:
     """Tells the agent how far a flush is, but not at every block."""
 
     def __init__(self, number: int) -> None:
@@ -118,7 +118,7 @@ def serve(seals: queue.SimpleQueue[Command], command: Command, share: float) -> 
     if command["do"] == "seal":
         seals.put(command)
     elif command["do"] == "flush":
-        _flows[command["id"]] = Flow(Progress(command["id"]), share=share)
+        _flows[command["id"]] = Flow(FlushProgress(command["id"]), share=share)
         threading.Thread(target=carry_out, args=(command,), daemon=True).start()
     elif (flow := _flows.get(command["id"])) is not None:
         flow.stop()

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from holdfast.agent.device_number import device_number
 from holdfast.config import LISTENS_MARK
-from holdfast.core.daemon.events import Holder, ProcessId
+from holdfast.core.daemon.events import DeviceHolder, ProcessId
 
 DEVICES = ("/dev/accel*", "/dev/vfio/*", "/dev/nvidia*")
 # They hold devices for as long as the host is up, and have nothing to save. The kernel keeps 15
@@ -71,8 +71,8 @@ class Stat(NamedTuple):
 class Sight:
     """What a look at all processes has found. `unreadable`: how many may not be looked at."""
 
-    holders: tuple[Holder, ...]
-    spared: tuple[Holder, ...] = ()
+    holders: tuple[DeviceHolder, ...]
+    spared: tuple[DeviceHolder, ...] = ()
     processes: int = 0
     unreadable: int = 0
 
@@ -238,7 +238,7 @@ class Scan:
 
     def _holder(
         self, pid: int, found: dict[int, tuple[str, ...]], stats: dict[int, Stat]
-    ) -> Holder:
+    ) -> DeviceHolder:
         stat = stats[pid]
         try:
             uid = (self._proc / str(pid)).stat().st_uid
@@ -246,7 +246,7 @@ class Scan:
             uid = -1
         process = ProcessId(pid, stat.started_ticks)
         boss = self._boss(pid, stats) or self._supervisor(pid)
-        return Holder(process, stat.command, found[pid], uid, boss)
+        return DeviceHolder(process, stat.command, found[pid], uid, boss)
 
     def _supervisor(self, pid: int) -> ProcessId | None:
         """The `holdfast run` that has started it, where that one listens for notices itself.

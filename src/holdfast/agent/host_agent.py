@@ -195,7 +195,7 @@ class HostAgent(Host):
             self._next.has_ended()
             self.close_attempt()
         for action in self._host.handle(event):
-            if isinstance(action, host.Tell):
+            if isinstance(action, host.PassOn):
                 self._tell(action.event)
             elif isinstance(action, host.StartTree):
                 self._start_tree()

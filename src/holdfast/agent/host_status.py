@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.holders import Sight
 from holdfast.core.daemon.autocheckpoint import Autocheckpoint
-from holdfast.core.daemon.events import Entry, Holder, Outcome, RoundReport
+from holdfast.core.daemon.events import DeviceHolder, ProcessInRound, RoundOutcome, RoundReport
 from holdfast.core.notices.board import Announcement
 from holdfast.journal.clocks import read_clock_pair
 
@@ -19,7 +19,7 @@ SECOND_NS = 1_000_000_000
 
 
 @dataclass(slots=True)
-class Tally:
+class AgentCounts:
     """What has happened since the agent was started."""
 
     signalled: int = 0
@@ -27,7 +27,7 @@ class Tally:
     left_behind: int = 0
     releases: int = 0
     failed_releases: int = 0
-    rounds: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    rounds: dict[RoundOutcome, int] = field(default_factory=lambda: dict.fromkeys(RoundOutcome, 0))
     looks: int = 0
     look_ns: int = 0  # how long the last one took
     sight: Sight = Sight(())  # noqa: RUF009 - it is frozen
@@ -35,7 +35,7 @@ class Tally:
 
 def status(
     machine: Autocheckpoint,
-    tally: Tally,
+    tally: AgentCounts,
     last: RoundReport | None,
     standings: Sequence[Standing],
     release: str,
@@ -105,7 +105,7 @@ def _round(about: str, entries: Any, unreadable: int) -> dict[str, Any]:
     }
 
 
-def _entry(one: Entry) -> dict[str, Any]:
+def _entry(one: ProcessInRound) -> dict[str, Any]:
     took_ns = None
     if one.ended_ns is not None and one.signalled_ns is not None:
         took_ns = one.ended_ns - one.signalled_ns
@@ -119,7 +119,7 @@ def _entry(one: Entry) -> dict[str, Any]:
     }
 
 
-def _holder(one: Holder) -> dict[str, Any]:
+def _holder(one: DeviceHolder) -> dict[str, Any]:
     return {
         "pid": one.process.pid,
         "command": one.command,

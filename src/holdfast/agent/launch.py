@@ -192,7 +192,7 @@ def standby_commands(argv: Sequence[str], ranks: Sequence[RankCommand]) -> list[
     return [
         StandbyCommand(
             argv=argv,
-            told={"imports": rank.environment[IMPORTS_VARIABLE], "argv": list(rank.argv)},
+            task={"imports": rank.environment[IMPORTS_VARIABLE], "argv": list(rank.argv)},
             rank=rank,
         )
         for rank in ranks

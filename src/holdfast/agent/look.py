@@ -13,7 +13,7 @@ from holdfast.agent.ranks import RankPages, RankView
 from holdfast.core.hang.events import RankLook
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import FIRST_CUSTOM_SPAN, SPAN_KINDS, UNNAMED_SPAN
-from holdfast.journal.words import RankWords
+from holdfast.journal.rank_page import PageValues
 
 LATE_NS = 3_000_000_000
 LONGEST_QUEUE = 64  # steps dispatched ahead: JAX stops at fewer
@@ -52,25 +52,25 @@ def look_at(pages: RankPages, pids: dict[int, int]) -> tuple[RankLook, ...]:
 
 
 def _look(view: RankView, child_pid: int) -> RankLook:
-    words = view.page.snapshot() if view.page is not None else None
-    pid = pid_of(words, child_pid)
+    values = view.page.snapshot() if view.page is not None else None
+    pid = pid_of(values, child_pid)
     process, kernel = process_state(pid)
-    if words is None:
+    if values is None:
         return RankLook(view.rank, process=process, kernel=kernel)
-    view.pace.look(words.step, words.step_at_ns, words.spans_ns)
-    span, span_ns = _span(words)
-    complete_ns = words.complete_at_ns
+    view.pace.look(values.step, values.step_at_ns, values.spans_ns)
+    span, span_ns = _span(values)
+    complete_ns = values.complete_at_ns
     return RankLook(
         view.rank,
-        doing=words.phase.name.lower(),
-        step=words.step,
-        step_ns=words.step_at_ns,
+        doing=values.phase.name.lower(),
+        step=values.step,
+        step_ns=values.step_at_ns,
         complete_ns=complete_ns,
-        awaited_ns=words.awaited_at_ns,
-        behind=_behind(words),
+        awaited_ns=values.awaited_at_ns,
+        behind=_behind(values),
         span=span,
         span_ns=span_ns,
-        span_ended_ns=words.span_ended_at_ns,
+        span_ended_ns=values.span_ended_at_ns,
         process=process,
         kernel=kernel,
         samples=view.pace.samples,
@@ -79,20 +79,20 @@ def _look(view: RankView, child_pid: int) -> RankLook:
     )
 
 
-def _behind(words: RankWords) -> int:
+def _behind(values: PageValues) -> int:
     """Steps that the device has to do before the awaited one is: no queue is longer than some."""
-    if not words.awaited_at_ns:
+    if not values.awaited_at_ns:
         return 0
-    known = max(words.complete, words.watermark)
-    return min(max(0, words.awaited - known), LONGEST_QUEUE)
+    known = max(values.complete, values.watermark)
+    return min(max(0, values.awaited - known), LONGEST_QUEUE)
 
 
-def _span(words: RankWords) -> tuple[str, int]:
+def _span(values: PageValues) -> tuple[str, int]:
     """The span that says most of why the rank takes no step, and its start; "" and 0: none.
 
     One in which the clock stands still goes before one that waits; of those, the outermost.
     """
-    spans = [(_name(span.kind), span.start_ns) for span in words.open_spans]
+    spans = [(_name(span.kind), span.start_ns) for span in values.open_spans]
     still = [span for span in spans if span[0] in ("compile", "startup", "custom")]
     return (still or spans or [("", 0)])[0]
 
@@ -103,9 +103,9 @@ def _name(kind: int) -> str:
     return SPAN_KINDS[kind]
 
 
-def pid_of(words: RankWords | None, child_pid: int) -> int:
+def pid_of(values: PageValues | None, child_pid: int) -> int:
     """The rank's own process: a shell or a launcher may stand between it and us."""
-    return words.owner_pid if words is not None and words.owner_pid else child_pid
+    return values.owner_pid if values is not None and values.owner_pid else child_pid
 
 
 def process_state(pid: int) -> tuple[str, str]:

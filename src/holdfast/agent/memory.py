@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.agent.flush import Flushes, Outcome
+from holdfast.agent.flush import FlushProcesses, FlushResult
 from holdfast.agent.launch import NO_MEMORY, Command, MemoryPlace
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -72,7 +72,7 @@ class Memory:
         self._ranks = ranks
         self._ckpt_dir = ckpt_dir
         self._feed = feed
-        self._flushes = Flushes(selector, command.environment)
+        self._flushes = FlushProcesses(selector, command.environment)
         self._flushing: act.Flush | None = None
         self._flush_began_ns = self._next_look_ns = self._next_claim_ns = 0
 
@@ -110,7 +110,7 @@ class Memory:
         """Sealed or SealFailed follows."""
         of = (action.attempt, action.epoch, action.step, action.buffer)
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: FlushResult) -> None:
             if outcome.why is None:
                 self._feed(ev.Sealed(now_ns(), *of))
             else:
@@ -131,7 +131,7 @@ class Memory:
         self._flush_began_ns = now_ns()
         self._look_later(self._flush_began_ns)
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: FlushResult) -> None:
             self._flushing = None
             if outcome.why is not None:
                 self._feed(ev.FlushFailed(now_ns(), *of, outcome.why))
@@ -159,12 +159,12 @@ class Memory:
         """End the flush under way, be it by force; FlushFailed follows at once."""
         self._flushes.abandon(action.why)
 
-    def close(self, *, keep: bool) -> None:
+    def close(self, *, leaves_sets: bool) -> None:
         """End the processes; free the memory, unless it holds what is nowhere else."""
         self._flushes.close()
         if self._job is None:
             return
-        if keep:
+        if leaves_sets:
             self._job.folder.release()
         else:
             self._job.folder.remove()

@@ -19,7 +19,7 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.standbys import TRIES, Standbys
 from holdfast.agent.tree import RankCommand
 from holdfast.core import actions as act
-from holdfast.core.hosts.standby import Standby, may_run_beside
+from holdfast.core.hosts.standby import StandbyOrder, may_run_beside
 from holdfast.journal import gate
 from holdfast.standby.devices import opened_by
 
@@ -47,7 +47,7 @@ class NextAttempt:
         self._wants_hot = is_hot
         self._say = say
         self._number = 0
-        self._wanted = Standby.AS_IS
+        self._wanted = StandbyOrder.AS_IS
         self._restores = False  # the ranks begin with what we choose, by all that is known
         self._device = ""  # that they have open: it cannot be shared
         self._changes = (0, 0)  # (attempt, how often what waited for the next was made anew)
@@ -55,15 +55,15 @@ class NextAttempt:
     def stand_by(self, action: act.StandBy) -> None:
         """What is wanted from now on."""
         self._number, self._wanted = action.attempt, action.wanted
-        if action.wanted is Standby.WOKEN:
+        if action.wanted is StandbyOrder.WOKEN:
             self._wake_now()
 
     def turn(self, pids: Sequence[int]) -> None:
         """What is due; `pids`: of the ranks that run."""
         self._standbys.look()
-        if self._wanted is Standby.NONE:
+        if self._wanted is StandbyOrder.NONE:
             self._standbys.drop()
-        elif self._wanted is Standby.READY:
+        elif self._wanted is StandbyOrder.READY:
             self._prepare(pids)
             self._heat(pids)
 
@@ -139,8 +139,8 @@ class NextAttempt:
 def _restores(imports: Path) -> bool:
     """Whether the rank that has left this list began with what was chosen for it."""
     with contextlib.suppress(OSError, ValueError):
-        told = json.loads(imports.read_bytes())
-        return isinstance(told, dict) and told.get("restores") is True
+        learned = json.loads(imports.read_bytes())
+        return isinstance(learned, dict) and learned.get("restores") is True
     return False
 
 

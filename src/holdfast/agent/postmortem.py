@@ -15,7 +15,7 @@ from holdfast.agent.stacks import Collected
 from holdfast.core import actions as act
 from holdfast.core.exits import Exit, ExitCause, RankReport
 from holdfast.journal.incidents import stacks_name, story_of
-from holdfast.journal.layout import Phase
+from holdfast.journal.layout import RankPhase
 from holdfast.journal.rank_reports import read_report
 
 
@@ -51,7 +51,7 @@ class Postmortem:
             code=code,
             signal=number,
             core_dumped=bool(fields.get("core_dumped")),
-            finished=phase is Phase.FINISHED,
+            finished=phase is RankPhase.FINISHED,
             has_session=phase is not None,
             report=report,
             # 137: what a shell in between says of a command that died of a SIGKILL.

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.controller.pages import Orders, rank_state
-from holdfast.core.hang.deadline import Pace
+from holdfast.core.hang.deadline import StepIntervals
 from holdfast.core.hosts.report import RankState
 from holdfast.core.save import agree_events as news
 from holdfast.errors import JournalError
-from holdfast.journal.layout import Phase, Word
-from holdfast.journal.words import RankWords, WordsPage
+from holdfast.journal.layout import RankPhase, Word
+from holdfast.journal.rank_page import PageValues, RankPage
 
 
 @dataclass(slots=True)
@@ -24,10 +24,10 @@ class RankView:
 
     rank: int
     live: Path
-    page: WordsPage | None = None
-    words: RankWords | None = None
-    told: RankState = field(default_factory=RankState)
-    pace: Pace = field(default_factory=Pace)
+    page: RankPage | None = None
+    values: PageValues | None = None
+    state: RankState = field(default_factory=RankState)
+    pace: StepIntervals = field(default_factory=StepIntervals)
 
 
 class RankPages:
@@ -38,8 +38,8 @@ class RankPages:
         # Also where that set is only in memory: a rank that has done no step since has nothing of
         # its own to save, and the run is not done before the controller has made the set durable.
         self.orders = Orders(committed=resume_step)
-        told = RankState(words=news.RankWords(step=resume_step))
-        self.views = [RankView(rank, path, told=told) for rank, path in sorted(journals.items())]
+        told = RankState(answers=news.RankAnswers(step=resume_step))
+        self.views = [RankView(rank, path, state=told) for rank, path in sorted(journals.items())]
 
     def read(self, *, with_progress: bool) -> tuple[RankState, ...]:
         """All pages, as they are told to the controller.
@@ -50,13 +50,13 @@ class RankPages:
         for view in self.views:
             if view.page is not None or self._open(view):
                 self._read(view, with_progress)
-        return tuple(view.told for view in self.views)
+        return tuple(view.state for view in self.views)
 
     def _open(self, view: RankView) -> bool:
         if not view.live.exists():
             return False
         try:
-            view.page = WordsPage.open(view.live)
+            view.page = RankPage.open(view.live)
         except JournalError:
             return False  # its header is being written: next time
         self.orders.store(view.page)
@@ -65,9 +65,9 @@ class RankPages:
     def _read(self, view: RankView, with_progress: bool) -> None:
         if view.page is None:
             return
-        words = view.words = view.page.snapshot()
-        view.pace.look(words.step, words.step_at_ns, words.spans_ns)
-        view.told = rank_state(words, view.told, with_progress=with_progress)
+        values = view.values = view.page.snapshot()
+        view.pace.look(values.step, values.step_at_ns, values.spans_ns)
+        view.state = rank_state(values, view.state, with_progress=with_progress)
 
     def store_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
         """Give every rank an order; the deadline first, so that it is there when it is needed."""
@@ -92,9 +92,9 @@ class RankPages:
 
     def finished(self, rank: int) -> bool:
         """Whether the rank's session said that the run is done."""
-        return self.phase(rank) is Phase.FINISHED
+        return self.phase(rank) is RankPhase.FINISHED
 
-    def phase(self, rank: int) -> Phase | None:
+    def phase(self, rank: int) -> RankPhase | None:
         """The rank's phase by its page, read now; None when it has no session."""
         for view in self.views:
             if view.rank != rank:
@@ -102,8 +102,8 @@ class RankPages:
             if view.page is None:
                 self._open(view)
             if view.page is not None:
-                view.words = view.page.snapshot()
-                return view.words.phase
+                view.values = view.page.snapshot()
+                return view.values.phase
         return None
 
     def suspended(self) -> None:

@@ -124,7 +124,7 @@ def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> 
         os._exit(127)
 
 
-class Standby:
+class StandbyProcess:
     """An interpreter that waits to become a rank; `status_fd` is where it speaks of itself."""
 
     def __init__(self, rank: dict[str, Any], failure_fd: int) -> None:
@@ -136,8 +136,8 @@ class Standby:
             fcntl.fcntl(self.wake_fd, F_SETPIPE_SZ, WAKE_PIPE_BYTES)
         os.set_blocking(self.wake_fd, False)
         os.set_blocking(self.status_fd, False)
-        told = {**rank["standby"], "wake_fd": wake_read_fd, "status_fd": status_write_fd}
-        env = {**rank["env"], STANDBY_VARIABLE: json.dumps(told)}
+        task = {**rank["standby"], "wake_fd": wake_read_fd, "status_fd": status_write_fd}
+        env = {**rank["env"], STANDBY_VARIABLE: json.dumps(task)}
         keep = (wake_read_fd, status_write_fd)
         self.pid = spawn({**rank, "env": env}, failure_fd, keep)
         for fd in keep:
@@ -150,8 +150,8 @@ class Standby:
         gives way to ranks that train.
         """
         self.lift()
-        told = {key: rank[key] for key in ("argv", "env", "cwd")} | {"hold": held, "ahead": ahead}
-        line = json.dumps(told).encode() + b"\n"
+        wake = {key: rank[key] for key in ("argv", "env", "cwd")} | {"hold": held, "ahead": ahead}
+        line = json.dumps(wake).encode() + b"\n"
         try:
             # What does not fit at once would keep us waiting until its imports are done.
             fits = len(line) <= fcntl.fcntl(self.wake_fd, F_GETPIPE_SZ)
@@ -186,7 +186,7 @@ class Standby:
         *lines, self.buffer = (self.buffer + data).split(b"\n")
         for line in lines:
             with contextlib.suppress(ValueError):
-                report("standby", rank=self.rank, pid=self.pid, told=json.loads(line))
+                report("standby", rank=self.rank, pid=self.pid, status=json.loads(line))
         return bool(data)
 
     def forget(self) -> None:
@@ -202,9 +202,9 @@ class Reaper:
     def __init__(self, guard: int) -> None:
         self.guard = guard
         self.ranks: dict[int, int] = {}  # pid -> rank
-        self.standbys: dict[int, Standby] = {}  # by rank; those that were not woken yet
-        self.held: list[Standby] = []  # woken, and to be freed
-        self.speaking: dict[int, Standby] = {}  # by status fd
+        self.standbys: dict[int, StandbyProcess] = {}  # by rank; those that were not woken yet
+        self.held: list[StandbyProcess] = []  # woken, and to be freed
+        self.speaking: dict[int, StandbyProcess] = {}  # by status fd
         self.outputs: set[int] = set()
         self.killing_since: float | None = None
         self.stuck_reported = False
@@ -216,7 +216,7 @@ class Reaper:
         self.keep_outputs(ranks)
         null = os.open(os.devnull, os.O_WRONLY)
         for rank in ranks:
-            standby = Standby(rank, null)
+            standby = StandbyProcess(rank, null)
             self.standbys[standby.rank] = self.speaking[standby.status_fd] = standby
         os.close(null)
 

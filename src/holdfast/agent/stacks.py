@@ -42,7 +42,7 @@ MAX_CHILDREN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StackTarget:
     """A rank to be asked; `stacks` is what its words say of how."""
 
     rank: int
@@ -60,19 +60,19 @@ class Collected:
     traceback: str | None
 
 
-def targets(pages: RankPages, pids: dict[int, int]) -> list[Target]:
+def targets(pages: RankPages, pids: dict[int, int]) -> list[StackTarget]:
     """Every rank of the attempt that has a process."""
     found = []
     for view in pages.views:
-        words = view.page.snapshot() if view.page is not None else None
-        pid = pid_of(words, pids.get(view.rank, 0))
+        values = view.page.snapshot() if view.page is not None else None
+        pid = pid_of(values, pids.get(view.rank, 0))
         if pid:
             file = view.live.with_suffix(STACKS_SUFFIX)
-            found.append(Target(view.rank, pid, file, words.stacks if words else 0))
+            found.append(StackTarget(view.rank, pid, file, values.stacks if values else 0))
     return found
 
 
-def collect_beside(ranks: Sequence[Target], done: Callable[[list[Collected]], None]) -> None:
+def collect_beside(ranks: Sequence[StackTarget], done: Callable[[list[Collected]], None]) -> None:
     """Collect in a thread; `done` is called from it, whatever happens."""
 
     def run() -> None:
@@ -86,7 +86,7 @@ def collect_beside(ranks: Sequence[Target], done: Callable[[list[Collected]], No
     threading.Thread(target=run, name="holdfast-stacks", daemon=True).start()
 
 
-def collect(ranks: Sequence[Target]) -> Iterator[Collected]:
+def collect(ranks: Sequence[StackTarget]) -> Iterator[Collected]:
     """Ask all ranks, then wait for the answers."""
     give_up_s = time.monotonic() + LIMIT_S
     asked = [(target, _ask(target)) for target in ranks]
@@ -110,7 +110,7 @@ def collect(ranks: Sequence[Target]) -> Iterator[Collected]:
         yield Collected(stack, whole, as_traceback(frames))
 
 
-def _ask(target: Target) -> int | None:
+def _ask(target: StackTarget) -> int | None:
     """Send the signal, if the process is ready for it; the size of its file before."""
     number, fd = target.stacks & 0xFF, target.stacks >> 8
     try:

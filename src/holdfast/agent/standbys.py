@@ -32,7 +32,7 @@ Commands = Callable[[Sequence[RankOutput]], list[RankCommand]]
 
 
 @dataclass(slots=True)
-class Standby:
+class StandbyStatus:
     """One interpreter, as far as it has spoken of itself."""
 
     is_ready: bool = False
@@ -40,14 +40,14 @@ class Standby:
     modules: int = 0
     unfit: str = ""  # why it will start its rank cold
 
-    def hear(self, told: dict[str, Any]) -> None:
+    def hear(self, status: dict[str, Any]) -> None:
         """Take what it says; keys that are missing leave things as they are."""
-        if told.get("event") == "ready":
+        if status.get("event") == "ready":
             self.is_ready = True
-            self.modules = int(told.get("modules", 0))
-            self.rss_bytes = int(told.get("rss_bytes", 0))
-        elif told.get("event") == "unfit":
-            self.unfit = str(told.get("why", ""))
+            self.modules = int(status.get("modules", 0))
+            self.rss_bytes = int(status.get("rss_bytes", 0))
+        elif status.get("event") == "unfit":
+            self.unfit = str(status.get("why", ""))
 
 
 class Prepared:
@@ -55,7 +55,7 @@ class Prepared:
 
     def __init__(self, ranks: int, argv: Sequence[str], commands: Commands) -> None:
         self.outputs = [RankOutput(rank) for rank in range(ranks)]
-        self.standbys = {rank: Standby() for rank in range(ranks)}
+        self.standbys = {rank: StandbyStatus() for rank in range(ranks)}
         self.tree = Tree([output.write_fd for output in self.outputs])
         self.tree.stand_by(standby_commands(argv, commands(self.outputs)))
         self.ahead: Ahead | None = None
@@ -95,7 +95,7 @@ class Prepared:
         if self.ahead is not None:
             self.ahead.hear(message)
         elif message.event == "standby" and message.fields["rank"] in self.standbys:
-            self.standbys[message.fields["rank"]].hear(message.fields["told"])
+            self.standbys[message.fields["rank"]].hear(message.fields["status"])
         elif message.event == "standby_lost":
             self.standbys.pop(message.fields["rank"], None)
 
@@ -115,7 +115,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class GivenUpTree:
     """A tree that was given up, and the folder that its ranks were to have; None: none yet."""
 
     tree: Tree
@@ -129,14 +129,14 @@ class Ending:
             shutil.rmtree(self.folder, ignore_errors=True)
         return True
 
-    def out_of_the_way(self) -> Ending:
+    def out_of_the_way(self) -> GivenUpTree:
         """It survives SIGKILL: its folder goes by another name, for its attempt is to have one."""
         if self.folder is None:
             return self
         place = self.folder.with_name(f"given-up-{self.tree.pid}")
         with contextlib.suppress(OSError):
             self.folder.rename(place)
-        return Ending(self.tree, place)
+        return GivenUpTree(self.tree, place)
 
 
 class Standbys:
@@ -155,7 +155,7 @@ class Standbys:
         self._selector = selector
         self._say = say
         self._prepared: Prepared | None = None
-        self._ending: list[Ending] = []
+        self._ending: list[GivenUpTree] = []
         self._failed = 0
         self.lost_ahead = 0  # in a row, of trees that were woken ahead and came to nothing
 
@@ -266,7 +266,7 @@ class Standbys:
             self._unregister(prepared)
             prepared.end()
             folder = prepared.ahead.folder if prepared.ahead is not None else None
-            self._ending.append(Ending(prepared.tree, folder))
+            self._ending.append(GivenUpTree(prepared.tree, folder))
 
     def close(self) -> None:
         """The run is over: nothing of what was prepared is left."""

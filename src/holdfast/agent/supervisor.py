@@ -22,7 +22,7 @@ from holdfast.agent.tree import become_subreaper
 from holdfast.controller.controller import Controller
 from holdfast.controller.journal import ControllerJournal
 from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
-from holdfast.controller.timers import Timers
+from holdfast.controller.timers import BootTimers
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -75,7 +75,7 @@ class Supervisor:
         self._inbox: Inbox[Callable[[], None]] = Inbox()
         self._journal = journal
         self._screen = screen
-        self._timers = Timers()
+        self._timers = BootTimers()
         self._selector = selectors.DefaultSelector()
         self.line, self.unfinished, self.say = screen.line, screen.unfinished, screen.say
         self.upkeep = Upkeep(lease, partial(self.say_later, "warning"), self._lease_lost)
@@ -135,7 +135,7 @@ class Supervisor:
         if self.listener is not None:
             self.listener.close(LISTENER_LIMIT_S)
         self.agent.standbys.close()
-        self.agent.memory.close(keep=finish is None or finish.keep_memory)
+        self.agent.memory.close(leaves_sets=finish is None or finish.leaves_memory)
         is_done = finish is not None and finish.exit_code == EXIT_DONE
         self._storekeeper.close(CLOSE_LIMIT_S, is_done=is_done)
         self._journal.close()

@@ -38,11 +38,11 @@ class RankCommand:
 class StandbyCommand:
     """An interpreter to start ahead of its rank: `argv` in the surroundings of the rank's command.
 
-    It is given `told` and its pipes in the variable `reaper.STANDBY_VARIABLE`, as JSON.
+    It is given `task` and its pipes in the variable `reaper.STANDBY_VARIABLE`, as JSON.
     """
 
     argv: Sequence[str]
-    told: Mapping[str, Any]
+    task: Mapping[str, Any]
     rank: RankCommand
 
 
@@ -98,7 +98,7 @@ class Tree:
     def stand_by(self, standbys: Sequence[StandbyCommand]) -> None:
         """Start interpreters that wait for the launch; each says of itself how it is."""
         ranks = [
-            _fields(one.rank) | {"argv": list(one.argv), "standby": dict(one.told)}
+            _fields(one.rank) | {"argv": list(one.argv), "standby": dict(one.task)}
             for one in standbys
         ]
         self._say(do="standby", ranks=ranks)

@@ -26,7 +26,7 @@ from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.agent.autocheckpoint import AutocheckpointAgent
-    from holdfast.core.daemon.events import Holder
+    from holdfast.core.daemon.events import DeviceHolder
     from holdfast.core.notices.board import Notice
     from holdfast.notices.protocol import SourceSurroundings
     from holdfast.notices.registry import WantedSource
@@ -218,7 +218,7 @@ def _rehearse(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> None:
     click.echo(f"would {release.words}")
 
 
-def _may_signal(one: Holder) -> bool:
+def _may_signal(one: DeviceHolder) -> bool:
     try:
         os.kill(one.process.pid, 0)
     except PermissionError:
@@ -228,7 +228,7 @@ def _may_signal(one: Holder) -> bool:
     return True
 
 
-def _named(one: Holder) -> str:
+def _named(one: DeviceHolder) -> str:
     return f"process {one.process.pid} ({one.command}, {', '.join(one.devices)})"
 
 

@@ -64,13 +64,13 @@ def doctor(
     facts = _facts(script, run, store, state, flags)
     findings = examine(facts)
     if as_json:
-        told = {
+        result = {
             "format": FORMAT,
             "findings": [asdict(one) for one in findings],
             "checks": list(CHECKS),
             "facts": asdict(facts),
         }
-        json.dump(told, sys.stdout, indent=1, allow_nan=False)
+        json.dump(result, sys.stdout, indent=1, allow_nan=False)
         print()
     else:
         _show(findings, len(CHECKS))
@@ -169,8 +169,8 @@ def _show(findings: Sequence[Finding], checks: int) -> None:
                 click.echo(" " * INDENT + mark + line)
         click.echo("")
     counts = {name: sum(one.severity == name for one in findings) for name in STYLES}
-    told = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts.items() if n)
-    click.echo(f"{checks} checks: {told or 'no problem found'}")
+    summary = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts.items() if n)
+    click.echo(f"{checks} checks: {summary or 'no problem found'}")
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -28,9 +28,9 @@ class Gauge:
         self._closing.set()
 
     def _run(self) -> None:
-        from holdfast.journal.recorded import Recorded  # numpy: only where somebody looks on
+        from holdfast.journal.recorded import RecordedLedger  # numpy: only where somebody looks on
 
-        recorded = Recorded(self._run_dir)
+        recorded = RecordedLedger(self._run_dir)
         while not self._closing.wait(PERIOD_S):
             try:
                 recorded.refresh()

@@ -52,15 +52,15 @@ def plan(
     """
     from holdfast.sim.plan import plan as answer
 
-    told = asked(file, from_run, store, flags)
-    ways = {BUY: _ways(told.values.get(BUY, {}), buy)}
-    question = question_of(told.values | ways)
-    drawn = [question_of(one) for one in told.drawn(DRAWN)]
-    found = answer(question, drawn, told.fitted, told.assumed)
+    given = asked(file, from_run, store, flags)
+    ways = {BUY: _ways(given.values.get(BUY, {}), buy)}
+    question = question_of(given.values | ways)
+    drawn = [question_of(one) for one in given.drawn(DRAWN)]
+    found = answer(question, drawn, given.fitted, given.assumed)
     if html is not None:
         from holdfast.cli.plan_page import page_of
 
-        write_file(html, page_of(found, question, told.given).encode(), "the page")
+        write_file(html, page_of(found, question, given.given).encode(), "the page")
     if svg is not None or png is not None:
         _draw(found, question, svg, png)
     if as_json:

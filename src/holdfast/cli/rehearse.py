@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.rehearse.script import Script
     from holdfast.rehearse.story import RehearsalStory
     from holdfast.testing.registry import EmulatorRow
-    from holdfast.testing.told import Told
+    from holdfast.testing.scripted import ScriptedEmulator
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAME = "rehearsal"
@@ -209,7 +209,7 @@ def _rehearse(
     sys.exit(code)
 
 
-def _emulator(source: str, later: contextlib.ExitStack) -> Told:
+def _emulator(source: str, later: contextlib.ExitStack) -> ScriptedEmulator:
     """The service's; raises ConfigurationError where something that it needs is not installed."""
     row = _row(source)
     try:

@@ -59,34 +59,34 @@ def _decide_again(folder: RunFolder, number: int, *, trace: bool) -> bool:
     """Whether the same was decided; prints that, or why it cannot be known."""
     name = f"supervisor {number}"
     try:
-        told = night.recorded(read_journal(folder.journal_dir / f"controller-{number:06d}.hfj"))
+        journal = night.recorded(read_journal(folder.journal_dir / f"controller-{number:06d}.hfj"))
     except JournalError as error:
         click.echo(f"{name}: not decided again: {error}")
         return True
     if trace:
-        _print_trace(told)
-    words = f"{name}: {len(told.inputs):,} inputs: "
-    found = night.difference(told)
+        _print_trace(journal)
+    words = f"{name}: {len(journal.inputs):,} inputs: "
+    found = night.difference(journal)
     if found is None:
         click.echo(f"{words}the same decisions")
         return True
-    click.echo(words + _difference_words(told, found))
+    click.echo(words + _difference_words(journal, found))
     return False
 
 
-def _print_trace(told: night.Recorded) -> None:
+def _print_trace(journal: night.RecordedDecisions) -> None:
     """Times are seconds since the first input."""
-    since_ns = told.inputs[0].at_ns if told.inputs else 0
+    since_ns = journal.inputs[0].at_ns if journal.inputs else 0
     try:
-        for event, actions in night.replay(told.inputs, told.policy):
+        for event, actions in night.replay(journal.inputs, journal.policy):
             for line in trace_lines(event, actions, event.at_ns, since_ns=since_ns):
                 click.echo(line)
     except JournalError as error:
         click.echo(f"{'':9}  {error}")
 
 
-def _difference_words(told: night.Recorded, found: night.Difference) -> str:
-    since_ns = told.inputs[0].at_ns
+def _difference_words(journal: night.RecordedDecisions, found: night.Difference) -> str:
+    since_ns = journal.inputs[0].at_ns
 
     def place(event: ev.Event | None, without: str) -> str:
         if event is None:
@@ -96,6 +96,6 @@ def _difference_words(told: night.Recorded, found: night.Difference) -> str:
 
     span = f"{place(found.after, 'the first input')} and {place(found.before, 'the end')}"
     words = f"other decisions than were recorded, between {span}"
-    if told.version == VERSION:
+    if journal.version == VERSION:
         return words
-    return f"{words} (recorded by Holdfast {told.version}, decided again by {VERSION})"
+    return f"{words} (recorded by Holdfast {journal.version}, decided again by {VERSION})"

@@ -55,7 +55,7 @@ def report_fleet(
     found = listing.runs
     if without_stopped:
         found = tuple(one.without_stopped() for one in found)
-    told = FleetReport(
+    report = FleetReport(
         place.shown,
         now_ns,
         found,
@@ -68,16 +68,16 @@ def report_fleet(
     if html is not None:
         from holdfast.report.fleet_page import fleet_page
 
-        write_file(html, fleet_page(told, __version__).encode(), "the page")
+        write_file(html, fleet_page(report, __version__).encode(), "the page")
     if as_json:
-        json.dump(document(told), sys.stdout, indent=1, allow_nan=False)
+        json.dump(document(report), sys.stdout, indent=1, allow_nan=False)
         print()
     elif html is not None:
         return
     elif not listing.runs and not listing.problems:
         click.echo(f"{place.why_empty}; start a run: holdfast run -- python train.py")
     else:
-        show(told, console(folded=False), every_run=every_run)
+        show(report, console(folded=False), every_run=every_run)
 
 
 def _chosen(window: tuple[str, int] | None, since: str | None, now_ns: int) -> Window:

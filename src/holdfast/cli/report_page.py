@@ -11,7 +11,7 @@ from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import HoldfastError
 from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.gathered import Gathered, gathered_run
-from holdfast.journal.recorded import Recorded
+from holdfast.journal.recorded import RecordedLedger
 from holdfast.report.findings import Findings
 from holdfast.report.overview import Gain, Gains, Overview, RunSight, overview
 from holdfast.report.tiers import Newest
@@ -34,7 +34,7 @@ class FindingsSource:
 
 
 def source_of(
-    recorded: Recorded, now_ns: int, findings: Findings, store: str | None
+    recorded: RecordedLedger, now_ns: int, findings: Findings, store: str | None
 ) -> FindingsSource:
     """What was read of a run, from which those findings came; `store` as it was named."""
     facts = recorded.facts

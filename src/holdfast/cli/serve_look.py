@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.cli.report_page import ENOUGH, FindingsSource, gains_of, look, source_of
 from holdfast.journal.gathered import Gathered
-from holdfast.journal.recorded import Recorded
+from holdfast.journal.recorded import RecordedLedger
 from holdfast.journal.store import RunFolder
 from holdfast.report.findings import Findings, nearer
 from holdfast.report.of_run import findings_of
@@ -28,7 +28,7 @@ class Sights:
             ThreadPoolExecutor(1, thread_name_prefix="gains")
         )
 
-    def __call__(self, folder: RunFolder, recorded: Recorded) -> SeenRun:
+    def __call__(self, folder: RunFolder, recorded: RecordedLedger) -> SeenRun:
         """Raises JournalError while nothing is recorded, HoldfastError when it cannot be read."""
         now_ns = max(recorded.now_ns(), recorded.facts.requested_ns or 0)
         findings = nearer(findings_of(folder, recorded, recorded.account(now_ns)), Path.cwd())

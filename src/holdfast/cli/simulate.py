@@ -57,18 +57,18 @@ def simulate(
     done about them is decided by the core that supervises real runs. How to read the outcome:
     docs/how-to/simulate.md.
     """
-    ask, told = asked(file, from_run, store, flags), _trace(trace)
+    ask, replayed = asked(file, from_run, store, flags), _trace(trace)
     variants = {name: ask.with_given(_changed(name)) for name in policies} or {"": ask}
     count = min(DRAWN, replications) if replications > 1 else 0
-    runs = [_runs(name, changed, told, count) for name, changed in variants.items()]
+    runs = [_runs(name, changed, replayed, count) for name, changed in variants.items()]
     console, progress = _consoles()
     found = [one.replicate(replications, seed, progress(one.name)) for one in runs]
     if journal is not None:
         from holdfast.journal.history_file import write_history
 
         write_history(sys.stdout if journal == "-" else journal, runs[0].story(seed).history())
-    if told is not None and (as_json or journal == "-"):
-        for note in told.notes:
+    if replayed is not None and (as_json or journal == "-"):
+        for note in replayed.notes:
             say(f"note: {note}")
     if as_json:
         basis = {
@@ -81,7 +81,12 @@ def simulate(
     elif journal != "-":
         from holdfast.cli.simulate_screen import show
 
-        show(found, console, (*(() if told is None else told.notes), *ask.assumed), ask.fitted)
+        show(
+            found,
+            console,
+            (*(() if replayed is None else replayed.notes), *ask.assumed),
+            ask.fitted,
+        )
 
 
 def _trace(path: str | None) -> Trace | None:
@@ -104,12 +109,12 @@ def _changed(policy: str) -> dict[str, Any]:
     return parsed(((name, value) for name, _, value in pairs), f"--policy {policy!r}")
 
 
-def _runs(name: str, ask: GivenParameters, told: Trace | None, count: int) -> Runs:
+def _runs(name: str, ask: GivenParameters, trace: Trace | None, count: int) -> Runs:
     """`count`: so many of the runs have parameters of their own, where these are fitted."""
-    known = [values if told is None else _untold(ask, values) for values in ask.drawn(count)]
-    drawn = tuple(_of_values(name, values, told) for values in known)
-    values = ask.values if told is None else _untold(ask, ask.values)
-    return replace(_of_values(name, values, told), drawn=drawn)
+    known = [values if trace is None else _untold(ask, values) for values in ask.drawn(count)]
+    drawn = tuple(_of_values(name, values, trace) for values in known)
+    values = ask.values if trace is None else _untold(ask, ask.values)
+    return replace(_of_values(name, values, trace), drawn=drawn)
 
 
 def _untold(ask: GivenParameters, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,14 +122,14 @@ def _untold(ask: GivenParameters, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in ask.given or name not in TOLD}
 
 
-def _of_values(name: str, values: dict[str, Any], told: Trace | None) -> Runs:
+def _of_values(name: str, values: dict[str, Any], trace: Trace | None) -> Runs:
     from holdfast.sim.replicate import Runs
 
-    if told is not None:
+    if trace is not None:
         scenario = scenario_of(values, is_told=True)
         if "days" not in values:
-            scenario = replace(scenario, duration_s=max(1.0, told.span_ns / 1e9))
-        return Runs(name, scenario, told)
+            scenario = replace(scenario, duration_s=max(1.0, trace.span_ns / 1e9))
+        return Runs(name, scenario, trace)
     question = question_of(values)
     between = question.between if "weibull" in values else None
     return Runs(name, question.scenario, between=between)

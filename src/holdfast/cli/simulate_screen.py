@@ -31,14 +31,14 @@ def progress_of(console: Console) -> Callable[[str], Told]:
         progress = Progress(console=console, transient=True)
         task = progress.add_task(name or "simulating", total=None)
 
-        def told(done: int, count: int) -> None:
+        def show(done: int, count: int) -> None:
             if done == 0:
                 progress.start()
             progress.update(task, completed=done, total=count)
             if done == count:
                 progress.stop()
 
-        return told
+        return show
 
     return of
 

@@ -94,9 +94,9 @@ def supervise(
         for sentence in adopt(folder, scratch):
             screen.say("warning", sentence)
         memory = _memory(settings, folder, screen)
-        told = listens(bool(sources)) | telling(folder.path.parent)
+        variables = listens(bool(sources)) | telling(folder.path.parent)
         job = Job(
-            command=Command(command, place, inherited_environment() | told),
+            command=Command(command, place, inherited_environment() | variables),
             policy=run_policy(settings, around),
             keep=Keep(last=settings.keep_last),
             grace_ns=int(settings.grace_s * SECOND_NS),
@@ -111,7 +111,7 @@ def supervise(
             cache_seal=seal,
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
         )
-        exporter = beside(settings, folder, inherited_environment() | told, screen)
+        exporter = beside(settings, folder, inherited_environment() | variables, screen)
         notice_sources = NoticeSources(sources, around)
         return _run(folder, lease, job, screen, carrier, notice_sources, exporter, look)
     finally:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.controller.ports import Clock, Link, Notebook, Store
+from holdfast.controller.ports import ControllerClock, Link, Notebook, Store
 from holdfast.controller.restart_log import OF_A_RESTART, RestartLog
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -32,7 +32,7 @@ class Controller:
         *,
         link: Link,
         store: Store,
-        clock: Clock,
+        clock: ControllerClock,
         journal: Notebook,
         say: Callable[[str, str], None],
         grace_ns: int = 0,

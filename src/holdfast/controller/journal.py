@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.controller.tally import Tally
+from holdfast.controller.tally import SaveCounts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import encode
@@ -20,7 +20,7 @@ from holdfast.core.run import policy_json
 from holdfast.core.run.state import RunPolicy
 from holdfast.core.save import agree_events as news
 from holdfast.journal.clocks import boot_id, read_clock_pair
-from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, Phase, Word
+from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, RankPhase, Word
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 
@@ -35,7 +35,7 @@ class ControllerJournal:
     def __init__(self, writer: JournalWriter) -> None:
         self._writer = writer
         self._seen_ns = 0
-        self._tally = Tally()
+        self._tally = SaveCounts()
         self._decided = 0
 
     @staticmethod
@@ -72,9 +72,9 @@ class ControllerJournal:
 
     def event(self, event: ev.Event) -> None:
         """An input of the run's machine; one rank's plain progress takes 32 bytes."""
-        told = event.news if isinstance(event, ev.Heard) else None
-        if isinstance(event, ev.Heard) and isinstance(told, news.Progress):
-            self._writer.record(event.at_ns, Kind.PROGRESS, told.rank, told.step, event.attempt)
+        heard = event.news if isinstance(event, ev.Heard) else None
+        if isinstance(event, ev.Heard) and isinstance(heard, news.Progress):
+            self._writer.record(event.at_ns, Kind.PROGRESS, heard.rank, heard.step, event.attempt)
         else:
             self._writer.note(NoteType.INPUT, encode(event) | {"decided": self._decided})
         if self._tally.event(event):
@@ -97,7 +97,9 @@ class ControllerJournal:
         """
         if at_ns - self._seen_ns >= SEEN_NS:
             self._seen_ns = at_ns
-            self._writer.words.store(Word.PHASE, Phase.LOOP_ENDED if is_held else Phase.STARTING)
+            self._writer.page.store(
+                Word.PHASE, RankPhase.LOOP_ENDED if is_held else RankPhase.STARTING
+            )
             self._writer.seen()
 
     def close(self) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from holdfast.core.hosts.report import RankState
 from holdfast.core.save import agree_events as news
 from holdfast.core.save import word
-from holdfast.journal.layout import Phase, Word
-from holdfast.journal.words import RankWords, WordsPage
+from holdfast.journal.layout import RankPhase, Word
+from holdfast.journal.rank_page import PageValues, RankPage
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Orders:
         """What is durable; no verdict goes with it."""
         self.committed = max(self.committed, step)
 
-    def store(self, page: WordsPage) -> None:
+    def store(self, page: RankPage) -> None:
         """In the order in which a rank needs them."""
         page.store(Word.DEADLINE_AT, self.deadline_ns)
         page.store(Word.COMMITTED, self.committed)
@@ -43,28 +43,28 @@ class Orders:
         page.store(Word.ORDER, self.order)
 
 
-def rank_state(words: RankWords, told: RankState, *, with_progress: bool) -> RankState:
+def rank_state(values: PageValues, told: RankState, *, with_progress: bool) -> RankState:
     """What the page says, as it is told to the controller; `told`: what was told of it before.
 
     Without `with_progress` a rank that only took steps is left for a later call: answers are news
     at once, progress a few times a second.
     """
-    before = told.words
-    has_ended = words.phase in (Phase.LOOP_ENDED, Phase.FINISHED)
+    before = told.answers
+    has_ended = values.phase in (RankPhase.LOOP_ENDED, RankPhase.FINISHED)
     # Until its first step the rank's word is 0, whatever it was restored from.
-    step = max(words.step, before.step) if with_progress or has_ended else before.step
+    step = max(values.step, before.step) if with_progress or has_ended else before.step
     return RankState(
         has_session=True,
-        words=news.RankWords(
+        answers=news.RankAnswers(
             step=step,
             loop_ended=before.loop_ended or has_ended,
-            copied=words.copied,
-            durable=words.durable,
-            failed=words.failed,
-            taken=words.taken,
+            copied=values.copied,
+            durable=values.durable,
+            failed=values.failed,
+            taken=values.taken,
         ),
-        blocked_ns=words.save_blocked_ns if words.copied != before.copied else told.blocked_ns,
-        buffers=words.buffers,
-        saves_asked=words.save_asked,
-        sigterms=words.sigterms,
+        blocked_ns=values.save_blocked_ns if values.copied != before.copied else told.blocked_ns,
+        buffers=values.buffers,
+        saves_asked=values.save_asked,
+        sigterms=values.sigterms,
     )

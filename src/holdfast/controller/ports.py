@@ -71,7 +71,7 @@ class Store(Protocol):
         """Put on record how the restart after an attempt went."""
 
 
-class Clock(Protocol):
+class ControllerClock(Protocol):
     """One clock, and timers on it that are fed as TimerFired by whoever has them."""
 
     def now_ns(self) -> int:

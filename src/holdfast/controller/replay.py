@@ -28,7 +28,7 @@ STATED = (("run", None), ("saves", None), ("wait", "boot"))  # by the supervisor
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedDecisions:
     """What a supervisor's journal tells of its decisions.
 
     `version`: of the Holdfast that decided. `before`: for each input the checksum of all actions
@@ -43,21 +43,21 @@ class Recorded:
     decided: int | None
 
 
-def recorded(journal: Journal) -> Recorded:
+def recorded(journal: Journal) -> RecordedDecisions:
     """Raises JournalError for one that cannot be decided again: too old, too new, or damaged."""
     lines = {line.offset: line.payload for line in journal.sidecar}
     try:
-        told: dict[str, Any] = {}
+        notes: dict[str, Any] = {}
         for payload in _notes(journal, lines, NoteType.CONTROLLER):
-            told |= payload
-        if "policy" not in told:
+            notes |= payload
+        if "policy" not in notes:
             raise JournalError("its Holdfast did not write down by which policy it decided")
-        policy = policy_json.decode(told["policy"])
+        policy = policy_json.decode(notes["policy"])
         read = list(_inputs(journal, lines))
     except (KeyError, ValueError) as error:
         raise JournalError(f"it holds what this Holdfast cannot read: {error}") from error
-    decided, version = told.get("decided"), str(told.get("version"))
-    return Recorded(
+    decided, version = notes.get("decided"), str(notes.get("version"))
+    return RecordedDecisions(
         version,
         policy,
         tuple(event for event, _ in read),
@@ -79,11 +79,11 @@ def inputs(journal: Journal) -> Iterator[ev.Event]:
 
 def _inputs(journal: Journal, lines: dict[int, Any]) -> Iterator[tuple[ev.Event, int | None]]:
     records = journal.records
-    for record, told in zip(records, argument(records).tolist(), strict=True):
+    for record, arg in zip(records, argument(records).tolist(), strict=True):
         at_ns, step, value = int(record["time"]), int(record["step"]), int(record["value"])
         if record["kind"] == Kind.PROGRESS:
-            yield ev.Heard(at_ns, value, news.Progress(at_ns, told, step)), None
-        elif record["kind"] == Kind.NOTE and told == NoteType.INPUT:
+            yield ev.Heard(at_ns, value, news.Progress(at_ns, arg, step)), None
+        elif record["kind"] == Kind.NOTE and arg == NoteType.INPUT:
             before = lines[value].get("decided")
             yield decode(lines[value]), before if type(before) is int else None
 
@@ -126,7 +126,7 @@ class Difference:
     before: ev.Event | None
 
 
-def difference(night: Recorded) -> Difference | None:
+def difference(night: RecordedDecisions) -> Difference | None:
     """Where today's decisions differ first from those of the night; None: they are the same."""
     now, same = 0, None
     try:

@@ -99,8 +99,8 @@ class Storekeeper:
     def _tidy(self, older_than: tuple[int, int] | None = None) -> None:
         """Complete whole sets, remove those that never will be; raises as `Catalog.tidy`."""
         in_use = [self._flushing] if self._flushing is not None else []
-        if told := self._catalog.tidy(in_use, older_than):
-            self._say(told)
+        if problem := self._catalog.tidy(in_use, older_than):
+            self._say(problem)
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
@@ -138,12 +138,12 @@ class Storekeeper:
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Write the manifest; then throw away what retention does not keep."""
 
-        def told(why: str) -> ev.Event:
+        def answer(why: str) -> ev.Event:
             at_ns, of = now_ns(), (epoch, step)
             outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
             return ev.Heard(at_ns, attempt, outcome)
 
-        self._commit(attempt, step, ranks, told)
+        self._commit(attempt, step, ranks, answer)
 
     def make_room(self, attempt: int, step: int) -> None:
         """The store did not take that step: delete now what is of no use once it had.
@@ -154,8 +154,8 @@ class Storekeeper:
         def job() -> None:
             with contextlib.suppress(HoldfastError):
                 self._tidy((attempt, step))
-                if told := self._catalog.make_room(self._keep_of(attempt), self._in_use):
-                    self._say(told)
+                if problem := self._catalog.make_room(self._keep_of(attempt), self._in_use):
+                    self._say(problem)
 
         self._worker.submit(job)
 
@@ -167,16 +167,16 @@ class Storekeeper:
         """The same for a set that was taken from memory to the store."""
         of = (action.attempt, action.epoch, action.step)
 
-        def told(why: str) -> ev.Event:
+        def outcome(why: str) -> ev.Event:
             at_ns = now_ns()
             return ev.FlushCommitFailed(at_ns, *of, why) if why else ev.FlushCommitted(at_ns, *of)
 
-        self._commit(action.attempt, action.step, action.of_ranks, told)
+        self._commit(action.attempt, action.step, action.of_ranks, outcome)
 
     def _commit(
-        self, attempt: int, step: int, world_size: int, told: Callable[[str], ev.Event]
+        self, attempt: int, step: int, world_size: int, outcome: Callable[[str], ev.Event]
     ) -> None:
-        """`told(why)`: the event that tells it; `why` is empty when the set is durable."""
+        """`outcome(why)`: the event that tells it; `why` is empty when the set is durable."""
 
         def job() -> None:
             try:
@@ -202,7 +202,7 @@ class Storekeeper:
                 timer.start()
                 return
             self._catalog.pin_tagged()
-            self._tell(told(""))
+            self._tell(outcome(""))
             self._drop_partial((attempt, step))
             self._collect(attempt)
 
@@ -212,7 +212,7 @@ class Storekeeper:
                 self._tell(ev.StopNowAsked(now_ns(), str(error), EXIT_UNAVAILABLE))
                 return
             self._say(f"The checkpoint of step {step} could not be completed: {error}")
-            self._tell(told(str(error)))
+            self._tell(outcome(str(error)))
 
         self._worker.submit(job)
 

@@ -9,7 +9,7 @@ from holdfast.core import events as ev
 from holdfast.core.save import agree_events as news
 
 
-class Tally:
+class SaveCounts:
     """Of one supervisor, from what its run's machine hears and answers."""
 
     def __init__(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.journal import clocks
 
 
-class Timers:
-    """At most one of each name. A `controller.ports.Clock`."""
+class BootTimers:
+    """At most one of each name. A `controller.ports.ControllerClock`."""
 
     def __init__(self) -> None:
         self._at_ns: dict[str, int] = {}

@@ -88,8 +88,8 @@ class _Log:
         for number, text in lines(self._path, self._notes):
             line, stamp = _unpacked(text) if text.startswith("{") else (text, text)
             at_ns = self._clock.read(stamp)
-            if told := _RULES.find(line):
-                yield from self._line(*told, LogPlace(name, number), line, at_ns)
+            if found := _RULES.find(line):
+                yield from self._line(*found, LogPlace(name, number), line, at_ns)
             elif at_ns is not None:
                 yield LogEntry(LogPlace(name, number), at_ns)
         self._clock.say(name, self._notes)

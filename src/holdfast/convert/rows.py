@@ -32,15 +32,15 @@ def _rows(found: Lines, file: str, notes: Notes, *, may_be_one: bool = True) -> 
         if not text.lstrip().startswith(("{", "[")):
             yield from _separated(number, text, found, file, notes)
             return
-        told = _json(text)
-        if told is None and may_be_one:
+        value = _json(text)
+        if value is None and may_be_one:
             held = [(number, text), *_held(found)]
-            told = _json("\n".join(line for _, line in held))
-            if told is None:
+            value = _json("\n".join(line for _, line in held))
+            if value is None:
                 yield from _rows(chain(held, found), file, notes, may_be_one=False)
                 return
-        if told is not None:
-            yield from _objects(number, told)
+        if value is not None:
+            yield from _objects(number, value)
             for later, line in found:
                 yield from _objects(later, _json_or_odd(LogPlace(file, later), line, notes))
             return
@@ -91,14 +91,14 @@ def _json(text: str) -> object:
 
 
 def _json_or_odd(place: LogPlace, text: str, notes: Notes) -> object:
-    told = _json(text) if text.strip() else ()
-    if told is None:
+    value = _json(text) if text.strip() else ()
+    if value is None:
         notes.odd(place, NO_JSON)
-    return told
+    return value
 
 
-def _objects(number: int, told: object) -> Rows:
+def _objects(number: int, value: object) -> Rows:
     """The objects of a value of JSON: itself, or those of a list."""
-    for one in told if isinstance(told, list) else [told]:
+    for one in value if isinstance(value, list) else [value]:
         if isinstance(one, dict):
             yield number, one

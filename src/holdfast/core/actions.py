@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core.events import Resume
 from holdfast.core.hosts.placement import Placement
-from holdfast.core.hosts.standby import Standby
+from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.restart import Restart
 from holdfast.core.run.rollback import Rollback, Wish
@@ -139,7 +139,7 @@ class StandBy:
     """What the processes that wait for `attempt`, the next one, are to do from now on."""
 
     attempt: int
-    wanted: Standby
+    wanted: StandbyOrder
 
 
 @value
@@ -207,14 +207,14 @@ class Say:
 class Finish:
     """The run is over for this supervisor: end with `exit_code`.
 
-    `keep_memory`: a set in memory is newer than all that is durable, so it is left for the next
+    `leaves_memory`: a set in memory is newer than all that is durable, so it is left for the next
     start on this host; else the memory tier is given back. `settled`: what the sources may tell the
     cloud that it need not wait for this run with.
     """
 
     exit_code: int
     words: str
-    keep_memory: bool = False
+    leaves_memory: bool = False
     settled: tuple[Notice, ...] = ()
 
 

@@ -16,7 +16,7 @@ from holdfast.core.hang.events import Suspended as Suspended
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events
-from holdfast.core.save.seen import Seen
+from holdfast.core.save.seen import SeenSets
 from holdfast.core.save.tier_events import BuffersReady as BuffersReady
 from holdfast.core.save.tier_events import FlushCommitFailed as FlushCommitFailed
 from holdfast.core.save.tier_events import FlushCommitted as FlushCommitted
@@ -91,7 +91,7 @@ class SetsSeen:
     """What checkpoints there are; whole ones were completed before. The machine chooses of them."""
 
     at_ns: int
-    seen: Seen
+    seen: SeenSets
 
 
 @value

@@ -12,7 +12,7 @@ from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.summary import ALL, RunSummary
 from holdfast.journal.attempts import Attempts, crash_loop
 from holdfast.journal.facts.lines import DISK, MEMORY, SavedSet, SavesStated
-from holdfast.journal.layout import Phase
+from holdfast.journal.layout import RankPhase
 from holdfast.runs.curves import Curve
 from holdfast.runs.reading import RunReading
 from holdfast.runs.state import RUNNING
@@ -150,7 +150,7 @@ def sample_of(run: RunSummary, reading: RunReading | None, now_ns: int) -> Sampl
         ),
         started_s=tuple((one.attempt, one.created_unix_ns / NS_PER_S) for one in records),
         save_s=_save_s(facts.controllers.saves()),
-        records_dropped=sum(one.words.dropped for one in facts.newest_ranks()),
+        records_dropped=sum(one.values.dropped for one in facts.newest_ranks()),
         alike=_alike(reading.known, now_ns) if is_running else 0,
         curves=reading.curves,
     )
@@ -170,7 +170,7 @@ def _since_step_s(reading: RunReading) -> float | None:
         return None  # it is being launched
     last = []
     for one in ranks:
-        at_ns = max(one.words.step_at_ns, one.words.complete_at_ns)
+        at_ns = max(one.values.step_at_ns, one.values.complete_at_ns)
         last.append(at_ns + one.offset_ns if at_ns else one.first_ns or 0)
     return max(0.0, (reading.now_ns - min(last)) / NS_PER_S)
 
@@ -184,12 +184,12 @@ def _is_suspected(reading: RunReading, since_step_s: float | None, step_s: float
     ranks, records = reading.recorded.facts.newest_ranks(), reading.known.records
     if since_step_s is None or not records or records[-1].end is not None:
         return False
-    told = reading.recorded.facts.controllers.suspected
-    if told is not None and told.attempt == records[-1].attempt:
-        return (reading.now_ns - told.at_ns) / NS_PER_S <= since_step_s
-    if any(one.words.open_spans or not one.words.step_at_ns for one in ranks):
+    suspected = reading.recorded.facts.controllers.suspected
+    if suspected is not None and suspected.attempt == records[-1].attempt:
+        return (reading.now_ns - suspected.at_ns) / NS_PER_S <= since_step_s
+    if any(one.values.open_spans or not one.values.step_at_ns for one in ranks):
         return False
-    if any(one.words.phase not in (Phase.TRAINING, Phase.FAILING) for one in ranks):
+    if any(one.values.phase not in (RankPhase.TRAINING, RankPhase.FAILING) for one in ranks):
         return False
     limit = step_limit(HangPolicy(), Experience(), round(step_s * NS_PER_S))
     return since_step_s * NS_PER_S > limit.ns / 2

@@ -56,10 +56,10 @@ class TensorBoardExporter:
             for tag, value in rows:
                 writer.add_scalar(tag, value, sample.run.step or 0, walltime=sample.at_s)
             writer.flush()
-        told = {sample.run.name for sample in look.samples}
-        for name in [name for name in self._writers if name not in told]:
+        names = {sample.run.name for sample in look.samples}
+        for name in [name for name in self._writers if name not in names]:
             self._writers.pop(name).close()  # it is over, or was deleted
-        for name in [name for name in self._numbers if name not in told]:
+        for name in [name for name in self._numbers if name not in names]:
             self._numbers.pop(name).close()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from holdfast.journal.atomic import (
 from holdfast.journal.atomic import (
     remove as remove_file,
 )
-from holdfast.journal.holder import Holder
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.lease import LeaseState, view
 from holdfast.journal.names import check_name, new_id, shown
 from holdfast.journal.store import RunFolder
@@ -62,7 +62,7 @@ class Request:
     sent_unix_ns: int
 
 
-class Taken(NamedTuple):
+class TakenRequests(NamedTuple):
     """What lay in the inbox: requests to act on, in order, and a sentence for each of the rest."""
 
     requests: tuple[Request, ...]
@@ -82,7 +82,7 @@ def request(folder: RunFolder, verb: str, **args: Any) -> Request:
     lease = view(folder)
     if verb not in LASTING and lease.state not in (LeaseState.HELD, LeaseState.UNKNOWN):
         raise ConfigurationError(f"run {folder.name!r} is not running: there is nothing to {verb}")
-    me = Holder.current()
+    me = RunHolder.current()
     make_part(folder.control_dir)
     number = max((n for n, _ in _pending(folder)), default=0)
     while True:
@@ -105,7 +105,7 @@ class ControlInbox:
     _stuck: set[Path] = field(default_factory=set, repr=False)
     _told: set[str] = field(default_factory=set, repr=False)
 
-    def take(self) -> Taken:
+    def take(self) -> TakenRequests:
         """Remove and return what was asked since the last call, oldest first.
 
         Rubbish, and requests to an earlier holder, are removed too and named in `ignored`; one to
@@ -142,7 +142,7 @@ class ControlInbox:
                         f"it was meant for lease {asked.epoch}, this is lease {self.epoch}"
                     )
             self._remove(path)
-        return Taken(tuple(requests), tuple(ignored))
+        return TakenRequests(tuple(requests), tuple(ignored))
 
     def _remove(self, path: Path) -> None:
         try:

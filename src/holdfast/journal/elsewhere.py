@@ -42,8 +42,8 @@ def telling(root: Path) -> dict[str, str]:
     place = copied_from(root)
     if place is None:
         return {}
-    told = {"folder": str(root), "url": str(place), "instance_credentials": place.instance}
-    return {WORKING_COPY_VARIABLE: json.dumps(told)}
+    place_fields = {"folder": str(root), "url": str(place), "instance_credentials": place.instance}
+    return {WORKING_COPY_VARIABLE: json.dumps(place_fields)}
 
 
 def elsewhere(folder: Path) -> Place | None:
@@ -53,14 +53,14 @@ def elsewhere(folder: Path) -> Place | None:
     """
     place = copied_from(folder)
     if place is None and (text := told_working_copy()):
-        place = _below(*_told(text), folder)
+        place = _below(*_place_of(text), folder)
     if place is None and os.path.lexists(path := folder / ELSEWHERE):
         raise StoreUnavailable(_not_followed(path))
     return place
 
 
 @functools.cache
-def _told(text: str) -> tuple[Path, Place]:
+def _place_of(text: str) -> tuple[Path, Place]:
     from holdfast.journal.objects import parse_place  # most folders hold their sets themselves
 
     try:

@@ -18,12 +18,14 @@ LONGEST_REST_S = 1.0
 class Flow:
     """Of one write, or of several after one another. Used by the writer and by who waits for it."""
 
-    def __init__(self, told: Callable[[int], None] | None = None, *, share: float = 1.0) -> None:
-        """`told` is called with the bytes so far, by the writer's thread, after every block.
+    def __init__(
+        self, progress: Callable[[int], None] | None = None, *, share: float = 1.0
+    ) -> None:
+        """`progress` is called with the bytes so far, by the writer's thread, after every block.
 
         `share`: of the time of one core that it may use; 1: it never rests.
         """
-        self._told = told
+        self._told = progress
         self._share = share
         self._stop = threading.Event()
         self._nbytes = 0

@@ -111,7 +111,7 @@ def mark(path: str) -> Mark | None:
     return Mark(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def told_path(folder: Path, rank: int) -> Path:
+def files_path(folder: Path, rank: int) -> Path:
     """Where a rank tells what it has read."""
     return folder / f"at-the-gate-{rank:05d}.json"
 

@@ -18,7 +18,7 @@ from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
 from holdfast.journal.facts.lines import SavesStated
 from holdfast.journal.facts.rank_steps import Ints
-from holdfast.journal.recorded import Recorded
+from holdfast.journal.recorded import RecordedLedger
 
 SAVE = "save"
 
@@ -50,7 +50,7 @@ def gathered(ledger: Ledger) -> Gathered:
     return Gathered(ledger.account(), list(ledger.facts()), steps, saves)
 
 
-def gathered_run(recorded: Recorded, from_memory: Collection[int] = ()) -> Gathered:
+def gathered_run(recorded: RecordedLedger, from_memory: Collection[int] = ()) -> Gathered:
     """What was read of a run so far; raises JournalError when that is nothing."""
     facts = recorded.facts
     if facts.requested_ns is None:

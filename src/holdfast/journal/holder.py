@@ -28,7 +28,7 @@ class Sign(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class RunHolder:
     """A process that holds a run. Unknown parts are '' or 0."""
 
     host: str
@@ -40,7 +40,7 @@ class Holder:
     started_unix_ns: int  # for people only; nothing is decided by it
 
     @classmethod
-    def current(cls) -> Holder:
+    def current(cls) -> RunHolder:
         """The calling process."""
         state = _state_and_start(os.getpid())
         return cls(
@@ -54,7 +54,7 @@ class Holder:
         )
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Holder:
+    def from_json(cls, raw: dict[str, Any]) -> RunHolder:
         """The inverse of `to_json`; raises ValueError on rubbish."""
         return cls(
             host=text(raw, "host"),
@@ -78,7 +78,7 @@ class Holder:
 _MAX_PID = 2**31 - 1
 
 
-def look(holder: Holder) -> Sign:
+def look(holder: RunHolder) -> Sign:
     """Whether `holder` lives, as far as this process can tell at once.
 
     A zombie counts as dead: it does nothing any more. A process that exists but whose start time
@@ -104,7 +104,7 @@ def look(holder: Holder) -> Sign:
     return Sign.ALIVE
 
 
-def is_dying(holder: Holder) -> bool:
+def is_dying(holder: RunHolder) -> bool:
     """Whether a holder of this host has been killed and is still being taken apart.
 
     That takes the kernel a moment, and for a process with much memory seconds; it runs no more.

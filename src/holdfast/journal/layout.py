@@ -99,7 +99,7 @@ class Word(IntEnum):
     STEP_AT = 3  # its time, CLOCK_BOOTTIME ns
     COMPLETE = 4  # last step known complete on the device
     COMPLETE_AT = 5  # its time
-    STEP_STARTED = 6  # start of the row of steps under way; 0: no step is (see RankWords)
+    STEP_STARTED = 6  # start of the row of steps under way; 0: no step is (see PageValues)
     PHASE = 7  # Phase
     COPIED = 8  # agreement word: the (epoch, step) this rank has copied
     DURABLE = 9  # agreement word: the (epoch, step) whose shard is durable, receipt written
@@ -137,7 +137,7 @@ SPAN_SLOTS = 8
 SIGN_OF_LIFE_NS = 1_000_000  # shorter spans are part of the step that they stand in
 
 
-class Phase(IntEnum):
+class RankPhase(IntEnum):
     """What the rank is doing, coarsely; for the supervisor's decisions and the status block."""
 
     STARTING = 0

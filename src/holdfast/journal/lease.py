@@ -40,7 +40,7 @@ from holdfast.journal.atomic import (
     write_atomic,
 )
 from holdfast.journal.fields import text, whole
-from holdfast.journal.holder import Holder, Sign, is_dying, look
+from holdfast.journal.holder import RunHolder, Sign, is_dying, look
 from holdfast.journal.regular import read_regular
 from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
@@ -84,7 +84,7 @@ class LeaseView:
 
     state: LeaseState
     epoch: int
-    holder: Holder | None
+    holder: RunHolder | None
     seen_unix_ns: int | None
     last_words: LastWords | None = None
 
@@ -95,7 +95,7 @@ class Lease:
 
     folder: RunFolder
     epoch: int
-    holder: Holder
+    holder: RunHolder
     _beats: int = field(default=0, repr=False)
 
     def renew(self) -> None:
@@ -129,10 +129,10 @@ class Lease:
         """Give the run back; again is harmless. Raises StoreUnavailable."""
         if self._inert():
             return
-        told = last_words._asdict() if last_words is not None else {}
+        fields = last_words._asdict() if last_words is not None else {}
         with contextlib.suppress(FileExistsError):
             released = _path(self.folder, self.epoch, _RELEASED)
-            create_reserved(released, encode_json(told), _reserved(self.folder))
+            create_reserved(released, encode_json(fields), _reserved(self.folder))
 
     def _inert(self) -> bool:
         return os.getpid() != self.holder.pid
@@ -140,7 +140,7 @@ class Lease:
 
 def acquire(
     folder: RunFolder,
-    holder: Holder | None = None,
+    holder: RunHolder | None = None,
     *,
     on_wait: Callable[[str], None] = lambda _words: None,
     clock: Callable[[], float] = time.monotonic,
@@ -152,7 +152,7 @@ def acquire(
     watches its heartbeat for up to SILENT_AFTER_S and says so to `on_wait` first. Raises
     StoreUnavailable when the store cannot be written.
     """
-    holder = holder or Holder.current()
+    holder = holder or RunHolder.current()
     make_part(folder.lease_dir)
     refresh(folder.lease_dir)
     epoch = _newest_epoch(folder)
@@ -177,8 +177,8 @@ def view(folder: RunFolder) -> LeaseView:
         return LeaseView(LeaseState.FREE, 0, None, None)
     holder = holder_of(folder, epoch)
     state, seen_ns = _state(folder, epoch, holder), _last_seen_ns(folder, epoch)
-    told = _last_words(folder, epoch) if state is LeaseState.RELEASED else None
-    return LeaseView(state, epoch, holder, seen_ns, told)
+    last = _last_words(folder, epoch) if state is LeaseState.RELEASED else None
+    return LeaseView(state, epoch, holder, seen_ns, last)
 
 
 def _ensure_free(
@@ -226,7 +226,7 @@ def _watch(
 def _watch_dying(
     folder: RunFolder,
     epoch: int,
-    holder: Holder,
+    holder: RunHolder,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> LeaseState:
@@ -242,7 +242,7 @@ def _watch_dying(
     return state
 
 
-def _state(folder: RunFolder, epoch: int, holder: Holder | None) -> LeaseState:
+def _state(folder: RunFolder, epoch: int, holder: RunHolder | None) -> LeaseState:
     with store_errors("read the lease", folder.lease_dir):
         if _path(folder, epoch, _RELEASED).exists():
             return LeaseState.RELEASED
@@ -273,10 +273,10 @@ def _newest_epoch(folder: RunFolder) -> int:
     return newest
 
 
-def holder_of(folder: RunFolder, epoch: int) -> Holder | None:
+def holder_of(folder: RunFolder, epoch: int) -> RunHolder | None:
     """Who claimed that epoch; None if the claim is damaged (its heartbeat still speaks for it)."""
     with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
-        return Holder.from_json(read_json(_path(folder, epoch, _CLAIM)))
+        return RunHolder.from_json(read_json(_path(folder, epoch, _CLAIM)))
     return None
 
 

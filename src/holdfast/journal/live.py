@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.config import scratch_folder
 from holdfast.errors import JournalError
 from holdfast.journal.attempts import attempts
-from holdfast.journal.layout import CONTROLLER_RANK, Identity, Phase
+from holdfast.journal.layout import CONTROLLER_RANK, Identity, RankPhase
 from holdfast.journal.opened import OpenJournal
 from holdfast.journal.scratch import existing_scratch
 from holdfast.journal.store import RunFolder
@@ -48,7 +48,7 @@ def tells_held(folder: RunFolder) -> bool:
                 contextlib.suppress(JournalError),
                 contextlib.closing(OpenJournal(live)) as opened,
             ):
-                if opened.words().phase is Phase.LOOP_ENDED:
+                if opened.values().phase is RankPhase.LOOP_ENDED:
                     return True
     return False
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import boot_id, read_clock_pair
-from holdfast.journal.holder import Holder
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, NoteType
 from holdfast.journal.names import new_id
 from holdfast.journal.remote import remote_of
@@ -53,14 +53,14 @@ class MachineFacts:
         if writer is None or writer.path is None:
             return
         writer.close()
-        with self._told():
+        with self._trouble_said():
             self._bring_home()
             remove_scratch(writer.path.parent)
         if self._replicator is not None:
             self._replicator.close()
 
     def _state(self, fact: str, **fields: str | int) -> None:
-        with self._told():
+        with self._trouble_said():
             writer = self._writer = self._writer or self._made()
             boottime_ns, unix_ns = read_clock_pair()
             for name, value in fields.items():
@@ -73,7 +73,7 @@ class MachineFacts:
         incarnation = new_id()
         place = scratch_dir(self.folder.scratch_key) / f"{PREFIX}-{incarnation}"
         place.mkdir(mode=0o700)
-        (place / OWNER_FILE).write_text(json.dumps(Holder.current().to_json()))
+        (place / OWNER_FILE).write_text(json.dumps(RunHolder.current().to_json()))
         live = place / f"{PREFIX}-{incarnation}.hfj"
         host = os.uname().nodename
         identity = Identity(self.folder.name, 0, incarnation, 0, host, CONTROLLER_RANK, boot_id())
@@ -90,7 +90,7 @@ class MachineFacts:
             remote.push(self.folder.name, everything=True)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _trouble_said(self) -> Iterator[None]:
         try:
             yield
         except (HoldfastError, OSError) as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.hosts.fleet import Condition
-from holdfast.core.hosts.recover import Phase, RecoveryRecord
+from holdfast.core.hosts.recover import GenerationPhase, RecoveryRecord
 from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal.atomic import (
@@ -152,9 +152,9 @@ class MachinesBook:
 
     def lost(self, words: str, cause: str, at_unix_ns: int) -> None:
         """Put on record what the attempt was lost to, for people and for the ledger."""
-        told = tell_loss(self.folder, words, cause)
-        if told is not None:
-            self._facts.lost(*told, at_unix_ns)
+        loss = tell_loss(self.folder, words, cause)
+        if loss is not None:
+            self._facts.lost(*loss, at_unix_ns)
 
     def waited(self, kind: str, start_unix_ns: int, end_unix_ns: int) -> None:
         """Put on record what was waited for."""
@@ -204,7 +204,7 @@ def _record(raw: dict[str, Any]) -> tuple[RecoveryRecord, int]:
     if not isinstance(deleted, list):
         raise ValueError("its deleted_unix_ns is no list")
     record = RecoveryRecord(
-        phase=Phase(text(raw, "phase")),
+        phase=GenerationPhase(text(raw, "phase")),
         generation=whole(raw, "generation", low=1),
         deleted_unix_ns=tuple(whole({"deleted_unix_ns": at}, "deleted_unix_ns") for at in deleted),
         not_before_unix_ns=whole(raw, "not_before_unix_ns"),
@@ -219,7 +219,7 @@ def _seen_json(record: RecoveryRecord) -> dict[str, Any]:
         "generation": record.generation,
         "condition": str(record.condition),
         "since_unix_ns": record.since_unix_ns,
-        "has_stood": record.phase is Phase.STANDING,
+        "has_stood": record.phase is GenerationPhase.STANDING,
     }
 
 
@@ -228,8 +228,8 @@ def _seen(record: RecoveryRecord, raw: dict[str, Any]) -> RecoveryRecord:
     if whole(raw, "generation", low=1) != record.generation:
         return record
     condition, since = Condition(text(raw, "condition")), whole(raw, "since_unix_ns")
-    has_stood = raw.get("has_stood") is True and record.phase is Phase.CREATING
-    phase = Phase.STANDING if has_stood else record.phase
+    has_stood = raw.get("has_stood") is True and record.phase is GenerationPhase.CREATING
+    phase = GenerationPhase.STANDING if has_stood else record.phase
     return replace(record, phase=phase, condition=condition, since_unix_ns=since)
 
 

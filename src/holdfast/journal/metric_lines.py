@@ -31,10 +31,14 @@ def as_json(values: Mapping[str, float]) -> Payload:
     return {name: v if math.isfinite(v) else repr(float(v)) for name, v in values.items()}
 
 
-def values_of(told: object) -> dict[str, float]:
+def values_of(metrics: object) -> dict[str, float]:
     """What of it are values with names."""
-    named = told.items() if isinstance(told, dict) else ()
-    return {name: v for name, told in named if is_name(name) and (v := number_of(told)) is not None}
+    named = metrics.items() if isinstance(metrics, dict) else ()
+    return {
+        name: v
+        for name, metrics in named
+        if is_name(name) and (v := number_of(metrics)) is not None
+    }
 
 
 def number_of(value: object) -> float | None:

@@ -54,7 +54,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListedObject:
     """What a listing says of an object."""
 
     nbytes: int
@@ -127,7 +127,7 @@ class Bucket:
 
     def get(self, key: str, max_bytes: int) -> bytes:
         """The bytes of an object; FileNotFoundError, StoreUnavailable (also when it is larger)."""
-        with self._told(f"read {self.where(key)}"):
+        with self._errors_said(f"read {self.where(key)}"):
             answer = _lib().get(self._quick, self._full(key))
             if answer.meta["size"] > max_bytes:
                 raise StoreUnavailable(f"{self.where(key)} has more than {max_bytes} bytes")
@@ -135,19 +135,19 @@ class Bucket:
 
     def get_range(self, key: str, start: int, length: int) -> memoryview:
         """That many bytes from `start` on, fewer at the object's end; as `get` for errors."""
-        with self._told(f"read {self.where(key)}"):
+        with self._errors_said(f"read {self.where(key)}"):
             full = self._full(key)
             return memoryview(_lib().get_range(self._patient, full, start=start, length=length))
 
     def size(self, key: str) -> int:
         """The bytes of an object; FileNotFoundError, StoreUnavailable."""
-        with self._told(f"look at {self.where(key)}"):
+        with self._errors_said(f"look at {self.where(key)}"):
             nbytes: int = _lib().head(self._quick, self._full(key))["size"]
             return nbytes
 
     def stamped_s(self, key: str) -> float:
         """When the store says that an object was written, unix seconds; errors as of `size`."""
-        with self._told(f"look at {self.where(key)}"):
+        with self._errors_said(f"look at {self.where(key)}"):
             at: float = _lib().head(self._quick, self._full(key))["last_modified"].timestamp()
             return at
 
@@ -161,7 +161,7 @@ class Bucket:
 
     def put(self, key: str, data: bytes) -> str:
         """Create or replace an object, durable on return; its version. StoreUnavailable."""
-        with self._told(f"write {self.where(key)}"):
+        with self._errors_said(f"write {self.where(key)}"):
             return _version(_lib().put(self._quick, self._full(key), data, use_multipart=False))
 
     def create(self, key: str, data: bytes) -> str:
@@ -172,7 +172,7 @@ class Bucket:
         A request whose answer was lost is repeated, and then finds what it has written itself:
         the very same bytes count as ours, so whoever competes writes what tells him from others.
         """
-        with self._told(f"create {self.where(key)}"):
+        with self._errors_said(f"create {self.where(key)}"):
             full = self._full(key)
             with contextlib.suppress(_lib().exceptions.AlreadyExistsError):
                 return _version(
@@ -192,7 +192,7 @@ class Bucket:
         """
         size = sum(view.nbytes for view in data)
         part_bytes = max(PART_BYTES, -(-size // MAX_PARTS))
-        with self._told(f"write {self.where(key)}"):
+        with self._errors_said(f"write {self.where(key)}"):
             if size <= part_bytes:
                 _check(flow)
                 whole = b"".join(data)
@@ -210,13 +210,13 @@ class Bucket:
                 )
             )
 
-    def list(self, prefix: str = "") -> Mapping[str, Entry]:
+    def list(self, prefix: str = "") -> Mapping[str, ListedObject]:
         """All objects whose key starts with the folder `prefix`; StoreUnavailable."""
-        with self._told(f"list {self.where(prefix)}"):
+        with self._errors_said(f"list {self.where(prefix)}"):
             blocks = _lib().list(self._quick, self._full(prefix) or None)
             return self._entries([one for block in blocks for one in block])
 
-    def list_top(self, prefix: str = "") -> Mapping[str, Entry]:
+    def list_top(self, prefix: str = "") -> Mapping[str, ListedObject]:
         """The objects that lie directly in the folder `prefix`; StoreUnavailable."""
         return self._entries(self._level(prefix)["objects"])
 
@@ -226,24 +226,24 @@ class Bucket:
         return tuple(sorted(one.rstrip("/").rpartition("/")[2] for one in found))
 
     def _level(self, prefix: str) -> Any:
-        with self._told(f"list {self.where(prefix)}"):
+        with self._errors_said(f"list {self.where(prefix)}"):
             return _lib().list_with_delimiter(self._quick, self._full(prefix).rstrip("/") or None)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are not there are no trouble. StoreUnavailable."""
         if not keys:
             return
-        with self._told(f"clear {self.place}"), contextlib.suppress(FileNotFoundError):
+        with self._errors_said(f"clear {self.place}"), contextlib.suppress(FileNotFoundError):
             _lib().delete(self._quick, [self._full(key) for key in keys])
 
-    def _entries(self, said: Sequence[Any]) -> dict[str, Entry]:
+    def _entries(self, said: Sequence[Any]) -> dict[str, ListedObject]:
         return {
-            one["path"].removeprefix(self._inside): Entry(one["size"], one["e_tag"] or "")
+            one["path"].removeprefix(self._inside): ListedObject(one["size"], one["e_tag"] or "")
             for one in said
         }
 
     @contextlib.contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
+    def _errors_said(self, doing: str) -> Iterator[None]:
         """Turn the library's errors into ours."""
         try:
             yield

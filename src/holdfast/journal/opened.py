@@ -27,8 +27,8 @@ from holdfast.journal.layout import (
     Word,
 )
 from holdfast.journal.mapping import WORD_FORMAT, Words
+from holdfast.journal.rank_page import PageValues, check_header, page_values
 from holdfast.journal.regular import open_regular
-from holdfast.journal.words import RankWords, check_header, rank_words
 
 _PAGE_WORDS = PAGE_BYTES // WORD_BYTES
 _CLOCKS_WORD = CLOCKS_OFFSET // WORD_BYTES
@@ -63,9 +63,9 @@ class OpenJournal:
         present = (os.fstat(self.fd).st_size - HEADER_BYTES) // RECORD_BYTES
         return max(0, min(published, present))
 
-    def words(self) -> RankWords:
+    def values(self) -> PageValues:
         """The words now."""
-        return rank_words(self._header[_PAGE_WORDS:])
+        return page_values(self._header[_PAGE_WORDS:])
 
     def clocks(self) -> tuple[ClockPair, ...]:
         """The clock pairs so far, oldest first; those that no clock can have said are left out."""

@@ -17,8 +17,8 @@ from holdfast.errors import JournalError
 from holdfast.journal.clocks import ClockPair
 from holdfast.journal.layout import HEADER_BYTES, RECORD_BYTES, Identity
 from holdfast.journal.opened import OpenJournal
+from holdfast.journal.rank_page import PageValues
 from holdfast.journal.sidecar import SidecarLine, read_sidecar, sidecar_path
-from holdfast.journal.words import RankWords
 
 # `word` overlaps `kind` and `flags`; the argument is its upper 48 bits (see `argument`).
 RECORD = np.dtype(
@@ -46,7 +46,7 @@ class Journal:
 
     identity: Identity
     clocks: tuple[ClockPair, ...]
-    words: RankWords
+    values: PageValues
     records: Records
     sidecar: tuple[SidecarLine, ...]
 
@@ -54,11 +54,11 @@ class Journal:
 def read_journal(path: str | os.PathLike[str]) -> Journal:
     """Read a whole journal; raises JournalError when it is none that this version can read."""
     with JournalReader(path) as reader:
-        words = reader.words()
+        values = reader.values()
         pieces = list(reader.read_all())
         records = np.concatenate(pieces) if pieces else np.empty(0, RECORD)
         lines, _ = reader.read_sidecar()
-        return Journal(reader.identity, reader.clocks(), words, records, tuple(lines))
+        return Journal(reader.identity, reader.clocks(), values, records, tuple(lines))
 
 
 class JournalReader:
@@ -83,9 +83,9 @@ class JournalReader:
         """Records published and present in the file."""
         return self.journal.count()
 
-    def words(self) -> RankWords:
+    def values(self) -> PageValues:
         """The words now."""
-        return self.journal.words()
+        return self.journal.values()
 
     def clocks(self) -> tuple[ClockPair, ...]:
         """The clock pairs so far, oldest first."""

@@ -33,7 +33,7 @@ from holdfast.journal.metric_log import MetricLog
 SETTLED_NS = 30_000_000_000  # what was so long ago has come home from every host
 
 
-class Recorded:
+class RecordedLedger:
     """The ledger of a run, fed from its journals.
 
     Times are unix nanoseconds as each boot's first clock reading has them (`clocks.RunClock`): a
@@ -69,7 +69,7 @@ class Recorded:
 
         The run goes on meanwhile: what was so a while ago is compared, and twice if need be.
         """
-        anew = Recorded(self.run_dir, self.facts.live)
+        anew = RecordedLedger(self.run_dir, self.facts.live)
         is_same = False
         for _ in range(2):
             self.refresh()
@@ -109,18 +109,18 @@ class Recorded:
 
 def load_run(
     run_dir: str | os.PathLike[str], extra_live: Mapping[Path, Path] | None = None
-) -> Recorded:
+) -> RecordedLedger:
     """Read all journals of a run's folder.
 
     `extra_live` maps journals of the folder to the live files that they are copied from: on the
     run's own host these are read instead, and are newer by up to a second.
     """
-    recorded = Recorded(run_dir, extra_live)
+    recorded = RecordedLedger(run_dir, extra_live)
     recorded.refresh()
     return recorded
 
 
-def export_facts(recorded: Recorded) -> Iterator[Fact]:
+def export_facts(recorded: RecordedLedger) -> Iterator[Fact]:
     """All facts of a run, for a history; their origin is the moment the run was requested.
 
     With that origin, seconds as floats keep the nanoseconds for three months. Reads the journals
@@ -136,7 +136,7 @@ def export_facts(recorded: Recorded) -> Iterator[Fact]:
         yield _shifted(fact, -origin_ns)
 
 
-def _known_at(recorded: Recorded, at_ns: int) -> Account | None:
+def _known_at(recorded: RecordedLedger, at_ns: int) -> Account | None:
     return None if recorded.facts.requested_ns is None else recorded.account(at_ns)
 
 
@@ -173,11 +173,11 @@ class _Written:
     def latest(self) -> Iterator[Fact]:
         """Of several facts about the run, or about one attempt, the last; of the others all."""
         last = {subject(fact): fact for fact in self._facts}
-        told = [fact for fact in self._facts if last[subject(fact)] is fact]
+        newest = [fact for fact in self._facts if last[subject(fact)] is fact]
         for attempt, kinds, *columns in self._spans:
             for kind, start, end in zip(*(c.tolist() for c in columns), strict=True):
-                told.append(SpanFact(attempt, kinds[kind], start, end))
-        yield from sorted(told, key=_rank)
+                newest.append(SpanFact(attempt, kinds[kind], start, end))
+        yield from sorted(newest, key=_rank)
         for attempt, *columns in self._steps:
             for first, last_step, start, end in zip(*(c.tolist() for c in columns), strict=True):
                 yield StepsFact(attempt, first, last_step, start, end)

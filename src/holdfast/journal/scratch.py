@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.config import scratch_folder
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import PRIVATE_FOLDER, make_folder
-from holdfast.journal.holder import Holder
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.store import RunFolder
 
 OWNER_FILE = "owner.json"
@@ -81,14 +81,14 @@ def make_scratch(folder: RunFolder, rank: int, incarnation: str) -> tuple[Path, 
     """
     place = scratch_dir(folder.scratch_key) / f"alone-{incarnation}"
     place.mkdir(mode=PRIVATE_FOLDER)
-    (place / OWNER_FILE).write_text(json.dumps(Holder.current().to_json()))
+    (place / OWNER_FILE).write_text(json.dumps(RunHolder.current().to_json()))
     return place, place / f"rank-{rank:05d}.hfj"
 
 
-def owner_of(place: Path) -> Holder | None:
+def owner_of(place: Path) -> RunHolder | None:
     """The process whose place this is; None if it does not say."""
     try:
-        return Holder.from_json(json.loads((place / OWNER_FILE).read_text()))
+        return RunHolder.from_json(json.loads((place / OWNER_FILE).read_text()))
     except (OSError, KeyError, TypeError, ValueError):
         return None
 

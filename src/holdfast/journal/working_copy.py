@@ -27,7 +27,7 @@ import xxhash
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, store_errors, write_plain
 from holdfast.journal.fields import load_json
-from holdfast.journal.objects import PART_BYTES, Bucket, Entry, Place
+from holdfast.journal.objects import PART_BYTES, Bucket, ListedObject, Place
 from holdfast.journal.regular import is_real_folder, read_regular
 from holdfast.journal.remote import register
 
@@ -43,7 +43,7 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_=+,@-][A-Za-z0-9_=+.,@-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CopiedVersion:
     """The version of an object, and the file here that was the same."""
 
     version: str
@@ -57,7 +57,7 @@ class WorkingCopy:
 
     place: Place
     root: Path
-    _seen: dict[str, Seen] = field(default_factory=dict, repr=False)
+    _seen: dict[str, CopiedVersion] = field(default_factory=dict, repr=False)
     _pushed_ns: dict[str, int] = field(default_factory=dict, repr=False)
     _runs: set[str] = field(default_factory=set, repr=False)
     _versions: dict[str, str] = field(default_factory=dict, repr=False)
@@ -179,7 +179,7 @@ class WorkingCopy:
                 version = self.bucket.put_parts(key, [memoryview(data)])
             else:
                 version = self.bucket.put(key, data)
-            self._seen[key] = Seen(version, len(data), changed_ns)
+            self._seen[key] = CopiedVersion(version, len(data), changed_ns)
             self._pushed_ns[key] = time.monotonic_ns()
         return len(read)
 
@@ -207,7 +207,9 @@ class WorkingCopy:
         with self._lock, contextlib.suppress(OSError):
             if key in self._seen:
                 found = path.stat()
-                self._seen[key] = Seen(self._seen[key].version, found.st_size, found.st_mtime_ns)
+                self._seen[key] = CopiedVersion(
+                    self._seen[key].version, found.st_size, found.st_mtime_ns
+                )
 
     def remove(self, path: Path) -> None:
         """Take it away."""
@@ -235,7 +237,7 @@ class WorkingCopy:
         key = self._key(path)
         version = put(key)
         with self._lock:
-            self._seen[key] = Seen(version, nbytes, 0)
+            self._seen[key] = CopiedVersion(version, nbytes, 0)
 
     # --- files here, objects there ----------------------------------------------------------
 
@@ -259,11 +261,11 @@ class WorkingCopy:
         with contextlib.suppress(OSError):
             here = read_regular(path, MAX_FILE_BYTES)
             if here.startswith(data) or (len(here) > len(data) and GROWING & set(path.parts)):
-                self._seen[key] = Seen(version, len(data), 0)
+                self._seen[key] = CopiedVersion(version, len(data), 0)
                 return
         make_folder(path.parent, durable=False)
         write_plain(path, data)
-        self._seen[key] = Seen(version, len(data), path.stat().st_mtime_ns)
+        self._seen[key] = CopiedVersion(version, len(data), path.stat().st_mtime_ns)
 
     def _folders(self, run: str) -> Iterator[Path]:
         for place, folders, _ in os.walk(self.root / run):
@@ -294,7 +296,7 @@ class WorkingCopy:
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             said = load_json(read_regular(self._note_path(run), 1 << 28))
             for key, (version, nbytes, changed_ns) in said.items():
-                self._seen[key] = Seen(str(version), int(nbytes), int(changed_ns))
+                self._seen[key] = CopiedVersion(str(version), int(nbytes), int(changed_ns))
 
     def _note(self, run: str) -> None:
         said = {
@@ -329,10 +331,10 @@ def _bucket(place: Place, pid: int) -> Bucket:
     return Bucket(place)
 
 
-def _version_of(there: Mapping[str, Entry]) -> str:
+def _version_of(there: Mapping[str, ListedObject]) -> str:
     """Differs once any of these objects was written, came or went."""
-    told = "\n".join(f"{key}\0{one.e_tag}\0{one.nbytes}" for key, one in sorted(there.items()))
-    return xxhash.xxh3_128_hexdigest(told.encode())
+    listing = "\n".join(f"{key}\0{one.e_tag}\0{one.nbytes}" for key, one in sorted(there.items()))
+    return xxhash.xxh3_128_hexdigest(listing.encode())
 
 
 def _bytes(path: Path) -> bytes:

@@ -47,9 +47,9 @@ from holdfast.journal.mapping import (
 )
 from holdfast.journal.metric_lines import line_of
 from holdfast.journal.own_file import OwnFile
+from holdfast.journal.rank_page import RankPage
 from holdfast.journal.sidecar import SidecarWriter, sidecar_path
 from holdfast.journal.tape import make_tape
-from holdfast.journal.words import WordsPage
 
 # Waits for data shorter than this are not worth a record: a loop of 1 ms steps stays cheap. What
 # is passed over stays inside its step, at most 1 % of a 1 ms step.
@@ -63,7 +63,7 @@ _CLOCKS_WORD = CLOCKS_OFFSET // WORD_BYTES
 class JournalWriter:
     """The journal of this process. Times are CLOCK_BOOTTIME nanoseconds (`clocks.now_ns`)."""
 
-    words: WordsPage
+    page: RankPage
     """Page 1, for this process's own loads and stores."""
 
     append: Callable[[int, int, int, int, int, int], None]
@@ -98,13 +98,13 @@ class JournalWriter:
     def __init__(self, path: Path | None, identity: Identity | None, header: _Header) -> None:
         self.path = path
         self.identity = identity
-        self.words = header.words
+        self.page = header.page
         self._header = header
         self._sidecar = header.sidecar
         self._owner = threading.get_ident()
         self._kinds = {name: number for number, name in enumerate(SPAN_KINDS)}
         self._naming = threading.Lock()
-        self._tape = tape = make_tape(self.words.page, header.file, self._kinds, self._name_span)
+        self._tape = tape = make_tape(self.page.words, header.file, self._kinds, self._name_span)
         self.append = tape.append
         self.record_step = tape.record_step
         self.begin_step = tape.begin_step
@@ -137,7 +137,7 @@ class JournalWriter:
                 "point the scratch folder at a local disk or tmpfs with space"
             ) from problem
         writer = cls(path, identity, header)
-        writer.words.store(Word.OWNER_PID, os.getpid())
+        writer.page.store(Word.OWNER_PID, os.getpid())
         header.add_clock_pair((clock or read_clock_pair)())
         header.publish()
         return writer
@@ -156,12 +156,12 @@ class JournalWriter:
     @property
     def count(self) -> int:
         """Records published."""
-        return self.words.load(Word.COUNT)
+        return self.page.load(Word.COUNT)
 
     @property
     def dropped(self) -> int:
         """Records lost for want of space."""
-        return self.words.load(Word.DROPPED)
+        return self.page.load(Word.DROPPED)
 
     def record(
         self, time_ns: int, kind: int, arg: int = 0, step: int = 0, value: int = 0, flags: int = 0
@@ -180,8 +180,8 @@ class JournalWriter:
 
     def record_complete(self, step: int, at_ns: int) -> None:
         """`step` is complete on the device: the words at once, the record too. Any one thread."""
-        self.words.store(Word.COMPLETE, step)
-        self.words.store(Word.COMPLETE_AT, at_ns)
+        self.page.store(Word.COMPLETE, step)
+        self.page.store(Word.COMPLETE_AT, at_ns)
         self.record(at_ns, Kind.COMPLETE, step=step)
 
     def record_restore(
@@ -193,7 +193,7 @@ class JournalWriter:
 
     def record_span(self, kind: str, start_ns: int, end_ns: int) -> None:
         """A span that was measured elsewhere. Any thread."""
-        self.record(end_ns, Kind.SPAN, self.span_kind(kind), self.words.load(Word.STEP), start_ns)
+        self.record(end_ns, Kind.SPAN, self.span_kind(kind), self.page.load(Word.STEP), start_ns)
 
     def seen(self) -> None:
         """A sign of life of the supervisor. Any thread."""
@@ -272,7 +272,7 @@ class JournalWriter:
 class _Header:
     """The two header pages of a journal being written, its file and its sidecar."""
 
-    __slots__ = ("_mapped", "_pages", "file", "sidecar", "words")
+    __slots__ = ("_mapped", "_pages", "file", "page", "sidecar")
 
     def __init__(
         self, file: OwnFile | None, sidecar: SidecarWriter, mapped: Any, pages: Words
@@ -281,7 +281,7 @@ class _Header:
         self.sidecar = sidecar
         self._mapped = mapped
         self._pages = pages
-        self.words = WordsPage(None, pages[_PAGE_WORDS:])
+        self.page = RankPage(None, pages[_PAGE_WORDS:])
 
     @classmethod
     def create(cls, path: Path, identity: bytes) -> _Header:
@@ -326,7 +326,7 @@ class _Header:
             self.file.close()
 
     def detach(self) -> None:
-        self.words.detach()
+        self.page.detach()
         pages, self._pages = self._pages, private_words(HEADER_BYTES)
         mapped, self._mapped = self._mapped, None
         if mapped is not None:

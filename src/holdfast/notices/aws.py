@@ -49,19 +49,19 @@ def spot_action(text: str) -> dict[str, Said]:
 
     A hibernation begins at once, and is told with no time to spare.
     """
-    told = _object(text, SPOT)
-    if not told:
+    item = _object(text, SPOT)
+    if not item:
         return {}
-    at_unix_ns, action = moment_ns(told.get("time")), str(told.get("action", "terminate"))
+    at_unix_ns, action = moment_ns(item.get("time")), str(item.get("action", "terminate"))
     words = f"Spot interruption: {action}"
     return {SPOT: Said(NoticeAction.TERMINATE, words, at_unix_ns=at_unix_ns, lead_ns=SPOT_LEAD_NS)}
 
 
 def rebalance(text: str) -> dict[str, Said]:
     """`events/recommendations/rebalance`: the machine is more likely to be taken than others."""
-    told = _object(text, REBALANCE)
+    item = _object(text, REBALANCE)
     return (
-        {REBALANCE: Said(NoticeAction.REBALANCE, "Spot rebalance recommendation")} if told else {}
+        {REBALANCE: Said(NoticeAction.REBALANCE, "Spot rebalance recommendation")} if item else {}
     )
 
 
@@ -72,13 +72,13 @@ def scheduled(text: str, now_unix_ns: int) -> dict[str, Said]:
     code that is not known is taken for the worst.
     """
     try:
-        told = json.loads(text or "[]")
+        events = json.loads(text or "[]")
     except (ValueError, RecursionError):
         raise Trouble(f"{SCHEDULED} says {text[:40]!r} instead of JSON") from None
-    if not isinstance(told, list) or not all(isinstance(one, Mapping) for one in told):
+    if not isinstance(events, list) or not all(isinstance(one, Mapping) for one in events):
         raise Trouble(f"{SCHEDULED} says {text[:40]!r} instead of a list of events")
     says = {}
-    for event in told:
+    for event in events:
         if str(event.get("State", "active")).lower() in OVER:
             continue
         code, event_id = str(event.get("Code", "")), str(event.get("EventId", ""))
@@ -96,12 +96,12 @@ def scheduled(text: str, now_unix_ns: int) -> dict[str, Said]:
 
 def _object(text: str, item: str) -> Mapping[str, Any]:
     try:
-        told = json.loads(text or "{}")
+        value = json.loads(text or "{}")
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, Mapping):
+        value = None
+    if not isinstance(value, Mapping):
         raise Trouble(f"{item} says {text[:40]!r} instead of an object of JSON")
-    return told
+    return value
 
 
 class Aws:

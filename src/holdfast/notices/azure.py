@@ -44,11 +44,11 @@ KINDS = {
 UNKNOWN = (NoticeAction.TERMINATE, None)  # a type of event that is new is taken for the worst
 
 
-def events(told: Any, name: str) -> dict[str, Said]:
+def events(document: Any, name: str) -> dict[str, Said]:
     """The document's events for the machine of that name; raises Trouble for anything else."""
-    listed = told.get("Events") if isinstance(told, Mapping) else None
+    listed = document.get("Events") if isinstance(document, Mapping) else None
     if not isinstance(listed, list) or not all(isinstance(one, Mapping) for one in listed):
-        raise Trouble(f"its answer {str(told)[:40]!r} is no document of scheduled events")
+        raise Trouble(f"its answer {str(document)[:40]!r} is no document of scheduled events")
     says = {}
     for event in listed[:MOST_EVENTS]:
         resources = event.get("Resources")
@@ -72,10 +72,10 @@ def events(told: Any, name: str) -> dict[str, Said]:
     return says
 
 
-def may_approve(told: Any, name: str, event_id: str) -> tuple[bool, str]:
+def may_approve(document: Any, name: str, event_id: str) -> tuple[bool, str]:
     """Whether the machine of that name may let an event of the document begin, and why."""
-    events(told, name)  # which raises Trouble for what is no document
-    found = [one for one in told["Events"] if event_id and one.get("EventId") == event_id]
+    events(document, name)  # which raises Trouble for what is no document
+    found = [one for one in document["Events"] if event_id and one.get("EventId") == event_id]
     if not found:
         return False, "the event is not scheduled any more: there is nothing to approve"
     (event,) = found[:1]
@@ -110,9 +110,9 @@ class Azure:
             machine = await self._name()
             limit_s = LIMIT_S if self._incarnation is not None else FIRST_LIMIT_S
             answer = await self._ask(EVENTS, {"api-version": EVENTS_VERSION}, limit_s)
-            told = answer.json()
-            says = events(told, machine)
-            incarnation = told.get("DocumentIncarnation")
+            document = answer.json()
+            says = events(document, machine)
+            incarnation = document.get("DocumentIncarnation")
             is_new = incarnation is None or incarnation != self._incarnation
             yield self._memory.all_news(says, answer.date_unix_ns) if is_new else []
             self._incarnation = incarnation
@@ -121,8 +121,8 @@ class Azure:
     async def settled(self, notice: Notice) -> str:
         """Approve the event, if it is scheduled for this machine and no other."""
         machine = await self._name()
-        told = (await self._ask(EVENTS, {"api-version": EVENTS_VERSION}, LIMIT_S)).json()
-        may, words = may_approve(told, machine, notice.event_id)
+        document = (await self._ask(EVENTS, {"api-version": EVENTS_VERSION}, LIMIT_S)).json()
+        may, words = may_approve(document, machine, notice.event_id)
         if may:
             body = json.dumps({"StartRequests": [{"EventId": notice.event_id}]}).encode()
             await self._ask(EVENTS, {"api-version": EVENTS_VERSION}, LIMIT_S, body)

@@ -191,36 +191,36 @@ class File:
 
     def _read(self, text: str, written_unix_ns: int, *, unseen_ns: int = 0) -> list[Notice]:
         try:
-            told = read_text(text, written_unix_ns)
+            found = read_text(text, written_unix_ns)
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise Trouble(
                 f"{self._path} says {text.strip()[:40]!r}, which is no notice ({error}): write "
                 "nothing, seconds, a date with its zone, `withdrawn`, or JSON"
             ) from None
-        if told.state is NoticeState.WITHDRAWN and not told.event_id:
+        if found.state is NoticeState.WITHDRAWN and not found.event_id:
             return self._gone()
         tools, now_ns = self._tools, self._tools.now_ns()
-        unix_ns = told.deadline_unix_ns
-        lead_ns = tools.grace_ns if unix_ns is None and told.action.is_end else None
+        unix_ns = found.deadline_unix_ns
+        lead_ns = tools.grace_ns if unix_ns is None and found.action.is_end else None
         notice = Notice(
             self.name,
-            told.action,
+            found.action,
             now_ns,
-            told.state,
-            told.event_id,
+            found.state,
+            found.event_id,
             str(self._path),
             deadline_ns=None if unix_ns is None else tools.on_our_clock(unix_ns),
             lead_ns=lead_ns,
-            words=told.words or str(self._path),
+            words=found.words or str(self._path),
             unseen_ns=unseen_ns if lead_ns is not None else 0,
         )
-        self._told[told.event_id] = notice
+        self._told[found.event_id] = notice
         return [notice]
 
     def _gone(self) -> list[Notice]:
         """All that it has told is withdrawn."""
-        told, self._told = list(self._told.values()), {}
-        return [_withdrawn(notice, self._tools.now_ns) for notice in told]
+        notices, self._told = list(self._told.values()), {}
+        return [_withdrawn(notice, self._tools.now_ns) for notice in notices]
 
 
 def _withdrawn(notice: Notice, now_ns: Callable[[], int]) -> Notice:

@@ -44,10 +44,10 @@ def is_nothing(text: str) -> bool:
     if text.strip().strip('"').upper() in NOTHING:
         return True
     try:
-        told = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return not told or (isinstance(told, Mapping) and "error" in told)
+    return not value or (isinstance(value, Mapping) and "error" in value)
 
 
 def is_none_yet(status: int, text: str) -> bool:
@@ -94,10 +94,10 @@ def upcoming_maintenance(text: str, *, action: NoticeAction) -> Said | None:
     if is_nothing(text):
         return None
     try:
-        told = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         raise Trouble(f"upcoming-maintenance says {text[:40]!r} instead of JSON") from None
-    fields = _fields(told)
+    fields = _fields(value)
     status = str(fields.get("maintenancestatus", "PENDING")).upper()
     if not fields or status == "COMPLETE":
         return None
@@ -110,16 +110,16 @@ def upcoming_maintenance(text: str, *, action: NoticeAction) -> Said | None:
     return Said(action, words, at_unix_ns=moment_ns(begins) if is_told else None)
 
 
-def _fields(told: Any) -> dict[str, Any]:
+def _fields(value: Any) -> dict[str, Any]:
     """An object's fields by names without case, `_`, `-` and blanks; that of its one inner object.
 
     Raises Trouble for anything but an object.
     """
-    if not isinstance(told, Mapping):
-        raise Trouble(f"upcoming-maintenance says {str(told)[:40]!r} instead of an object")
-    if len(told) == 1 and isinstance(inner := next(iter(told.values())), Mapping):
+    if not isinstance(value, Mapping):
+        raise Trouble(f"upcoming-maintenance says {str(value)[:40]!r} instead of an object")
+    if len(value) == 1 and isinstance(inner := next(iter(value.values())), Mapping):
         return _fields(inner)
-    return {"".join(c for c in str(key).lower() if c.isalnum()): it for key, it in told.items()}
+    return {"".join(c for c in str(key).lower() if c.isalnum()): it for key, it in value.items()}
 
 
 class Gce:
@@ -154,8 +154,8 @@ class Gce:
     async def _learn_policy(self) -> None:
         """What maintenance does to the machine; where that is not told it is taken to end it."""
         with contextlib.suppress(Trouble):
-            told = await self._ask("scheduling/on-host-maintenance", {})
-            moves = told.status == 200 and told.text.upper() == "MIGRATE"
+            answer = await self._ask("scheduling/on-host-maintenance", {})
+            moves = answer.status == 200 and answer.text.upper() == "MIGRATE"
             self._policy = NoticeAction.LIVE_MIGRATION if moves else NoticeAction.TERMINATE
 
     async def _key(

@@ -102,17 +102,17 @@ def pod_says(pod: Mapping[str, Any], _: int) -> dict[str, Said]:
     return {"pod": Said(NoticeAction.TERMINATE, words, at_unix_ns=at_unix_ns)}
 
 
-def _is_object(told: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(told, Mapping)
+def _is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
 
 
-def _inner(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    inner = told.get(name)
+def _inner(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    inner = value.get(name)
     return inner if isinstance(inner, Mapping) else {}
 
 
-def _list(told: object) -> list[Mapping[str, Any]]:
-    return [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
+def _list(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 class WatchedObject:
@@ -152,13 +152,17 @@ class WatchedObject:
             limit_bytes=EVENT_LIMIT_BYTES,
         )
         _check(answer.status, self._folder)
-        told = answer.json()
-        version = _inner(told, "metadata").get("resourceVersion") if _is_object(told) else None
-        if not version or not isinstance(told.get("items"), list):
-            raise Trouble(f"it answers {self._folder} with {str(told)[:40]!r} instead of a list")
+        document = answer.json()
+        version = (
+            _inner(document, "metadata").get("resourceVersion") if _is_object(document) else None
+        )
+        if not version or not isinstance(document.get("items"), list):
+            raise Trouble(
+                f"it answers {self._folder} with {str(document)[:40]!r} instead of a list"
+            )
         their_unix_ns = answer.date_unix_ns or source.tools.clock().unix_ns
-        notices = [] if told["items"] else self._gone()
-        for item in told["items"][:1]:
+        notices = [] if document["items"] else self._gone()
+        for item in document["items"][:1]:
             notices = self._take(item, their_unix_ns, self._unseen_ns())
         self._version = str(version)
         self._seen_ns = source.tools.now_ns()
@@ -249,33 +253,33 @@ class WatchedObject:
             event = json.loads(line)
         except (ValueError, RecursionError):
             event = None
-        told = event.get("object") if _is_object(event) else None
-        if not _is_object(told):
+        found = event.get("object") if _is_object(event) else None
+        if not _is_object(found):
             self._version = ""
             raise Trouble(f"its watch says {line[:40].decode('utf-8', 'replace')!r}")
         if event.get("type") == "ERROR":
-            code = told.get("code")
+            code = found.get("code")
             if code == GONE:
                 raise Forgotten
             self._version = ""
-            raise Trouble(f"its watch ends with {code}: {str(told.get('message'))[:80]}")
+            raise Trouble(f"its watch ends with {code}: {str(found.get('message'))[:80]}")
         if event.get("type") == "BOOKMARK":
-            self._version = str(_inner(told, "metadata").get("resourceVersion") or "")
+            self._version = str(_inner(found, "metadata").get("resourceVersion") or "")
             return []
         self._version = ""  # until it is understood
         notices = (
             self._gone()
             if event.get("type") == "DELETED"
-            else self._take(told, their_unix_ns, unseen_ns)
+            else self._take(found, their_unix_ns, unseen_ns)
         )
-        self._version = str(_inner(told, "metadata").get("resourceVersion") or "")
+        self._version = str(_inner(found, "metadata").get("resourceVersion") or "")
         return notices
 
-    def _take(self, told: Any, their_unix_ns: int, unseen_ns: int) -> list[Notice]:
-        if not _is_object(told) or _inner(told, "metadata").get("name") != self._name:
-            raise Trouble(f"it answers with {str(told)[:40]!r} instead of {self._name}")
-        self.fields = told
-        says = self._says(told, their_unix_ns)
+    def _take(self, found: Any, their_unix_ns: int, unseen_ns: int) -> list[Notice]:
+        if not _is_object(found) or _inner(found, "metadata").get("name") != self._name:
+            raise Trouble(f"it answers with {str(found)[:40]!r} instead of {self._name}")
+        self.fields = found
+        says = self._says(found, their_unix_ns)
         return self._memory.all_news(says, their_unix_ns, unseen_ns=unseen_ns)
 
 
@@ -355,11 +359,15 @@ def make(option: str, tools: Tools, around: SourceSurroundings) -> Kubernetes:
     """
     from holdfast.notices.fetch import Server
 
-    told = around.environment
-    host = told.get("KUBERNETES_SERVICE_HOST", "") or "kubernetes.default.svc"
+    environment = around.environment
+    host = environment.get("KUBERNETES_SERVICE_HOST", "") or "kubernetes.default.svc"
     host = f"[{host}]" if ":" in host else host
-    address = option or f"https://{host}:{told.get('KUBERNETES_SERVICE_PORT', '') or 443}"
+    address = option or f"https://{host}:{environment.get('KUBERNETES_SERVICE_PORT', '') or 443}"
     Server.at(address)
-    namespace = told.get("POD_NAMESPACE", "") or around.read(f"{SERVICE_ACCOUNT}/namespace")
-    name = told.get("POD_NAME", "") or told.get("HOSTNAME", "") or around.read("/etc/hostname")
+    namespace = environment.get("POD_NAMESPACE", "") or around.read(f"{SERVICE_ACCOUNT}/namespace")
+    name = (
+        environment.get("POD_NAME", "")
+        or environment.get("HOSTNAME", "")
+        or around.read("/etc/hostname")
+    )
     return Kubernetes(address, (namespace or "default", name), tools, around)

@@ -49,10 +49,10 @@ async def _settle_all(
     limit_s: float,
 ) -> None:
     made = {one.name: one.make(Tools(clock, asyncio.sleep), around) for one in sources}
-    told = [(made[one.source], one) for one in notices if one.source in made]
+    by_source = [(made[one.source], one) for one in notices if one.source in made]
     tasks = [
         _settle(source, notice, say, limit_s)
-        for source, notice in told
+        for source, notice in by_source
         if isinstance(source, Settles)
     ]
     await asyncio.gather(*tasks)

@@ -206,8 +206,8 @@ class Slurm:
         finally:
             await _end(process)
         if status != 0:
-            told = " ".join(complaint.split())[:100]
-            raise Trouble(f"scontrol {' '.join(words)} fails with {status}: {told}")
+            why = " ".join(complaint.split())[:100]
+            raise Trouble(f"scontrol {' '.join(words)} fails with {status}: {why}")
         return printed
 
 

@@ -18,7 +18,7 @@ from holdfast.core.hosts.recover import (
     Act,
     Action,
     Decision,
-    Phase,
+    GenerationPhase,
     RecoverPolicy,
     RecoveryRecord,
     ResourcesSeen,
@@ -142,7 +142,7 @@ class RunRecovery:
         if action.act not in (Act.DELETE, Act.CREATE) or action.is_forbidden:
             if self.policy.may_create or self.policy.may_delete:
                 self.book.note(decision.record)
-            if decision.record.phase is not Phase.DELETING:
+            if decision.record.phase is not GenerationPhase.DELETING:
                 self.book.release()  # what is being made wants it
             return decision
         if self.is_done():

@@ -21,7 +21,7 @@ from holdfast.rehearse.script import Moment, Script, ScriptLine
 from holdfast.rehearse.stage import LEAVE_LIMIT_S, Stage
 from holdfast.rehearse.story import RehearsalStory, Rehearsed
 from holdfast.rehearse.tale import Tale
-from holdfast.testing.told import EmulatorError, Told
+from holdfast.testing.scripted import EmulatorError, ScriptedEmulator
 
 LOOK_S, REST_FACTOR = 0.2, 10
 LEAD_S = 60.0
@@ -47,7 +47,7 @@ class RehearsalPlan(NamedTuple):
     memory: Path
 
 
-def check(script: Script, emulator: Told) -> None:
+def check(script: Script, emulator: ScriptedEmulator) -> None:
     """Raises ConfigurationError for a line that the emulator cannot do; nothing is done."""
     for words in script.all_words():
         verb = getattr(emulator, f"verb_{words[0].replace('-', '_')}", None)
@@ -60,7 +60,7 @@ def check(script: Script, emulator: Told) -> None:
             raise ConfigurationError(f"the script says {' '.join(words)!r}: {error}") from None
 
 
-def _do(emulator: Told, words: Sequence[str]) -> None:
+def _do(emulator: ScriptedEmulator, words: Sequence[str]) -> None:
     """Raises ConfigurationError for what only doing it shows: a fault that there is not."""
     try:
         emulator.do(*words)
@@ -68,7 +68,9 @@ def _do(emulator: Told, words: Sequence[str]) -> None:
         raise ConfigurationError(f"the script says {error}") from None
 
 
-def perform(plan: RehearsalPlan, stage: Stage, emulator: Told | None, say: Say) -> RehearsalStory:
+def perform(
+    plan: RehearsalPlan, stage: Stage, emulator: ScriptedEmulator | None, say: Say
+) -> RehearsalStory:
     """Start the run, do it, see it leave and come back; nothing is left running.
 
     Raises ConfigurationError for what the emulator cannot do; HoldfastError where the run's store
@@ -88,7 +90,9 @@ def perform(plan: RehearsalPlan, stage: Stage, emulator: Told | None, say: Say) 
 
 
 class _Performance:
-    def __init__(self, plan: RehearsalPlan, stage: Stage, emulator: Told | None, say: Say) -> None:
+    def __init__(
+        self, plan: RehearsalPlan, stage: Stage, emulator: ScriptedEmulator | None, say: Say
+    ) -> None:
         self.plan, self.stage, self.emulator, self.say = plan, stage, emulator, say
         self.tale = Tale()
         self.struck_attempt = 0
@@ -179,7 +183,7 @@ class _Performance:
         end_step: int | None = None
         while True:
             while rest and time.monotonic() >= began_s + rest[0].at_s:
-                done_ns = self._told(rest.pop(0), done_ns)
+                done_ns = self._do_line(rest.pop(0), done_ns)
             code = self._look(done_ns)
             if code is not None:
                 self.story = replace(self.story, exit_code=code)
@@ -196,7 +200,7 @@ class _Performance:
             if end_step is not None and self.tale.step >= end_step:
                 return done_ns
 
-    def _told(self, line: ScriptLine, done_ns: int | None) -> int | None:
+    def _do_line(self, line: ScriptLine, done_ns: int | None) -> int | None:
         at_ns = now_ns()
         if self.emulator is not None:
             lead_s = LEAD_S if self.plan.lead_s is None else self.plan.lead_s

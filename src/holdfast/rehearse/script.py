@@ -25,14 +25,14 @@ from holdfast.errors import ConfigurationError
 SCRIPT_MAX_BYTES = 1 << 16
 # These change how an emulator answers, not what is to happen to the machine.
 FAULT_VERBS = ("fail", "delay", "drop", "recover")
-Words = tuple[str, ...]
+CommandWords = tuple[str, ...]
 
 
 class ScriptLine(NamedTuple):
     """One thing that the emulator is told, so many seconds after the moment."""
 
     at_s: float
-    words: Words
+    words: CommandWords
 
     @property
     def is_fault(self) -> bool:
@@ -44,16 +44,16 @@ class ScriptLine(NamedTuple):
 class Script:
     """`start`: what is told before the run starts; `lines` by their times."""
 
-    start: tuple[Words, ...] = ()
+    start: tuple[CommandWords, ...] = ()
     lines: tuple[ScriptLine, ...] = ()
 
-    def or_usual(self, words: Words) -> Script:
+    def or_usual(self, words: CommandWords) -> Script:
         """The same, with the usual event where it announces nothing itself."""
         if any(not line.is_fault for line in self.lines):
             return self
         return Script(self.start, _by_time([*self.lines, ScriptLine(0.0, words)]))
 
-    def all_words(self) -> list[Words]:
+    def all_words(self) -> list[CommandWords]:
         """Everything that the emulator is told, for a look ahead."""
         return [*self.start, *(line.words for line in self.lines)]
 
@@ -97,31 +97,31 @@ def read_script(path: Path) -> Script:
         raise ConfigurationError(f"the script {path} is not valid: {error}") from None
 
 
-def script_of(told: object) -> Script:
+def script_of(document: object) -> Script:
     """From the file's content; raises ValueError, with the value that is wrong."""
-    if not isinstance(told, Mapping):
+    if not isinstance(document, Mapping):
         raise ValueError("it is no table with `start` and `event`")
-    if unknown := sorted(set(told) - {"start", "event"}):
+    if unknown := sorted(set(document) - {"start", "event"}):
         raise ValueError(f"{unknown[0]!r} is no key of a script; `start` and `event` are")
-    start, events = told.get("start", []), told.get("event", [])
+    start, events = document.get("start", []), document.get("event", [])
     if not isinstance(start, list) or not isinstance(events, list):
         raise ValueError("`start` and `event` are lists")
     return Script(tuple(_words(one) for one in start), _by_time([_line(one) for one in events]))
 
 
-def _line(told: object) -> ScriptLine:
-    if not isinstance(told, Mapping) or set(told) - {"at", "do"} or "do" not in told:
-        raise ValueError(f"{told!r} is no event: it has `at`, in seconds, and `do`")
-    at_s = told.get("at", 0)
+def _line(entry: object) -> ScriptLine:
+    if not isinstance(entry, Mapping) or set(entry) - {"at", "do"} or "do" not in entry:
+        raise ValueError(f"{entry!r} is no event: it has `at`, in seconds, and `do`")
+    at_s = entry.get("at", 0)
     if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not 0 <= at_s < 1e6:
         raise ValueError(f"{at_s!r} is no number of seconds from 0 on")
-    return ScriptLine(float(at_s), _words(told["do"]))
+    return ScriptLine(float(at_s), _words(entry["do"]))
 
 
-def _words(told: object) -> Words:
-    words = tuple(shlex.split(told)) if isinstance(told, str) else ()
+def _words(command: object) -> CommandWords:
+    words = tuple(shlex.split(command)) if isinstance(command, str) else ()
     if not words:
-        raise ValueError(f"{told!r} is nothing that an emulator does")
+        raise ValueError(f"{command!r} is nothing that an emulator does")
     return words
 
 

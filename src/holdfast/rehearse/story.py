@@ -83,31 +83,31 @@ def verdict(story: RehearsalStory) -> tuple[bool, str]:
 def lines(story: RehearsalStory) -> list[str]:
     """The story in its order, a sentence a line."""
     tale, done_ns = story.tale, story.done_ns
-    told = []
+    sentences = []
     if done_ns is not None:
-        told.append(f"{story.what} at step {story.at_step}")
+        sentences.append(f"{story.what} at step {story.at_step}")
     if story.known_ns is not None and done_ns is not None:
         verb = "notice heard" if story.what.is_announced else "noticed"
-        told.append(f"{verb} after {in_words(story.known_ns - done_ns)}")
+        sentences.append(f"{verb} after {in_words(story.known_ns - done_ns)}")
     if tale.leeway_ns is not None:
         need = f"a save needs {in_words(tale.need_ns)}" if tale.need_ns else "no save measured yet"
-        told.append(f"deadline {in_words(tale.leeway_ns)} after that; {need}")
+        sentences.append(f"deadline {in_words(tale.leeway_ns)} after that; {need}")
     if tale.is_withdrawn:
-        told.append("withdrawn again")
+        sentences.append("withdrawn again")
     if tale.agreed_step is not None and tale.ordered_ns is not None:
-        told.append(f"all ranks agreed on step {tale.agreed_step}")
-        told.append(_saved(tale, tale.ordered_ns))
+        sentences.append(f"all ranks agreed on step {tale.agreed_step}")
+        sentences.append(_saved(tale, tale.ordered_ns))
     if story.is_taken:
-        told.append("still there at the deadline: killed, as the host would have been")
+        sentences.append("still there at the deadline: killed, as the host would have been")
     elif story.exit_code is not None:
         again = " (start me again)" if story.exit_code == EXIT_SAVED_START_ME_AGAIN else ""
-        told.append(f"left with exit code {story.exit_code}{again}")
+        sentences.append(f"left with exit code {story.exit_code}{again}")
     if story.resumed_step is not None:
         after = f"from step {story.resumed_step}" if story.resumed_step else "from the beginning"
-        told.append(f"resumed {after}")
+        sentences.append(f"resumed {after}")
     if story.lost_steps is not None:
-        told.append(f"{_steps(story.lost_steps)} lost")
-    return told
+        sentences.append(f"{_steps(story.lost_steps)} lost")
+    return sentences
 
 
 def _saved(tale: Tale, ordered_ns: int) -> str:

@@ -81,10 +81,10 @@ def _take(
         if isinstance(order, news.PublishOrder) and order.flags & Order.STOP:
             tale.ordered_ns, tale.agreed_step, tale.saved_ns = event.at_ns, order.step, None
     if tale.agreed_step is not None and tale.saved_ns is None:
-        told = event.news if isinstance(event, ev.Heard) else event
-        if not isinstance(told, news.Committed | ev.FlushCommitted):
+        heard = event.news if isinstance(event, ev.Heard) else event
+        if not isinstance(heard, news.Committed | ev.FlushCommitted):
             return
-        if told.step >= tale.agreed_step:
+        if heard.step >= tale.agreed_step:
             tale.saved_ns = event.at_ns
 
 

@@ -69,8 +69,8 @@ def _pairs(first: Overview, second: Overview) -> Iterator[Pair]:
     usual = [view.steps.usual_ns or None for view in views]
     yield Pair("a step takes, usually", duration(usual[0]), duration(usual[1]), _less(*usual))
     broken = [len(view.incidents) for view in views]
-    told = [counted(one, "disruption") for one in broken]
-    yield Pair("disruptions", told[0], told[1], _less(*broken))
+    counts = [counted(one, "disruption") for one in broken]
+    yield Pair("disruptions", counts[0], counts[1], _less(*broken))
     yield _pair("the last one", [view.newest.cause if view.newest else MISSING for view in views])
     yield _pair("attempts", [f"{view.attempts:,}" for view in views])
     save = [view.save_ns for view in views]
@@ -100,8 +100,8 @@ def _line(course: Course, longest_ns: int) -> tuple[Bar, ...]:
     return tuple(found)
 
 
-def _pair(name: str, told: Sequence[str]) -> Pair:
-    return Pair(name, told[0], told[1])
+def _pair(name: str, values: Sequence[str]) -> Pair:
+    return Pair(name, values[0], values[1])
 
 
 def _more(first: float | None, second: float | None) -> int | None:

@@ -73,18 +73,18 @@ def _in_words(curve: Curve) -> str:
     kept = curve.kept
     if not len(kept):
         return "All steps that it was told of were lost."
-    told = f"{number(float(kept.value[-1]))} at step {int(kept.step[-1]):,}"
+    newest = f"{number(float(kept.value[-1]))} at step {int(kept.step[-1]):,}"
     finite = kept.value[kept.finite]
     if len(finite) > 1:
-        told += f"; between {number(float(finite.min()))} and {number(float(finite.max()))}"
+        newest += f"; between {number(float(finite.min()))} and {number(float(finite.max()))}"
     unusual = len(kept) - len(finite)
     if unusual:
         first = int(kept.step[~kept.finite][0])
-        told += (
+        newest += (
             f"; {counted(unusual, 'value')} (crosses), the first at step {first:,}, "
             f"{'is' if unusual == 1 else 'are'} no finite number"
         )
     lost = sum(map(len, curve.lost))
     if lost:
-        told += f"; {counted(lost, 'value')} (grey) of steps that were lost"
-    return f"{told}."
+        newest += f"; {counted(lost, 'value')} (grey) of steps that were lost"
+    return f"{newest}."

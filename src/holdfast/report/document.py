@@ -71,9 +71,9 @@ def document(findings: Findings) -> dict[str, Any]:
 
 
 def _shares(account: Account) -> dict[str, Any]:
-    told = account.to_json()
+    values = account.to_json()
     names = ("elapsed_s", "productive_s", "goodput", "scheduling_goodput", "runtime_goodput")
-    return {name: told[name] for name in (*names, "badput_s", "steps_kept", "lost_steps")}
+    return {name: values[name] for name in (*names, "badput_s", "steps_kept", "lost_steps")}
 
 
 def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:

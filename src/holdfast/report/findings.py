@@ -26,13 +26,13 @@ class RestartFindings:
     def words(self) -> str:
         """All of it in a sentence."""
         names = RESTART_PHASES
-        told = [f"{names.get(name, name)} {duration(ns)}" for name, ns in self.phases_ns.items()]
+        phases = [f"{names.get(name, name)} {duration(ns)}" for name, ns in self.phases_ns.items()]
         ranks = len(self.woken) + len(self.cold)
         woken = f"; {len(self.woken)} of {counted(ranks, 'rank')} woken" if ranks else ""
         why = "".join(
             f"; rank {rank} started without a standby: {why}" for rank, why in self.cold.items()
         )
-        return f"restart: {', '.join(told)}{woken}{why}"
+        return f"restart: {', '.join(phases)}{woken}{why}"
 
 
 RESTART_PHASES = {
@@ -131,16 +131,16 @@ class SaveFindings:
     @property
     def words(self) -> str:
         """All of it in a few words."""
-        told = []
+        parts = []
         if self.memory:
             each = duration(self.memory_blocked_ns // self.memory)
-            told.append(f"{counted(self.memory, 'save')} to memory, {each} each")
+            parts.append(f"{counted(self.memory, 'save')} to memory, {each} each")
         if self.disk:
-            words = f"{self.disk:,} to disk" if told else f"{counted(self.disk, 'save')} to disk"
+            words = f"{self.disk:,} to disk" if parts else f"{counted(self.disk, 'save')} to disk"
             if self.drains:
                 words += f", {duration(self.drained_ns // self.drains)} each beside the training"
-            told.append(words)
-        return "; ".join(told)
+            parts.append(words)
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,13 @@ class LastAnnounced:
     @property
     def sentence(self) -> str:
         """With its countdown."""
-        told = f"announced {duration(max(0, self.at_ns - self.since_ns))} ago: {self.words}"
+        announced = f"announced {duration(max(0, self.at_ns - self.since_ns))} ago: {self.words}"
         if self.deadline_ns is None:
-            return f"{told}; no time is given"
+            return f"{announced}; no time is given"
         left_ns = self.deadline_ns - self.at_ns
-        return f"{told}, in {duration(left_ns)}" if left_ns > 0 else f"{told}; it is due now"
+        return (
+            f"{announced}, in {duration(left_ns)}" if left_ns > 0 else f"{announced}; it is due now"
+        )
 
 
 @dataclass(frozen=True, slots=True)

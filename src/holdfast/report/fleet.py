@@ -80,21 +80,21 @@ class FleetReport:
         return sorted(there, key=lambda run: (-run.spent(self.window).elapsed, run.name))
 
 
-def document(told: FleetReport) -> dict[str, Any]:
+def document(fleet: FleetReport) -> dict[str, Any]:
     """The JSON of docs/reference/fleet-json.md, in plain types."""
-    spent = told.spent()
+    spent = fleet.spent()
     return {
         "format": FORMAT,
-        "store": told.store,
-        "now": iso(told.now_ns),
-        "window": told.window,
-        "capacity_chips": told.capacity,
-        "price_per_chip_hour": told.price_per_chip_hour,
-        "states": told.states(),
-        "fleet": {w.name: {"from": iso(w.from_ns), **_factors(told, w)} for w in told.windows},
-        "runs": [_run(run, told.windows) for run in told.runs],
+        "store": fleet.store,
+        "now": iso(fleet.now_ns),
+        "window": fleet.window,
+        "capacity_chips": fleet.capacity,
+        "price_per_chip_hour": fleet.price_per_chip_hour,
+        "states": fleet.states(),
+        "fleet": {w.name: {"from": iso(w.from_ns), **_factors(fleet, w)} for w in fleet.windows},
+        "runs": [_run(run, fleet.windows) for run in fleet.runs],
         "causes": [
-            {"cause": cause, "disruptions": count, **_price(told, price)}
+            {"cause": cause, "disruptions": count, **_price(fleet, price)}
             for cause, count, price in spent.causes()
         ],
         "errors": [
@@ -102,30 +102,30 @@ def document(told: FleetReport) -> dict[str, Any]:
                 "cause": one.cause,
                 "error": one.error or None,
                 "disruptions": one.disruptions,
-                **_price(told, one.chip_ns),
+                **_price(fleet, one.chip_ns),
             }
             for one in spent.errors()
         ],
-        "badput": [{"kind": kind, **_price(told, ns)} for kind, ns in spent.badput()],
-        "problems": list(told.problems),
+        "badput": [{"kind": kind, **_price(fleet, ns)} for kind, ns in spent.badput()],
+        "problems": list(fleet.problems),
     }
 
 
-def _price(told: FleetReport, chip_ns: int) -> dict[str, float | None]:
-    return {"chip_hours": _hours(chip_ns), "cost": told.cost(chip_ns)}
+def _price(fleet: FleetReport, chip_ns: int) -> dict[str, float | None]:
+    return {"chip_hours": _hours(chip_ns), "cost": fleet.cost(chip_ns)}
 
 
-def _factors(told: FleetReport, window: Window) -> dict[str, Any]:
-    spent = told.spent(window.name)
-    scheduling = told.scheduling(window)
+def _factors(fleet: FleetReport, window: Window) -> dict[str, Any]:
+    spent = fleet.spent(window.name)
+    scheduling = fleet.scheduling(window)
     goodput = spent.goodput
-    if told.capacity is not None and scheduling is not None and spent.runtime is not None:
+    if fleet.capacity is not None and scheduling is not None and spent.runtime is not None:
         goodput = scheduling * spent.runtime
     return {
         **_shares(spent),
         "goodput": goodput,
         "scheduling_goodput": scheduling,
-        "runs_with_ideal": sum(1 for run in told.runs if run.spent(window.name).paced),
+        "runs_with_ideal": sum(1 for run in fleet.runs if run.spent(window.name).paced),
     }
 
 
@@ -162,49 +162,49 @@ def _run(run: RunSummary, windows: Sequence[Window]) -> dict[str, Any]:
     }
 
 
-def show(told: FleetReport, console: Console, *, every_run: bool = False) -> None:
+def show(fleet: FleetReport, console: Console, *, every_run: bool = False) -> None:
     """Print it. `every_run`: also those beyond the first few."""
-    for part in _parts(told, every_run):
+    for part in _parts(fleet, every_run):
         console.print(part, highlight=False)
 
 
-def headline(told: FleetReport) -> str:
+def headline(fleet: FleetReport) -> str:
     """Where, how many runs, and how they are."""
-    states = ", ".join(f"{count:,} {state}" for state, count in sorted(told.states().items()))
-    runs = counted(len(told.runs), "run")
-    return f"{told.store} · {runs}{f': {states}' if states else ''}"
+    states = ", ".join(f"{count:,} {state}" for state, count in sorted(fleet.states().items()))
+    runs = counted(len(fleet.runs), "run")
+    return f"{fleet.store} · {runs}{f': {states}' if states else ''}"
 
 
-def notes(told: FleetReport) -> list[str]:
+def notes(fleet: FleetReport) -> list[str]:
     """What the tables do not say."""
     found = []
-    if left_out := told.spent().left_out:
+    if left_out := fleet.spent().left_out:
         found.append(
             f"{chip_hours(left_out)} chip-hours of being stopped are left out "
-            f"(--without-stopped){_within(told)}"
+            f"(--without-stopped){_within(fleet)}"
         )
-    if not any(told.spent(w.name).paced for w in told.windows):
+    if not any(fleet.spent(w.name).paced for w in fleet.windows):
         found.append(
             f"program goodput is {NOT_KNOWN}: no run says what a step should take "
             "(holdfast run --ideal-step S)"
         )
-    return [*found, *told.problems]
+    return [*found, *fleet.problems]
 
 
-def _within(told: FleetReport) -> str:
+def _within(fleet: FleetReport) -> str:
     """The window that most tables are of; "": it has everything."""
-    return "" if told.window == told.windows[0].name else f", {_window_words(told.window)}"
+    return "" if fleet.window == fleet.windows[0].name else f", {_window_words(fleet.window)}"
 
 
-def _parts(told: FleetReport, every_run: bool) -> Iterator[RenderableType]:
-    yield Text(headline(told), style="bold")
-    for table in tables(told, ROWS_SHOWN if not every_run else len(told.runs)):
+def _parts(fleet: FleetReport, every_run: bool) -> Iterator[RenderableType]:
+    yield Text(headline(fleet), style="bold")
+    for table in tables(fleet, ROWS_SHOWN if not every_run else len(fleet.runs)):
         yield Text()
         yield _printed(table)
         if table.rest:
             yield Text(f"… and {table.rest}: --all shows them")
     yield Text()
-    for note in notes(told):
+    for note in notes(fleet):
         yield Text.assemble(("note: ", "bold"), note)
 
 
@@ -216,21 +216,21 @@ class FleetTable(Table):
     rest: str = ""
 
 
-def tables(told: FleetReport, most_runs: int) -> Iterator[FleetTable]:
+def tables(fleet: FleetReport, most_runs: int) -> Iterator[FleetTable]:
     """All tables that have rows: the windows, the runs, the causes and badput."""
-    within, spent = _within(told), told.spent()
-    yield _windows(told)
-    for table in (_runs(told, most_runs, within), _causes(told, spent, within),
-                  _badput(told, spent, within)):  # fmt: skip
+    within, spent = _within(fleet), fleet.spent()
+    yield _windows(fleet)
+    for table in (_runs(fleet, most_runs, within), _causes(fleet, spent, within),
+                  _badput(fleet, spent, within)):  # fmt: skip
         if table.rows:
             yield table
 
 
-def _windows(told: FleetReport) -> FleetTable:
+def _windows(fleet: FleetReport) -> FleetTable:
     heads = ("", "goodput", "scheduling", "runtime", "program", "chip-hours", "disruptions")
     rows = []
-    for window in told.windows:
-        factors, elapsed = _factors(told, window), told.spent(window.name).elapsed
+    for window in fleet.windows:
+        factors, elapsed = _factors(fleet, window), fleet.spent(window.name).elapsed
         cells = (
             _window_words(window.name),
             percent(factors["goodput"]),
@@ -240,17 +240,17 @@ def _windows(told: FleetReport) -> FleetTable:
             chip_hours(elapsed),
             f"{factors['disruptions']:,}",
         )
-        rows.append((*cells, *_money(told, elapsed)))
-    return FleetTable((*heads, *_money_head(told)), tuple(rows))
+        rows.append((*cells, *_money(fleet, elapsed)))
+    return FleetTable((*heads, *_money_head(fleet)), tuple(rows))
 
 
-def _runs(told: FleetReport, most: int, within: str) -> FleetTable:
+def _runs(fleet: FleetReport, most: int, within: str) -> FleetTable:
     heads = (f"run{within}", "state", "chips", "chip-hours", "goodput", "sched.", "runtime",
              "program", "disr.")  # fmt: skip
-    found = told.by_chip_hours()
+    found = fleet.by_chip_hours()
     rows = []
     for run in found[:most]:
-        spent = run.spent(told.window)
+        spent = run.spent(fleet.window)
         cells = (
             run.name,
             run.state,
@@ -263,33 +263,33 @@ def _runs(told: FleetReport, most: int, within: str) -> FleetTable:
             f"{len(spent.losses):,}",
         )
         worst = next((words_of(kind) for kind, _ in spent.badput()), "")
-        rows.append((*cells, *_money(told, spent.elapsed), worst))
+        rows.append((*cells, *_money(fleet, spent.elapsed), worst))
     rest = ""
     if left := found[most:]:
-        hours = chip_hours(sum(run.spent(told.window).elapsed for run in left))
+        hours = chip_hours(sum(run.spent(fleet.window).elapsed for run in left))
         rest = f"{counted(len(left), 'run')} more, {hours} chip-hours"
-    whole = (*heads, *_money_head(told), "lost most to")
+    whole = (*heads, *_money_head(fleet), "lost most to")
     return FleetTable(whole, tuple(rows), (0, 1, len(whole) - 1), rest)
 
 
-def _causes(told: FleetReport, spent: Spent, within: str) -> FleetTable:
+def _causes(fleet: FleetReport, spent: Spent, within: str) -> FleetTable:
     rows = []
     for one in spent.errors()[:CAUSES_SHOWN]:
         words = cause_in_words(one.cause)
         share = percent(one.chip_ns / spent.elapsed if spent.elapsed else None)
         why = f"{words}: {_near(one.error)}" if one.error else words
         cells = why, f"{one.disruptions:,}", chip_hours(one.chip_ns), share
-        rows.append((*cells, *_money(told, one.chip_ns)))
-    heads = (f"top causes{within}", "disruptions", "chip-hours", "of all", *_money_head(told))
+        rows.append((*cells, *_money(fleet, one.chip_ns)))
+    heads = (f"top causes{within}", "disruptions", "chip-hours", "of all", *_money_head(fleet))
     return FleetTable(heads, tuple(rows))
 
 
-def _badput(told: FleetReport, spent: Spent, within: str) -> FleetTable:
+def _badput(fleet: FleetReport, spent: Spent, within: str) -> FleetTable:
     rows = []
     for kind, ns in spent.badput()[:CAUSES_SHOWN]:
         share = percent(ns / spent.elapsed if spent.elapsed else None)
-        rows.append((words_of(kind), chip_hours(ns), share, *_money(told, ns)))
-    return FleetTable((f"badput{within}", "chip-hours", "of all", *_money_head(told)), tuple(rows))
+        rows.append((words_of(kind), chip_hours(ns), share, *_money(fleet, ns)))
+    return FleetTable((f"badput{within}", "chip-hours", "of all", *_money_head(fleet)), tuple(rows))
 
 
 def _near(error: str) -> str:
@@ -298,12 +298,12 @@ def _near(error: str) -> str:
     return f"{kind}{at}{'/'.join(where.split('/')[-2:])}"
 
 
-def _money_head(told: FleetReport) -> tuple[str, ...]:
-    return () if told.price_per_chip_hour is None else ("cost",)
+def _money_head(fleet: FleetReport) -> tuple[str, ...]:
+    return () if fleet.price_per_chip_hour is None else ("cost",)
 
 
-def _money(told: FleetReport, chip_ns: int) -> tuple[str, ...]:
-    cost = told.cost(chip_ns)
+def _money(fleet: FleetReport, chip_ns: int) -> tuple[str, ...]:
+    cost = fleet.cost(chip_ns)
     return () if cost is None else (money(cost),)
 
 

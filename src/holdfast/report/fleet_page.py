@@ -9,16 +9,16 @@ from holdfast.report.words import moment
 MOST_RUNS = 2_000
 
 
-def fleet_page(told: FleetReport, version: str) -> str:
+def fleet_page(fleet: FleetReport, version: str) -> str:
     """The page; raises ConfigurationError where the extra `dashboard` is not installed."""
     return still_page(
         "fleet.html",
         [],
         {},
-        title=headline(told),
-        facts=f"As it was at {moment(told.now_ns)}.",
-        tables=list(tables(told, MOST_RUNS)),
-        notes=notes(told),
+        title=headline(fleet),
+        facts=f"As it was at {moment(fleet.now_ns)}.",
+        tables=list(tables(fleet, MOST_RUNS)),
+        notes=notes(fleet),
         made_by=f"Made by holdfast report --fleet, version {version}. This file is whole: it "
         "loads nothing, and sends nothing.",
     )

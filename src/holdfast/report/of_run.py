@@ -11,7 +11,7 @@ from holdfast.core.ledger.summary import ROLLING_S, spent_of
 from holdfast.core.redact import redacted
 from holdfast.journal.attempts import AttemptRecord, attempts
 from holdfast.journal.lease import view
-from holdfast.journal.recorded import Recorded
+from holdfast.journal.recorded import RecordedLedger
 from holdfast.journal.store import RunFolder
 from holdfast.report.evidence import evidence_of
 from holdfast.report.findings import (
@@ -29,7 +29,7 @@ from holdfast.runs.state import state_of
 from holdfast.snapshot.sets import list_sets
 
 
-def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Findings:
+def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -> Findings:
     """All that is known of a run, about that account of it; the run's clock counts unix time.
 
     Raises StoreUnavailable when its folder cannot be read; what is damaged is a note.
@@ -66,7 +66,7 @@ def findings_of(folder: RunFolder, recorded: Recorded, account: Account) -> Find
     )
 
 
-def _rolling(recorded: Recorded, account: Account) -> dict[str, Account]:
+def _rolling(recorded: RecordedLedger, account: Account) -> dict[str, Account]:
     """The last hour, day and week before the account's end."""
     return {
         name: recorded.account(account.end_ns, size_s * NS_PER_S)
@@ -83,23 +83,25 @@ def _checkpoints(folder: RunFolder) -> tuple[tuple[Checkpoint, ...], list[str]]:
     return found, [f"checkpoint {name}: {why}" for name, why in damage.items()]
 
 
-def _announced(recorded: Recorded, at_ns: int) -> tuple[LastAnnounced, ...]:
+def _announced(recorded: RecordedLedger, at_ns: int) -> tuple[LastAnnounced, ...]:
     """What is announced and not withdrawn, for an account that ends at that moment."""
-    told = recorded.facts.controllers.announced
-    return tuple(LastAnnounced(one.words, one.since_ns, one.deadline_ns, at_ns) for one in told)
+    announced = recorded.facts.controllers.announced
+    return tuple(
+        LastAnnounced(one.words, one.since_ns, one.deadline_ns, at_ns) for one in announced
+    )
 
 
-def _compilations(recorded: Recorded) -> CompilationFindings | None:
+def _compilations(recorded: RecordedLedger) -> CompilationFindings | None:
     """What the ranks found in their compilation cache; None when they looked for nothing."""
     hits, misses, saved_ns = recorded.facts.compilations()
     return CompilationFindings(hits, misses, saved_ns) if hits or misses else None
 
 
-def _saves(recorded: Recorded) -> SaveFindings | None:
+def _saves(recorded: RecordedLedger) -> SaveFindings | None:
     """How often was saved, by all supervisors; None: never."""
-    told = recorded.facts.controllers.saves()
+    counts = recorded.facts.controllers.saves()
     saves = SaveFindings(
-        told.memory, told.memory_blocked_ns, told.disk, told.drains, told.drained_ns
+        counts.memory, counts.memory_blocked_ns, counts.disk, counts.drains, counts.drained_ns
     )
     return saves if saves.memory or saves.disk else None
 

@@ -191,23 +191,23 @@ def _totals(course: Course) -> dict[str, int]:
 
 def _course_in_words(course: Course) -> str:
     lasts = duration(course.end_ns - course.start_ns)
-    told = f"{lasts}, {counted(len(course.launches), 'attempt')}"
+    size = f"{lasts}, {counted(len(course.launches), 'attempt')}"
     if course.notices:
-        told += f", {counted(len(course.notices), 'notice')} (triangles)"
-    return told + "."
+        size += f", {counted(len(course.notices), 'notice')} (triangles)"
+    return size + "."
 
 
 def _steps_in_words(steps: StepTimes) -> str:
     if not steps.steps:
         return "No step was completed."
-    told = (
+    summary = (
         f"{counted(steps.steps, 'step')}, {duration(steps.usual_ns)} is the median; the latest "
         f"take {duration(steps.recent_ns)}. The band holds nine steps of ten"
     )
     if steps.slow:
-        told += f"; {counted(steps.slow, 'step')} took three times as long or longer"
+        summary += f"; {counted(steps.slow, 'step')} took three times as long or longer"
     if steps.together > 1:
-        told += (
+        summary += (
             f"; the script runs ahead of its device, so {steps.together} steps are looked at as one"
         )
-    return f"{told}; dots are the longest where they stand out."
+    return f"{summary}; dots are the longest where they stand out."

@@ -92,11 +92,11 @@ def _pace(view: Overview) -> dict[str, Any]:
 
 def _metrics(view: Overview) -> dict[str, Any]:
     """Those that were told first are drawn."""
-    shown, told = view.curves[:DRAWN_CURVES], view.curves[DRAWN_CURVES:]
+    shown, listed = view.curves[:DRAWN_CURVES], view.curves[DRAWN_CURVES:]
     figures = [_still(curve_figure(one, n), HALF_PX) for n, one in enumerate(shown)]
     rows = [
         (clean(one.name), f"{one.kept.step[-1]:,}", number(float(one.kept.value[-1])))
-        for one in told
+        for one in listed
         if len(one.kept)
     ]
     return {"figures": figures, "rows": rows}

@@ -72,11 +72,11 @@ def _exits(one: Incident) -> str:
         if code is not None and code < 0:
             words = f"signal {-code}"
         groups.setdefault(words, []).append(rank)
-    told = []
+    exits = []
     for words, ranks in groups.items():
         who = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
-        told.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {who}: {words}")
-    return "; ".join(told)
+        exits.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {who}: {words}")
+    return "; ".join(exits)
 
 
 def outliers(view: Overview) -> Table | None:

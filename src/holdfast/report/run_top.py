@@ -168,11 +168,11 @@ def _factor(view: Overview, one: Factor) -> dict[str, str]:
 
 def _lost(view: Overview, chip_ns: int) -> str:
     """Chip-hours, and money where a price was given."""
-    told = f"{chip_hours(chip_ns)} chip-hours"
+    share = f"{chip_hours(chip_ns)} chip-hours"
     if view.price_per_chip_hour is not None:
         cost = chip_ns / NS_PER_CHIP_HOUR * view.price_per_chip_hour
-        told += f", {money(cost)} in money"
-    return told
+        share += f", {money(cost)} in money"
+    return share
 
 
 def gains(view: Overview) -> list[dict[str, Any]]:

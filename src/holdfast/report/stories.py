@@ -53,21 +53,21 @@ def stories(findings: Findings, price_per_chip_hour: float | None) -> tuple[Inci
     """All disruptions of the account, in its order."""
     known = {one.attempt: one for one in reversed(findings.evidence)}
     resumes = {one.attempt: one.words for one in findings.resumed}
-    told: list[Incident] = []
+    incidents: list[Incident] = []
     for one in findings.account.disruptions:
         evidence = known.get(one.attempt) or DisruptionEvidence(one.attempt)
         hours = price_chip_ns(one, findings.account.chips) / NS_PER_CHIP_HOUR
         story = _story(one, evidence, resumes.get(one.attempt + 1, ""))
         price = None if price_per_chip_hour is None else hours * price_per_chip_hour
-        told.append(replace(story, chip_hours=hours, money=price))
+        incidents.append(replace(story, chip_hours=hours, money=price))
     left = STORIES_CHARS
-    for place in by_interest(told):
-        left -= _length(told[place])
+    for place in by_interest(incidents):
+        left -= _length(incidents[place])
         if left < 0:
-            told[place] = replace(
-                told[place], lines=(), traceback=(), stacks=(), restart="", is_whole=False
+            incidents[place] = replace(
+                incidents[place], lines=(), traceback=(), stacks=(), restart="", is_whole=False
             )
-    return tuple(told)
+    return tuple(incidents)
 
 
 def _story(one: Disruption, evidence: DisruptionEvidence, resumed: str) -> Incident:
@@ -92,10 +92,10 @@ def _story(one: Disruption, evidence: DisruptionEvidence, resumed: str) -> Incid
     )
 
 
-def by_interest(told: Sequence[Incident], most: int | None = None) -> list[int]:
+def by_interest(incidents: Sequence[Incident], most: int | None = None) -> list[int]:
     """Places, so many at most: the newest and the costliest by turns, each once."""
-    newest = range(len(told) - 1, -1, -1)
-    costliest = sorted(newest, key=lambda place: -told[place].chip_hours)
+    newest = range(len(incidents) - 1, -1, -1)
+    costliest = sorted(newest, key=lambda place: -incidents[place].chip_hours)
     pairs = zip(newest, costliest, strict=True)
     return list(dict.fromkeys(place for pair in pairs for place in pair))[:most]
 

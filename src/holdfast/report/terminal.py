@@ -190,13 +190,13 @@ def _headline(findings: Findings, page: Page) -> Table:
 def _rolling(findings: Findings, page: Page) -> Iterator[Text]:
     """Goodput of the last hour, day and week, of a run that is longer."""
     elapsed_ns = findings.account.elapsed_ns
-    told = [
+    factors = [
         f"{WINDOW_WORDS[name]} {percent(part.goodput)}"
         for name, part in findings.rolling.items()
         if part.elapsed_ns < elapsed_ns
     ]
-    if told:
-        yield Text(f"goodput: {page.glyph(' · ', ' | ').join(told)}", "dim")
+    if factors:
+        yield Text(f"goodput: {page.glyph(' · ', ' | ').join(factors)}", "dim")
 
 
 def _strip(account: Account, page: Page) -> Text:
@@ -313,8 +313,8 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
     none = page.glyph(MISSING, "-")
     down = "not yet" if disruption.downtime_ns is None else duration(disruption.downtime_ns)
     head = Text.assemble((f"attempt {disruption.attempt}", "bold"), (f" after {at}", "dim"))
-    told = Text(clean(cause), style_of("lost").colour)
-    line = Text.assemble(head, (": ", "dim"), told)
+    cause_text = Text(clean(cause), style_of("lost").colour)
+    line = Text.assemble(head, (": ", "dim"), cause_text)
     fits = line.cell_len <= page.width - _NUMBERS_WIDTH
     yield _row(
         line if fits else head,
@@ -323,7 +323,7 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
         chip_hours(price_chip_ns(disruption, account.chips)),
     )
     if not fits:
-        yield Padding(told, (0, 0, 0, 2), expand=False)
+        yield Padding(cause_text, (0, 0, 0, 2), expand=False)
     yield from _waterfall(disruption, page)
     resumed = findings.resumed_after(disruption)
     if resumed is not None:

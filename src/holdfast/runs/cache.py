@@ -60,8 +60,8 @@ def outside(run_dir: Path) -> Outside:
     for name in names:  # of the last part, the attempts
         for part in _PARTS_OF_ATTEMPT:
             newest_ns = max(newest_ns, _look(f"{base}/attempts/{name}/{part}", seen)[1])
-    told = "\n".join(seen).encode(errors="surrogateescape")
-    return Outside(xxhash.xxh3_128_hexdigest(told), newest_ns)
+    listing = "\n".join(seen).encode(errors="surrogateescape")
+    return Outside(xxhash.xxh3_128_hexdigest(listing), newest_ns)
 
 
 def _look(place: str, seen: list[str]) -> tuple[list[str], int]:
@@ -199,8 +199,8 @@ def _course(raw: object) -> tuple[int, ...]:
 def _loss(raw: object) -> Loss:
     if not isinstance(raw, list) or len(raw) != len(Loss._fields):
         raise ValueError("a loss is none")
-    told = dict(zip(Loss._fields, raw, strict=True))
-    at_ns, cause = whole(told, "at_ns"), text(told, "cause")
-    chip_ns = whole(told, "chip_ns", high=MAX_CHIP_NS)
-    stopped = whole(told, "stopped", high=chip_ns)
-    return Loss(at_ns, cause, chip_ns, text(told, "error"), stopped)
+    fields = dict(zip(Loss._fields, raw, strict=True))
+    at_ns, cause = whole(fields, "at_ns"), text(fields, "cause")
+    chip_ns = whole(fields, "chip_ns", high=MAX_CHIP_NS)
+    stopped = whole(fields, "stopped", high=chip_ns)
+    return Loss(at_ns, cause, chip_ns, text(fields, "error"), stopped)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from holdfast.journal.facts.rank_steps import Ints
 from holdfast.journal.metric_log import MetricLog, Values
-from holdfast.journal.recorded import Recorded
+from holdfast.journal.recorded import RecordedLedger
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,7 +56,7 @@ class Curve:
         }
 
 
-def curves(recorded: Recorded, now_ns: int | None) -> tuple[Curve, ...]:
+def curves(recorded: RecordedLedger, now_ns: int | None) -> tuple[Curve, ...]:
     """Of all names, in the order in which the script told them first."""
     recorded.metrics.refresh()
     if not recorded.metrics.by_name:
@@ -78,9 +78,9 @@ def curves_of(log: MetricLog, kept_until: Mapping[int, int]) -> tuple[Curve, ...
     return tuple(found)
 
 
-def _first(told: tuple[str, Mapping[int, Values]]) -> tuple[int, int, str]:
+def _first(item: tuple[str, Mapping[int, Values]]) -> tuple[int, int, str]:
     """When a name was told first: journals may be read in any order."""
-    name, by_attempt = told
+    name, by_attempt = item
     attempt = min(by_attempt)
     return attempt, by_attempt[attempt].step[0], name
 

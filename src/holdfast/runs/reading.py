@@ -16,7 +16,7 @@ from holdfast.journal.attempts import Attempts, attempts, lineage
 from holdfast.journal.lease import LeaseState, LeaseView, view
 from holdfast.journal.live import live_journals
 from holdfast.journal.rank_reports import error_of
-from holdfast.journal.recorded import Recorded
+from holdfast.journal.recorded import RecordedLedger
 from holdfast.journal.store import RunFolder
 from holdfast.runs.curves import Curve, curves
 from holdfast.runs.state import is_held, last_sign_ns, state_of
@@ -33,7 +33,7 @@ class RunReading:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.recorded = Recorded(folder.path)
+        self.recorded = RecordedLedger(folder.path)
         self.known = Attempts((), ())
         self._errors: dict[int, str] = {}  # by attempt
         self.now_ns = 0  # of the last summary, on the run's clock
@@ -85,7 +85,9 @@ class RunReading:
 
     def step(self) -> int | None:
         """The highest step that all ranks of the newest attempt have come to; None: nobody says."""
-        steps = [one.words.complete or one.words.step for one in self.recorded.facts.newest_ranks()]
+        steps = [
+            one.values.complete or one.values.step for one in self.recorded.facts.newest_ranks()
+        ]
         return min(steps, default=None)
 
     def account_between(self, from_ns: int | None, total: Account) -> Account | None:

@@ -38,11 +38,11 @@ def state_of(
     if newest is None:
         return NEW, "it was never launched"
     if newest.end is None:
-        return _told(lease.last_words)
+        return _as_ended(lease.last_words)
     return _ended(newest.end, lease)
 
 
-def _told(last_words: LastWords | None) -> tuple[str, str]:
+def _as_ended(last_words: LastWords | None) -> tuple[str, str]:
     """As its supervisor told when it gave the run back: a full store has not taken the end."""
     if last_words is None:
         return INTERRUPTED, SUPERVISOR_DIED
@@ -55,11 +55,11 @@ def _ended(end: AttemptEnd, lease: LeaseView) -> tuple[str, str]:
     if lease.state is LeaseState.DEAD and end.restart_after_ns is not None:
         return INTERRUPTED, SUPERVISOR_DIED
     state = STOPPED if end.cause in RESUMABLE_CAUSES else DONE if end.done else FAILED
-    told = lease.last_words
-    if told is not None:
-        said = ENDED_WITH.get(told.exit_code, FAILED)
+    last_words = lease.last_words
+    if last_words is not None:
+        said = ENDED_WITH.get(last_words.exit_code, FAILED)
         if said != state or end.restart_after_ns is not None:  # it ended while no attempt ran
-            return said, told.words
+            return said, last_words.words
     return state, "" if end.done and end.words == "done" else end.words
 
 

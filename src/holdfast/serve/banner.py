@@ -16,7 +16,7 @@ S = 1_000_000_000
 
 def banner(alerts: Sequence[Alert], *, linked: bool) -> str:
     """As HTML, in this order; `linked`: each leads to its run. Empty where there is none."""
-    told = [
+    shown = [
         {
             "run": clean(one.run) if linked else "",
             "kind": one.kind.value,
@@ -26,7 +26,7 @@ def banner(alerts: Sequence[Alert], *, linked: bool) -> str:
         for one in alerts[:MOST]
     ]
     macros = environment().get_template("runs_parts.html").module
-    return str(macros.alerts(told, max(0, len(alerts) - MOST))).strip()  # type: ignore[attr-defined]
+    return str(macros.alerts(shown, max(0, len(alerts) - MOST))).strip()  # type: ignore[attr-defined]
 
 
 def short(text: str, most: int) -> str:

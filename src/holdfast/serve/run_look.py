@@ -17,7 +17,7 @@ from holdfast.core.alerts import AlertPolicy, alerts
 from holdfast.core.visible import clean
 from holdfast.errors import JournalError
 from holdfast.journal.live import live_journals
-from holdfast.journal.recorded import Recorded
+from holdfast.journal.recorded import RecordedLedger
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.report.overview import Overview
 from holdfast.report.page import environment
@@ -53,7 +53,7 @@ class SeenRun(NamedTuple):
     is_final: bool = True
 
 
-See = Callable[[RunFolder, Recorded], SeenRun]
+See = Callable[[RunFolder, RecordedLedger], SeenRun]
 """Raises JournalError while nothing is recorded, HoldfastError when it cannot be read."""
 
 
@@ -133,7 +133,7 @@ class RunLook:
         self._seen = self._see(folder, recorded)
         return True
 
-    def _check(self, recorded: Recorded) -> None:
+    def _check(self, recorded: RecordedLedger) -> None:
         """Now and then everything is read anew: what follows a run for days says the same still."""
         began_s = time.monotonic()
         if not recorded.check() and not self._has_differed:

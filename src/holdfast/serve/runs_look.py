@@ -141,13 +141,13 @@ class RunsLook:
 
     def _told_alerts(self) -> str:
         """The most urgent first."""
-        found = [one for told in self._alerts.values() for one in told]
+        found = [one for alerts in self._alerts.values() for one in alerts]
         found.sort(key=lambda one: (URGENCY.index(one.kind), one.run))
         return banner(found, linked=True)
 
     def _told_problems(self) -> str:
-        told = [short(clean(words), PROBLEM_CHARS) for words in self._problems]
-        return render("problems", told[:PROBLEMS], max(0, len(told) - PROBLEMS))
+        problems = [short(clean(words), PROBLEM_CHARS) for words in self._problems]
+        return render("problems", problems[:PROBLEMS], max(0, len(problems) - PROBLEMS))
 
 
 def render(macro: str, *values: object) -> str:

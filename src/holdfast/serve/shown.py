@@ -55,8 +55,8 @@ class Shown:
         """The part of an address that asks for it."""
         asked = {"q": self.words, "by": self.by, "down": "1" if self.is_down else "",
                  "page": str(self.page) if self.page > 1 else ""}  # fmt: skip
-        told = urlencode({key: value for key, value in asked.items() if value})
-        return f"?{told}" if told else ""
+        query = urlencode({key: value for key, value in asked.items() if value})
+        return f"?{query}" if query else ""
 
     def sorted_by(self, key: str) -> Shown:
         """The first page by that key; of the one that it is by now, the other way round."""

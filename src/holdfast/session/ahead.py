@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.journal.gate import encode_files, told_path
+from holdfast.journal.gate import encode_files, files_path
 from holdfast.session.crash import write_report
 
 
@@ -21,7 +21,7 @@ def tell(folder: Path, rank: int) -> None:
 
     A file that has changed since it was read is younger than this process: that is seen, too.
     """
-    write_report(told_path(folder, rank), encode_files(set(_imported())))
+    write_report(files_path(folder, rank), encode_files(set(_imported())))
 
 
 def _imported() -> Iterator[str]:

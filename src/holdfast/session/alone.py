@@ -55,7 +55,7 @@ class Alone(Attachment):
         self._refused = 0  # the number of the last proposal that this rank could not read
         facts = AttemptFacts(chips, incarnation, _command_line())
         run = BareRun(folder, lease, policy, keep, facts, live, attempt, writer.flush_for_owner)
-        host = OwnHost(writer.words, _process_started_ns(), lambda: self._controlling.killed())
+        host = OwnHost(writer.page, _process_started_ns(), lambda: self._controlling.killed())
         self._controlling = Controlling(run, self._link(host, run))
         self._controlling.start()
 

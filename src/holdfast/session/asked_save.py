@@ -23,7 +23,7 @@ class AskedSave:
     """Waits for orders, for one rank."""
 
     def __init__(self, writer: JournalWriter) -> None:
-        self._writer, self._words = writer, writer.words
+        self._writer, self._page = writer, writer.page
         self.is_answered = True  # the last save that was asked for was ordered in time
 
     def await_order(self, before: int, step: int, *, until_durable: bool) -> bool:
@@ -32,15 +32,15 @@ class AskedSave:
         `before`: the order that was there when it was asked for. `until_durable`: who has asked
         waits for the save's commit anyway.
         """
-        words, asked_ns = self._words, now_ns()
+        page, asked_ns = self._page, now_ns()
         token = self._writer.open_span("save")
         try:
             while True:
-                order = words.load(Word.ORDER)
+                order = page.load(Word.ORDER)
                 if _answers(order, before, step):
                     self.is_answered = True
                     return True
-                verdict = words.load(Word.VERDICT)
+                verdict = page.load(Word.VERDICT)
                 limit_ns = self._limit_ns(order, verdict, step, until_durable=until_durable)
                 if now_ns() - asked_ns > limit_ns:
                     self.is_answered = False

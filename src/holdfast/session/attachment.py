@@ -15,7 +15,7 @@ from holdfast.core.events import Resume
 from holdfast.core.exits import Exit, RankReport
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, DeclaredFailure
 from holdfast.journal.clocks import boot_id
-from holdfast.journal.layout import Identity, Phase, Word
+from holdfast.journal.layout import Identity, RankPhase, Word
 from holdfast.journal.rank_reports import report_path
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
@@ -138,7 +138,7 @@ class Attachment(ABC):
     def failed(self, error: BaseException) -> None:
         """An exception nobody caught is about to end the process."""
         self.error = error
-        self.writer.words.store(Word.PHASE, Phase.FAILING)
+        self.writer.page.store(Word.PHASE, RankPhase.FAILING)
 
     def give_up(self, failure: DeclaredFailure, to: int | str | None, skip_batches: int) -> None:
         """Put on record why the script gives up, and where it wants the run to go back to."""
@@ -168,7 +168,7 @@ def how_it_ended(attachment: Attachment) -> Exit:
         told = describe(error)
         words = {key: told[key] for key in ("type", "message", "where", "traceback")}
         return Exit(code=1, report=RankReport(**words, declared=isinstance(error, DeclaredFailure)))
-    if attachment.writer.words.snapshot().phase is Phase.FINISHED:
+    if attachment.writer.page.snapshot().phase is RankPhase.FINISHED:
         return Exit(code=EXIT_DONE, finished=True)
     if attachment.stopping():
         return Exit(code=EXIT_SAVED_START_ME_AGAIN, asked_to_stop=True)

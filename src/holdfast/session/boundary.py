@@ -24,8 +24,8 @@ from holdfast.core.save.word import MAX_STEP, Order, is_durable, pack, unpack
 from holdfast.core.visible import sentence
 from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.layout import Phase, Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.layout import RankPhase, Word
+from holdfast.journal.rank_page import RankPage
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.asked_save import WAIT_STEP_S, AskedSave
 
@@ -36,7 +36,7 @@ BETWEEN_STEPS_NS = 250_000_000
 NO_STEP = -1
 
 
-class Saves(Protocol):
+class StateSaver(Protocol):
     """What a boundary needs of `session.saver.Saver`."""
 
     def prepare(self, state: Any, *, is_external: bool) -> None:
@@ -49,9 +49,9 @@ class Saves(Protocol):
 class Boundary:
     """The step counter of a session, its hot path, and its answers to orders."""
 
-    def __init__(self, writer: JournalWriter, saves: Saves) -> None:
+    def __init__(self, writer: JournalWriter, saves: StateSaver) -> None:
         self._writer = writer
-        self._words = writer.words
+        self._page = writer.page
         self._saves = saves
         self._answered_epoch = 0
         self._last_step = NO_STEP  # after this one the loop is over
@@ -139,7 +139,7 @@ class Boundary:
         self._last_step = last
         self.expected = first - self.shift
         self.slow_step = self.expected  # the first boundary makes room for the copies
-        self._words.store(Word.PHASE, Phase.TRAINING)
+        self._page.store(Word.PHASE, RankPhase.TRAINING)
         self._writer.begin_step(first, None)
 
     def fail(self, failure: DeclaredFailure) -> NoReturn:
@@ -164,19 +164,19 @@ class Boundary:
 
     def finish(self, state: Any = None) -> None:
         """The loop is over: the last state is saved, and only then is the run done."""
-        words = self._words
+        page = self._page
         if self.failure is not None:
             raise self.failure
-        if words.load(Word.PHASE) == Phase.FINISHED:
+        if page.load(Word.PHASE) == RankPhase.FINISHED:
             return
         is_another = state is not None and state is not self._state
         if state is None:
             self._refuse_in_step()
             state = self._state
-        step = words.load(Word.STEP) or self.resume_step
+        step = page.load(Word.STEP) or self.resume_step
         self._writer.end_steps(None)
         self.expected = NO_STEP
-        words.store(Word.PHASE, Phase.LOOP_ENDED)
+        page.store(Word.PHASE, RankPhase.LOOP_ENDED)
         self.hurry()
         token = self._writer.open_span("save")
         try:
@@ -187,7 +187,7 @@ class Boundary:
             was = f"step {step} was saved before" if step else "no step was done"
             say(f"{was}: the state given to run.finish is not kept")
         self._state = self._commit = None
-        words.store(Word.PHASE, Phase.FINISHED)
+        page.store(Word.PHASE, RankPhase.FINISHED)
 
     def _refuse_in_step(self) -> None:
         """In the middle of a step the last state may be changed already, or given away."""
@@ -200,10 +200,10 @@ class Boundary:
 
     def _await_last_commit(self, step: int, state: Any) -> bool:
         """Wait until the last step is durable; whether it was copied here, and not before."""
-        words, is_copied = self._words, False
+        page, is_copied = self._page, False
         while True:
-            verdict, order = words.load(Word.VERDICT), words.load(Word.ORDER)
-            committed = words.load(Word.COMMITTED) or self.resume_step
+            verdict, order = page.load(Word.VERDICT), page.load(Word.ORDER)
+            committed = page.load(Word.COMMITTED) or self.resume_step
             answer, reason = after_loop(
                 step, order, verdict, committed, self._answered_epoch, self._supervisor_lost()
             )
@@ -221,7 +221,7 @@ class Boundary:
             time.sleep(WAIT_STEP_S)
 
     def _leave_last(self, step: int, reason: str) -> NoReturn:
-        if self._words.load(Word.DEADLINE_AT):
+        if self._page.load(Word.DEADLINE_AT):
             self._leave(reason)
         raise StoreUnavailable(
             f"the last step, {step}, could not be saved ({reason}); "
@@ -254,16 +254,16 @@ class Boundary:
         Returns what was wrong with the state itself.
         """
         self._answered_epoch = epoch
-        words = self._words
+        page = self._page
         started_ns = now_ns()
         try:
             self._saves.save(state, epoch, step, flags)
         except Exception as error:
-            words.increment(Word.ERRORS)
-            words.store(Word.TAKEN, pack(epoch, step, flags))
-            words.store(Word.FAILED, pack(epoch, step))
+            page.increment(Word.ERRORS)
+            page.store(Word.TAKEN, pack(epoch, step, flags))
+            page.store(Word.FAILED, pack(epoch, step))
             self.hurry()
-            say(f"step {step} could not be saved: {error}; {what_then(words)}")
+            say(f"step {step} could not be saved: {error}; {what_then(page)}")
             if not isinstance(error, Unstorable):
                 return None
             if step <= self.resume_step + 1:
@@ -276,29 +276,29 @@ class Boundary:
         """A copy ends at its boundary, so that it was taken is told with it."""
         self._answered_epoch = epoch
         self.copied(step)
-        self._words.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
-        self._words.store(Word.TAKEN, pack(epoch, step, flags))
-        self._words.store(Word.COPIED, pack(epoch, step))
+        self._page.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
+        self._page.store(Word.TAKEN, pack(epoch, step, flags))
+        self._page.store(Word.COPIED, pack(epoch, step))
         self.hurry()  # the next save is ordered when all ranks have copied this one
 
     def _await_verdict(self, epoch: int, step: int) -> None:
-        words = self._words
-        words.store(Word.PHASE, Phase.WAITING)
+        page = self._page
+        page.store(Word.PHASE, RankPhase.WAITING)
         while True:
-            verdict, order = words.load(Word.VERDICT), words.load(Word.ORDER)
+            verdict, order = page.load(Word.VERDICT), page.load(Word.ORDER)
             answer, reason = while_waiting(order, verdict, epoch, step, self._supervisor_lost())
             if answer in (Answer.LEAVE_SAVED, Answer.LEAVE_UNSAVED):
                 self._leave(reason)
             if answer is Answer.GO_ON:
-                words.store(Word.PHASE, Phase.TRAINING)
+                page.store(Word.PHASE, RankPhase.TRAINING)
                 return
             time.sleep(WAIT_STEP_S)
 
     def _await_commit(self, epoch: int, step: int) -> None:
-        words = self._words
-        while words.load(Word.COMMITTED) < step and not self._supervisor_lost():
-            verdict = unpack(words.load(Word.VERDICT))
-            if verdict.epoch == epoch or unpack(words.load(Word.FAILED)).epoch == epoch:
+        page = self._page
+        while page.load(Word.COMMITTED) < step and not self._supervisor_lost():
+            verdict = unpack(page.load(Word.VERDICT))
+            if verdict.epoch == epoch or unpack(page.load(Word.FAILED)).epoch == epoch:
                 return
             time.sleep(WAIT_STEP_S)
 
@@ -318,10 +318,10 @@ class Boundary:
 
         A sign of life, too: a script that looks up has not hung.
         """
-        self._words.store(Word.SPAN_ENDED_AT, now_ns())
+        self._page.store(Word.SPAN_ENDED_AT, now_ns())
         if self.failure is not None:
             raise self.failure
-        order = self._words.load(Word.ORDER)
+        order = self._page.load(Word.ORDER)
         flags = order >> 40
         if flags & Order.LEAVE:
             self._leave("told to leave: nothing more will be saved")
@@ -333,7 +333,7 @@ class Boundary:
         if self.failure is not None:
             raise self.failure
         self._drawing = self.expected
-        if self._words.load(Word.ORDER) >> 40 & Order.LEAVE:
+        if self._page.load(Word.ORDER) >> 40 & Order.LEAVE:
             self._leave("told to leave: nothing more will be saved")
 
     def _is_between_steps(self) -> bool:
@@ -341,19 +341,19 @@ class Boundary:
 
         Known only of loops that draw their data through `run.data`: a step begins with that.
         """
-        words = self._words
+        page = self._page
         return (
             self.expected != NO_STEP
             and self._drawing not in (None, self.expected)
             and not self._is_external
-            and words.load(Word.PHASE) == Phase.TRAINING
-            and now_ns() - words.load(Word.STEP_AT) > BETWEEN_STEPS_NS
+            and page.load(Word.PHASE) == RankPhase.TRAINING
+            and now_ns() - page.load(Word.STEP_AT) > BETWEEN_STEPS_NS
         )
 
     def _answer_between_steps(self, order: int) -> None:
         """A stop, and the next boundary may be far: copy what the last one left, and wait."""
         epoch, flags, _ = unpack(order)
-        step = self._words.load(Word.STEP)
+        step = self._page.load(Word.STEP)
         answer, _ = between_steps(step, order, self._answered_epoch)
         if answer is not Answer.SNAPSHOT:
             return
@@ -366,7 +366,7 @@ class Boundary:
             self._await_verdict(epoch, step)
         except Exception as error:
             # The state was given away, perhaps. No answer is given; the next boundary has one.
-            self._words.increment(Word.ERRORS)
+            self._page.increment(Word.ERRORS)
             self._drawing = self.expected
             say(f"step {step} cannot be saved any more ({error}); the next one is")
         finally:
@@ -378,7 +378,7 @@ class Boundary:
         raise Stop(reason)
 
     def _supervisor_lost(self) -> bool:
-        alive_ns = self._words.load(Word.SUPERVISOR_ALIVE_AT)
+        alive_ns = self._page.load(Word.SUPERVISOR_ALIVE_AT)
         return alive_ns != 0 and now_ns() - alive_ns > SUPERVISOR_LOST_NS
 
 
@@ -390,9 +390,9 @@ def _await_device(state: Any) -> None:
             jax.block_until_ready(state)
 
 
-def what_then(words: WordsPage) -> str:
+def what_then(page: RankPage) -> str:
     """What follows a save that failed, for people."""
-    is_last = words.load(Word.PHASE) == Phase.LOOP_ENDED
+    is_last = page.load(Word.PHASE) == RankPhase.LOOP_ENDED
     return "it is the last step, and is tried again" if is_last else "training goes on"
 
 

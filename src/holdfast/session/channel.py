@@ -13,7 +13,7 @@ from holdfast.session import channel_jax, channel_torch
 from holdfast.session.registers import Channel
 
 
-class World(NamedTuple):
+class RankOfWorld(NamedTuple):
     """Which of how many, and who says so."""
 
     rank: int
@@ -21,22 +21,22 @@ class World(NamedTuple):
     source: str
 
 
-def find_world() -> World:
+def find_world() -> RankOfWorld:
     """Where this process stands: by an initialised framework, else by what its launcher has set."""
     for module in (channel_jax, channel_torch):
-        told = module.world()
-        if told is not None and told[1] > 1:
-            return World(told[0], told[1], module.NAME)
+        world = module.world()
+        if world is not None and world[1] > 1:
+            return RankOfWorld(world[0], world[1], module.NAME)
     launched = launcher_world()
-    return World(0, 1, "") if launched is None else World(*launched)
+    return RankOfWorld(0, 1, "") if launched is None else RankOfWorld(*launched)
 
 
 def find_channel(world_size: int) -> Channel | None:
     """A way to the other ranks, once a framework of so many processes is initialised."""
-    told = channel_jax.world()
-    if told is not None and told[1] == world_size:
+    world = channel_jax.world()
+    if world is not None and world[1] == world_size:
         return channel_jax.JaxChannel()
-    told = channel_torch.world()
-    if told is not None and told[1] == world_size:
+    world = channel_torch.world()
+    if world is not None and world[1] == world_size:
         return channel_torch.TorchChannel()
     return None

@@ -178,23 +178,23 @@ def _let_every_rank_write(
     by_name = arguments(compiler._cache_write, *_WRITTEN)
 
     def time_it(*args: Any, **kwargs: Any) -> None:
-        told = by_name(*args, **kwargs)
-        cache.compiled(told["cache_key"], int(told["compile_time_secs"] * 1e9))
+        result = by_name(*args, **kwargs)
+        cache.compiled(result["cache_key"], int(result["compile_time_secs"] * 1e9))
 
     def write_too(_: None, *args: Any, **kwargs: Any) -> None:
         """What JAX does in process 0, in the others."""
         if compilation_cache._cache is not cache or distributed.global_state.process_id == 0:
             return
-        told = by_name(*args, **kwargs)
-        took_s = told["compile_time_secs"]
+        result = by_name(*args, **kwargs)
+        took_s = result["compile_time_secs"]
         least_s = sys.modules["jax"].config.jax_persistent_cache_min_compile_time_secs
-        if told.get("host_callbacks") or took_s < least_s:
+        if result.get("host_callbacks") or took_s < least_s:
             return  # a callback's address is worth nothing to another process
-        key, module, backend = told["cache_key"], told["module_name"], told["backend"]
+        key, module, backend = result["cache_key"], result["module_name"], result["backend"]
         # A backend may not serialize this one; JAX itself only warns then.
         with contextlib.suppress(RuntimeError):
             compilation_cache.put_executable_and_time(
-                key, module, told["executable"], backend, int(took_s)
+                key, module, result["executable"], backend, int(took_s)
             )
 
     loss = "compile times, and the programs of ranks other than 0, are not kept"

@@ -25,7 +25,7 @@ from holdfast.session.boundary import say
 from holdfast.session.compile_cache import ProgramCache
 from holdfast.session.compiling import Compiling
 from holdfast.session.fingerprint import Fingerprint
-from holdfast.session.jax_words import UnkeptError, nodes_of
+from holdfast.session.jax_words import ProgramError, nodes_of
 from holdfast.session.own_code import UnfathomableError
 
 _SCALARS = (int, float, complex)  # of Python's own: weakly typed; bool is not
@@ -163,7 +163,7 @@ class CompiledStep:
             try:
                 key = self._key(call, signature)
                 found = self._find(cache, key, call, start_ns)
-            except (UnfathomableError, UnkeptError) as why:
+            except (UnfathomableError, ProgramError) as why:
                 self._tell(str(why))
             except Exception as error:
                 self._tell(f"this version of jax is not known here ({error!r})")
@@ -234,12 +234,12 @@ class CompiledStep:
                     cache.tier.remove(key)
                     return None  # its bytes were removed (not used for longest), or put aside
             found = executables.read_program(words["program"], executable, backend, call.tree)
-        except UnkeptError:
+        except ProgramError:
             cache.tier.remove(key)
             raise
         except Exception as error:
             cache.tier.remove(key)
-            raise UnkeptError(f"what was kept of it cannot be read ({error!r})") from error
+            raise ProgramError(f"what was kept of it cannot be read ({error!r})") from error
         end_ns = now_ns()
         took_ns = words.get("took_ns")
         saved_ns = took_ns - (end_ns - start_ns) if isinstance(took_ns, int) else 0
@@ -253,11 +253,11 @@ class CompiledStep:
         last = cache.last
         try:
             if not last.key:
-                raise UnkeptError("the compilation cache was not asked for it")
+                raise ProgramError("the compilation cache was not asked for it")
             backend = self._backend(call)
             words = executables.say_program(compiled, call.tree)
             executables.check_program(words, compiled, backend, call.tree)
-        except UnkeptError as why:
+        except ProgramError as why:
             self._tell(str(why))
         except Exception as error:
             self._tell(f"{error!r}")

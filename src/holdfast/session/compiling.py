@@ -11,8 +11,8 @@ import sys
 import threading
 
 from holdfast.cache.home import Homing
-from holdfast.journal.layout import Phase, Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.layout import RankPhase, Word
+from holdfast.journal.rank_page import RankPage
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import say
 from holdfast.session.compile_cache import ProgramCache, open_cache, point_jax_at
@@ -38,7 +38,7 @@ class Compiling:
         self._preload: Preload | None = None
         self._is_awaited = False
         self.cache: ProgramCache | None = None
-        self.counts = Counts(attachment.writer.words)
+        self.counts = Counts(attachment.writer.page)
         self._call_off = upon_import("jax", self._jax_is_there, "programs are compiled again")
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class Compiling:
         if self.cache is not None:
             self.cache.loads.close()
         if self._homing is not None:
-            is_done = self._attachment.writer.words.snapshot().phase is Phase.FINISHED
+            is_done = self._attachment.writer.page.snapshot().phase is RankPhase.FINISHED
             self._homing.close(DONE_LIMIT_S if is_done else CLOSE_LIMIT_S, is_done=is_done)
 
     def expect(self, key_stem: str) -> None:
@@ -95,9 +95,9 @@ class Compiling:
 class Counts:
     """Hits, misses and what was saved, as JAX reports them, in the words."""
 
-    def __init__(self, words: WordsPage) -> None:
+    def __init__(self, page: RankPage) -> None:
         self.cache: ProgramCache | None = None
-        self._words = words
+        self._page = page
         self._lock = threading.Lock()
         self._asked = self._hits = self._saved_ns = 0
         self._told_saved_ns = 0  # what JAX says was saved by the program found last
@@ -143,7 +143,7 @@ class Counts:
             self._asked += asked
             self._hits += hits
             self._saved_ns += saved_ns
-            words = self._words
-            words.store(Word.COMPILE_HITS, self._hits)
-            words.store(Word.COMPILE_MISSES, max(0, self._asked - self._hits))
-            words.store(Word.COMPILE_SAVED_NS, max(0, self._saved_ns))
+            page = self._page
+            page.store(Word.COMPILE_HITS, self._hits)
+            page.store(Word.COMPILE_MISSES, max(0, self._asked - self._hits))
+            page.store(Word.COMPILE_SAVED_NS, max(0, self._saved_ns))

@@ -23,7 +23,7 @@ from holdfast.controller.asked import event_of, who_asks
 from holdfast.controller.controller import Controller
 from holdfast.controller.journal import ControllerJournal
 from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
-from holdfast.controller.timers import Timers
+from holdfast.controller.timers import BootTimers
 from holdfast.controller.upkeep import LiveFiles, Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -115,7 +115,7 @@ class Controlling:
         self._run_of = run
         self._link = link
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._timers = Timers()
+        self._timers = BootTimers()
         self._trouble: ev.ChoiceFailed | ev.LaunchFailed | None = None
         self._is_closing = False
         self._lease_words = ""

@@ -5,7 +5,7 @@ JAX knows about it: shapes, shardings, layouts, the trees of arguments and resul
 down as plain JSON (`jax_words`). What this encoding does not know is refused when the program is
 kept, never when it is needed: what was written is read back at once and must be equal.
 
-Everything in this module is private to JAX (0.8 to 0.12); another version says `UnkeptError`, and
+Everything in this module is private to JAX (0.8 to 0.12); another version says `ProgramError`, and
 compiles.
 """
 
@@ -20,9 +20,9 @@ from typing import Any
 
 from holdfast.session.jax_words import (
     LISTS,
+    Description,
+    ProgramError,
     Reader,
-    UnkeptError,
-    Words,
     nodes_of,
     read_tree,
     say_aval,
@@ -48,20 +48,20 @@ _KNOWN |= {"kept_var_idx", "all_args_info", "pgle_profiler"}
 # --- the program ----------------------------------------------------------------------------------
 
 
-def say_program(compiled: Any, in_tree: Any) -> Words:
+def say_program(compiled: Any, in_tree: Any) -> Description:
     """All that is needed beside XLA's bytes; raises UnkeptError."""
     try:
         unloaded = compiled._executable._unloaded_executable
         if compiled._params.const_args:
-            raise UnkeptError("it closes over arrays")
+            raise ProgramError("it closes over arrays")
         if compiled.in_tree != in_tree:
-            raise UnkeptError("its arguments are not those of the call")
+            raise ProgramError("its arguments are not those of the call")
         fields = {one.name for one in dataclasses.fields(unloaded)}
         if unknown := sorted(fields - _KNOWN):
-            raise UnkeptError(f"this JAX's programs have {' and '.join(unknown)}")
+            raise ProgramError(f"this JAX's programs have {' and '.join(unknown)}")
         for name in _EMPTY:
             if getattr(unloaded, name, None):
-                raise UnkeptError(f"it has {name.replace('_', ' ')}")
+                raise ProgramError(f"it has {name.replace('_', ' ')}")
         infos = compiled.args_info
         leaves = sys.modules["jax"].tree_util.tree_leaves(infos)
         shardings = [*unloaded.input_shardings, *unloaded.output_shardings]
@@ -72,7 +72,7 @@ def say_program(compiled: Any, in_tree: Any) -> Words:
             "shardings": say_sharding,
             "layouts": say_layout,
         }
-        words: Words = {
+        words: Description = {
             name: [sayers[name.rpartition("_")[2]](one) for one in getattr(unloaded, name)]
             for name in LISTS
         }
@@ -86,11 +86,11 @@ def say_program(compiled: Any, in_tree: Any) -> Words:
             "out": say_tree(compiled.out_tree, list(nodes_of(in_tree))),
         }
     except (AttributeError, TypeError, ValueError, KeyError) as error:
-        raise UnkeptError(f"this JAX's programs look otherwise ({error})") from error
+        raise ProgramError(f"this JAX's programs look otherwise ({error})") from error
     return words
 
 
-def load(words: Words, stored: bytes, backend: Any) -> Any:
+def load(words: Description, stored: bytes, backend: Any) -> Any:
     """XLA's part of a program, from what JAX's compilation cache holds of it, on its devices."""
     from jax._src import compilation_cache
     from jax._src.lib import xla_client
@@ -101,17 +101,17 @@ def load(words: Words, stored: bytes, backend: Any) -> Any:
     return backend.deserialize_executable(program, executable_devices=devices)
 
 
-def read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> Any:
+def read_program(words: Description, executable: Any, backend: Any, in_tree: Any) -> Any:
     """The compiled program around XLA's part, ready to be called; raises UnkeptError."""
     try:
         return _read_program(words, executable, backend, in_tree)
     except (AttributeError, TypeError, ValueError, KeyError, ImportError, IndexError) as error:
-        raise UnkeptError(f"it cannot be read ({type(error).__name__}: {error})") from error
+        raise ProgramError(f"it cannot be read ({type(error).__name__}: {error})") from error
     except RuntimeError as error:  # JAX's own kind: XLA does not take it
-        raise UnkeptError(f"the backend does not support it ({error})") from error
+        raise ProgramError(f"the backend does not support it ({error})") from error
 
 
-def _read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> Any:
+def _read_program(words: Description, executable: Any, backend: Any, in_tree: Any) -> Any:
     from jax import stages
     from jax._src.interpreters import pxla
     from jax._src.lib import xla_client
@@ -143,14 +143,14 @@ def _read_program(words: Words, executable: Any, backend: Any, in_tree: Any) -> 
     return stages.Compiled(unloaded.load(), [], args_info, out_tree, no_kwargs=words["no_kwargs"])
 
 
-def check_program(words: Words, compiled: Any, backend: Any, in_tree: Any) -> None:
+def check_program(words: Description, compiled: Any, backend: Any, in_tree: Any) -> None:
     """Raise UnkeptError unless the words, read back, are the program that they were made from."""
     unloaded = compiled._executable._unloaded_executable
     for name, found in Reader(backend).lists(words).items():
         if found != list(getattr(unloaded, name)):
-            raise UnkeptError(f"its {name.replace('_', ' ')} are of a kind that is not known here")
+            raise ProgramError(f"its {name.replace('_', ' ')} are of a kind that is not known here")
     if read_tree(words["out"], list(nodes_of(in_tree))) != compiled.out_tree:
-        raise UnkeptError("the tree of its results is of a kind that is not known here")
+        raise ProgramError("the tree of its results is of a kind that is not known here")
 
 
 # --- what a program depends on beside the function ------------------------------------------------
@@ -168,7 +168,7 @@ def describe(value: object) -> object | None:
     if isinstance(value, Mesh):
         return ["mesh", say_mesh(value)]
     if isinstance(value, Sharding):
-        with contextlib.suppress(UnkeptError):
+        with contextlib.suppress(ProgramError):
             return ["sharding", say_sharding(value)]
         return None
     if isinstance(value, jax.tree_util.PyTreeDef | jax.Device):
@@ -196,16 +196,16 @@ def surroundings(backend: Any) -> str:
     import numpy as np
     from jax._src import cache_key, config
 
-    told: Any = []  # XLA's flags, and the topology
+    parts: Any = []  # XLA's flags, and the topology
 
-    class Heard:
+    class KeyParts:
         """Takes what JAX digests for its own keys."""
 
         def update(self, data: bytes) -> None:
-            told.append(data.hex())
+            parts.append(data.hex())
 
-    cache_key._hash_xla_flags(Heard(), cache_key.get_flag_prefixes())
-    cache_key._hash_accelerator_config(Heard(), np.array(backend.devices(), dtype=object))
+    cache_key._hash_xla_flags(KeyParts(), cache_key.get_flag_prefixes())
+    cache_key._hash_accelerator_config(KeyParts(), np.array(backend.devices(), dtype=object))
     options = sorted(
         f"{name}={state.value!r}"
         for name, state in config.config_states.items()
@@ -222,7 +222,7 @@ def surroundings(backend: Any) -> str:
             backend.platform_version,
             [(d.id, d.device_kind, d.process_index) for d in backend.devices()],
             backend.process_index(),
-            told,
+            parts,
             cache_key.custom_hook(),
             options,
             context,

@@ -23,8 +23,8 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.holder import Holder
-from holdfast.journal.layout import Phase, Word
+from holdfast.journal.holder import RunHolder
+from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.lease import holder_of
 from holdfast.journal.names import new_id
 from holdfast.journal.replicate import Replicator
@@ -34,7 +34,7 @@ from holdfast.journal.writer import JournalWriter
 from holdfast.session import meeting, signals
 from holdfast.session.attachment import Attachment, how_it_ended, identity
 from holdfast.session.boundary import say
-from holdfast.session.channel import World
+from holdfast.session.channel import RankOfWorld
 from holdfast.session.controlling import POST_CLOSE_S
 from holdfast.session.following import Following
 from holdfast.session.own_host import OwnHost
@@ -47,7 +47,7 @@ SAME_STORE_S = 10.0  # a network filesystem may show a new file late
 class Follower(Attachment):
     """One rank; `resume` and `resumed` wait for rank 0."""
 
-    def __init__(self, folder: RunFolder, world: World, *, grace_s: float) -> None:
+    def __init__(self, folder: RunFolder, world: RankOfWorld, *, grace_s: float) -> None:
         incarnation = new_id()
         self._scratch, self._live = make_scratch(folder, world.rank, incarnation)
         self._host = os.uname().nodename
@@ -63,11 +63,11 @@ class Follower(Attachment):
         self._grace_ns = int(grace_s * 1e9)
         self._choice_taken = 0
         self._has_sigterm = False
-        self._told_to_leave = meeting.ToldToLeave()
+        self._told_to_leave = meeting.LeaveOrder()
         self._following = Following(
-            writer.words,
+            writer.page,
             world,
-            OwnHost(writer.words, now_ns(), self._killed),
+            OwnHost(writer.page, now_ns(), self._killed),
             me=incarnation,
             run=self.name,
             upkeep=self._upkeep,
@@ -93,7 +93,7 @@ class Follower(Attachment):
         self._check()
         says = following.leader.says
         assert says is not None  # noqa: S101 -- it has welcomed us
-        self._check_store(Holder.from_json(says.holder), says.lease_epoch)
+        self._check_store(RunHolder.from_json(says.holder), says.lease_epoch)
         if self.attempt != says.attempt:
             self.attempt = says.attempt
             self.writer.identify(
@@ -127,7 +127,7 @@ class Follower(Attachment):
     def _adopt(self) -> None:
         """On another host than rank 0's, bring home what earlier attempts left here."""
         says = self._following.leader.says
-        if says is not None and says.holder.get("boot_id") != Holder.current().boot_id:
+        if says is not None and says.holder.get("boot_id") != RunHolder.current().boot_id:
             from holdfast.journal.adopt import bring_home
 
             for sentence in bring_home(self.folder, self._scratch.parent, mine=self._scratch):
@@ -161,7 +161,7 @@ class Follower(Attachment):
         if says.closing or self._following.leader_is_dead:
             raise HoldfastError("rank 0 has ended: the run cannot train without it")
 
-    def _check_store(self, holder: Holder, epoch: int) -> None:
+    def _check_store(self, holder: RunHolder, epoch: int) -> None:
         """All ranks write into one folder: rank 0's claim of the lease must be in ours."""
         end = time.monotonic() + SAME_STORE_S
         while holder_of(self.folder, epoch) != holder:
@@ -179,11 +179,11 @@ class Follower(Attachment):
 
     def stopping(self) -> bool:
         """Whether a stop is under way, or was asked of this rank."""
-        words = self.writer.words
-        flags = unpack(words.load(Word.ORDER)).flags
+        page = self.writer.page
+        flags = unpack(page.load(Word.ORDER)).flags
         return bool(
             flags & (Order.STOP | Order.LEAVE)
-            or words.load(Word.DEADLINE_AT)
+            or page.load(Word.DEADLINE_AT)
             or self._following.is_stop_asked
         )
 
@@ -214,8 +214,8 @@ class Follower(Attachment):
 
     def close(self) -> None:
         """Bring the journal home, say goodbye."""
-        words = self.writer.words
-        finished = words.load(Word.PHASE) == Phase.FINISHED
+        page = self.writer.page
+        finished = page.load(Word.PHASE) == RankPhase.FINISHED
         stopped = self.stopping()
         self._following.stop()
         self.writer.flush()
@@ -248,7 +248,7 @@ class Follower(Attachment):
         if trouble and not self._store_trouble:
             say(f"{trouble}; training goes on, its journal is kept on this host meanwhile")
         self._store_trouble = trouble
-        if self._told_to_leave.is_ignored(self.writer.words):
+        if self._told_to_leave.is_ignored(self.writer.page):
             self._end_now(meeting.STUCK)
 
     def _overdue(self) -> None:

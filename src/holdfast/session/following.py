@@ -12,11 +12,11 @@ from dataclasses import replace
 from holdfast.core import events as ev
 from holdfast.core.hosts.messages import encode_report
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.holder import Holder
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 from holdfast.session.boundary import say
-from holdfast.session.channel import World, find_channel
+from holdfast.session.channel import RankOfWorld, find_channel
 from holdfast.session.hosts_link import HEARTBEAT_NS, LOOK_NS, is_dead
 from holdfast.session.messages import FollowerSays
 from holdfast.session.own_host import OwnHost
@@ -37,8 +37,8 @@ class Following:
 
     def __init__(
         self,
-        words: WordsPage,
-        world: World,
+        page: RankPage,
+        world: RankOfWorld,
         host: OwnHost,
         *,
         me: str,
@@ -49,7 +49,7 @@ class Following:
         self.leader = LeaderView(me)
         self.leader_is_dead = False
         self.is_stop_asked = False  # of this rank
-        self._words = words
+        self._page = page
         self._world = world
         self._host = host
         self._upkeep = upkeep
@@ -61,7 +61,7 @@ class Following:
             number=0,
             run=run,
             world_size=world.size,
-            holder=Holder.current().to_json(),
+            holder=RunHolder.current().to_json(),
         )
         self._post: Post | None = None
         self._welcome = b""
@@ -149,7 +149,7 @@ class Following:
                 self._turn(now_ns())
             except Exception as error:
                 # The training must not notice; the next turn tries again.
-                self._words.increment(Word.ERRORS)
+                self._page.increment(Word.ERRORS)
                 say(f"The host failed with an internal error: {error!r}; training goes on")
 
     def _turn(self, at_ns: int) -> None:
@@ -163,7 +163,7 @@ class Following:
             self._overdue()
 
     def _deadline_ns(self) -> int | None:
-        leader_ns = self._words.load(Word.DEADLINE_AT) or None
+        leader_ns = self._page.load(Word.DEADLINE_AT) or None
         found = [at_ns for at_ns in (self._own_deadline_ns, leader_ns) if at_ns is not None]
         return min(found, default=None)
 
@@ -190,7 +190,7 @@ class Following:
             self._looked_at_ns = at_ns
             self.leader_is_dead = self.leader_is_dead or is_dead(says.holder)
         if says.closing or self.leader_is_dead:
-            self._words.store(Word.SUPERVISOR_ALIVE_AT, LONG_AGO_NS)
+            self._page.store(Word.SUPERVISOR_ALIVE_AT, LONG_AGO_NS)
         else:
             self._host.heartbeat(leader.heard_at_ns or at_ns)
         if leader.order is not None:

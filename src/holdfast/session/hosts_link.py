@@ -24,10 +24,10 @@ from holdfast.core.save import agree_events as news
 from holdfast.core.save.word import Order
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.holder import Holder, Sign, look
+from holdfast.journal.holder import RunHolder, Sign, look
 from holdfast.session.boundary import say
-from holdfast.session.channel import World, find_channel
-from holdfast.session.meeting import STUCK, ToldToLeave
+from holdfast.session.channel import RankOfWorld, find_channel
+from holdfast.session.meeting import STUCK, LeaveOrder
 from holdfast.session.messages import LeaderSays
 from holdfast.session.own_host import OwnHost
 from holdfast.session.own_link import OwnLink
@@ -44,7 +44,7 @@ TURN_S = 0.005
 class HostsLink(OwnLink):
     """A `controller.ports.Link` to the hosts of ranks 0 to n - 1."""
 
-    def __init__(self, host: OwnHost, world: World, says: LeaderSays) -> None:
+    def __init__(self, host: OwnHost, world: RankOfWorld, says: LeaderSays) -> None:
         super().__init__(host, world.size)
         self.roster = Roster(says.me, says.run, world.size)
         self.on_news: Callable[[], None] = lambda: None
@@ -62,7 +62,7 @@ class HostsLink(OwnLink):
         self._report = HostReport()  # of all hosts
         self._read_own = 0  # of the own host's facts
         self._is_news = False
-        self._told_to_leave = ToldToLeave()
+        self._told_to_leave = LeaveOrder()
 
     # --- controller.ports.Link --------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class HostsLink(OwnLink):
             if is_dead(self.roster.members[rank].says.holder)
         }  # fmt: skip
         someone_waits = self.host.attention.is_stopping or any(
-            state.words.loop_ended for state in self._states()
+            state.answers.loop_ended for state in self._states()
         )
         if not someone_waits:
             self._waited_since_ns = None
@@ -274,7 +274,7 @@ class HostsLink(OwnLink):
         own, report = self.host.facts_and_pages, self._report
         begins = own.attempt != report.attempt
         if begins:
-            report.begin(own.attempt, own.ranks[0].words.step, self.ranks)
+            report.begin(own.attempt, own.ranks[0].answers.step, self.ranks)
         for fact in own.facts.after(self._read_own):
             report.note(fact)
         self._read_own = own.facts.newest
@@ -300,7 +300,7 @@ class HostsLink(OwnLink):
 def is_dead(holder: dict[str, Any]) -> bool:
     """Whether the process table says so; of another host nothing is known."""
     try:
-        return look(Holder.from_json(holder)) is Sign.DEAD
+        return look(RunHolder.from_json(holder)) is Sign.DEAD
     except (KeyError, TypeError, ValueError):
         return False
 

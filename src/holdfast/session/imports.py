@@ -30,8 +30,8 @@ def tell(path: Path, *, restores: bool) -> None:
 
 
 def _write(path: Path, modules: Iterable[tuple[str, object]], restores: bool = False) -> None:
-    told = {"format": FORMAT, "restores": restores, "modules": list(_named(modules))}
-    write_report(path, told)
+    document = {"format": FORMAT, "restores": restores, "modules": list(_named(modules))}
+    write_report(path, document)
 
 
 def _named(modules: Iterable[tuple[str, object]]) -> Iterator[tuple[str, str | None]]:

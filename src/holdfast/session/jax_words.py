@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-Words = dict[str, Any]
+Description = dict[str, Any]
 
 # What a program has of each argument or result, by JAX's own names.
 LISTS = (
@@ -22,14 +22,14 @@ LISTS = (
 )
 
 
-class UnkeptError(Exception):
+class ProgramError(Exception):
     """A program that cannot be kept; the text says why."""
 
 
 # --- devices, shardings, layouts, types -----------------------------------------------------------
 
 
-def say_sharding(sharding: Any) -> Words:
+def say_sharding(sharding: Any) -> Description:
     """A sharding as JSON; raises UnkeptError."""
     from jax.sharding import NamedSharding, SingleDeviceSharding
 
@@ -42,10 +42,10 @@ def say_sharding(sharding: Any) -> Words:
             "spec": say_spec(sharding.spec),
             "memory": sharding.memory_kind,
         }
-    raise UnkeptError(f"a sharding of the kind {type(sharding).__name__}")
+    raise ProgramError(f"a sharding of the kind {type(sharding).__name__}")
 
 
-def say_mesh(mesh: Any) -> Words:
+def say_mesh(mesh: Any) -> Description:
     """A mesh as JSON."""
     return {
         "axes": list(mesh.axis_names),
@@ -67,9 +67,9 @@ class Reader:
         try:
             return [self._devices[number] for number in ids]
         except KeyError as missing:
-            raise UnkeptError(f"device {missing} is not there") from None
+            raise ProgramError(f"device {missing} is not there") from None
 
-    def sharding(self, words: Words) -> Any:
+    def sharding(self, words: Description) -> Any:
         """The inverse of `say_sharding`."""
         from jax.sharding import NamedSharding, SingleDeviceSharding
 
@@ -79,7 +79,7 @@ class Reader:
         mesh, spec = self._mesh(words["mesh"]), read_spec(words["spec"])
         return NamedSharding(mesh, spec, memory_kind=words["memory"])
 
-    def aval(self, words: Words) -> Any:
+    def aval(self, words: Description) -> Any:
         """The inverse of `say_aval`."""
         import jax
         import jax.numpy as jnp
@@ -97,14 +97,14 @@ class Reader:
         sharding = NamedSharding(mesh, read_spec(words["spec"]))
         return core.ShapedArray(shape, dtype, weak_type=weak, sharding=sharding)
 
-    def lists(self, words: Words) -> dict[str, list[Any]]:
+    def lists(self, words: Description) -> dict[str, list[Any]]:
         """The lists of a program: types, shardings and layouts of arguments and results."""
         readers = {"avals": self.aval, "shardings": self.sharding, "layouts": read_layout}
         return {
             name: [readers[name.rpartition("_")[2]](one) for one in words[name]] for name in LISTS
         }
 
-    def _mesh(self, words: Words) -> Any:
+    def _mesh(self, words: Description) -> Any:
         import numpy as np
         from jax.sharding import AxisType, Mesh
 
@@ -131,23 +131,23 @@ def read_spec(words: list[Any]) -> Any:
     return PartitionSpec(*(tuple(one) if isinstance(one, list) else one for one in words))
 
 
-def say_aval(aval: Any, meshes: Sequence[Any]) -> Words:
+def say_aval(aval: Any, meshes: Sequence[Any]) -> Description:
     """An argument's type as JSON; `meshes` are those that the program runs on."""
     import jax
 
     dtype = aval.dtype
     is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-    words: Words = {"shape": list(aval.shape), "weak": bool(aval.weak_type)}
+    words: Description = {"shape": list(aval.shape), "weak": bool(aval.weak_type)}
     words |= {"key": dtype._impl.name} if is_key else {"dtype": dtype.name}
     if not aval.sharding.mesh.empty:
         mesh = next((one for one in meshes if one.abstract_mesh == aval.sharding.mesh), None)
         if mesh is None:
-            raise UnkeptError("an argument's type is of a mesh that the program does not run on")
+            raise ProgramError("an argument's type is of a mesh that the program does not run on")
         words |= {"mesh": say_mesh(mesh), "spec": say_spec(aval.sharding.spec)}
     return words
 
 
-def say_layout(layout: Any) -> Words | None:
+def say_layout(layout: Any) -> Description | None:
     """A layout in memory as JSON; None: the default."""
     if layout is None:
         return None
@@ -159,7 +159,7 @@ def say_layout(layout: Any) -> Words | None:
     }
 
 
-def read_layout(words: Words | None) -> Any:
+def read_layout(words: Description | None) -> Any:
     """The inverse of `say_layout`."""
     from jax.experimental.layout import Layout
 
@@ -196,7 +196,7 @@ def say_tree(tree: Any, known: Sequence[tuple[Any, Any]]) -> Any:
     for place, (other, other_data) in enumerate(known):
         if other is kind and (other_data is data or _is_equal(other_data, data)):
             return {"like": place, "of": children}
-    raise UnkeptError(f"its result holds a {kind.__qualname__}, and its arguments do not")
+    raise ProgramError(f"its result holds a {kind.__qualname__}, and its arguments do not")
 
 
 def _is_equal(one: Any, other: Any) -> bool:

@@ -59,8 +59,8 @@ def _change_jax() -> None:
     """JAX makes its client in one call, from what the script said or the cluster's variables."""
     from jax._src import distributed
 
-    def await_process_0(*told: Any, **options: Any) -> None:
-        match told:
+    def await_process_0(*args: Any, **options: Any) -> None:
+        match args:
             case (str(address), int(process), *_) if process > 0:
                 host, _, port = address.rpartition(":")
                 if port.isdecimal():
@@ -78,8 +78,8 @@ def _change_torch() -> None:
     by_name = arguments(rendezvous._create_c10d_store, "hostname", "port", "rank", "timeout")
 
     def await_rank_0(*args: Any, **kwargs: Any) -> None:
-        told = by_name(*args, **kwargs)
-        if told["rank"] > 0:
-            await_listener(told["hostname"], told["port"], told["timeout"].total_seconds())
+        result = by_name(*args, **kwargs)
+        if result["rank"] > 0:
+            await_listener(result["hostname"], result["port"], result["timeout"].total_seconds())
 
     hook_into(rendezvous, "_create_c10d_store", _LOSS, before=await_rank_0)

@@ -13,12 +13,12 @@ from holdfast.core.run.machine import RunPolicy
 from holdfast.core.save.word import Order, unpack
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.layout import Phase, Word
+from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.store import RunFolder
 from holdfast.session import meeting
 from holdfast.session.alone import Alone
 from holdfast.session.boundary import say
-from holdfast.session.channel import World
+from holdfast.session.channel import RankOfWorld
 from holdfast.session.controlling import POST_CLOSE_S, BareRun
 from holdfast.session.hosts_link import HostsLink
 from holdfast.session.messages import LeaderSays
@@ -35,7 +35,7 @@ class Leader(Alone):
     def __init__(
         self,
         folder: RunFolder,
-        world: World,
+        world: RankOfWorld,
         *,
         policy: RunPolicy,
         keep: Keep,
@@ -96,10 +96,10 @@ class Leader(Alone):
 
     def close(self) -> None:
         """Wait for the others' goodbye after a common end; not when something has failed."""
-        words = self.writer.words
-        ordered = unpack(words.load(Word.ORDER)).flags
-        decided = unpack(words.load(Word.VERDICT)).flags
-        finished = words.load(Word.PHASE) == Phase.FINISHED
+        page = self.writer.page
+        ordered = unpack(page.load(Word.ORDER)).flags
+        decided = unpack(page.load(Word.VERDICT)).flags
+        finished = page.load(Word.PHASE) == RankPhase.FINISHED
         stopped = bool(ordered & Order.LEAVE or decided & Order.STOP)
         if finished or (stopped and self.error is None):
             self._wait_for(lambda: self._others.are_gone, GOODBYE_S)

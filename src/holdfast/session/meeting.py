@@ -16,9 +16,9 @@ from holdfast.errors import (
 )
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 from holdfast.session.boundary import say
-from holdfast.session.channel import World
+from holdfast.session.channel import RankOfWorld
 from holdfast.session.leaving import end_soon
 
 SAY_AFTER_S = 15.0
@@ -31,7 +31,7 @@ LEAVE_S = 10.0  # for a script to leave its step, once it is told to
 _at_exit: Callable[[], None] | None = None
 
 
-def require(attached: bool, world: World) -> None:
+def require(attached: bool, world: RankOfWorld) -> None:
     """Raise unless there is a way to the other ranks by now."""
     if not attached:
         raise ConfigurationError(
@@ -64,20 +64,20 @@ class Waiting:
         time.sleep(LOOK_S)
 
 
-class ToldToLeave:
+class LeaveOrder:
     """Whether the script was told to leave and cannot: it waits in its step for a rank that has."""
 
     def __init__(self) -> None:
         self._since_ns: int | None = None
 
-    def is_ignored(self, words: WordsPage) -> bool:
+    def is_ignored(self, page: RankPage) -> bool:
         """Asked once a second."""
-        if not unpack(words.load(Word.ORDER)).flags & Order.LEAVE:
+        if not unpack(page.load(Word.ORDER)).flags & Order.LEAVE:
             return False
         now = now_ns()
         if self._since_ns is None:
             self._since_ns = now
-        is_in_step = words.snapshot().step_under_way_since_ns != 0
+        is_in_step = page.snapshot().step_under_way_since_ns != 0
         return is_in_step and now - self._since_ns > int(LEAVE_S * 1e9)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 from holdfast.session.boundary import say
 from holdfast.session.descriptors import apart
 
@@ -36,12 +36,12 @@ class RamPlace:
     local_world_size: int  # ranks that share this host's memory
 
 
-class MemoryTier:
+class RankBuffers:
     """One rank's buffers in one attempt."""
 
-    def __init__(self, place: RamPlace, words: WordsPage, rank: int, world_size: int) -> None:
+    def __init__(self, place: RamPlace, page: RankPage, rank: int, world_size: int) -> None:
         self._place = place
-        self._words = words
+        self._page = page
         self._rank = rank
         self._world_size = world_size
         self._expected_bytes = 0
@@ -91,7 +91,7 @@ class MemoryTier:
                 buffer, tree, attempt=attempt, step=step, shared=shared, tags=tags
             )
         except StoreUnavailable:
-            self._words.store(Word.BUFFERS, 0)
+            self._page.store(Word.BUFFERS, 0)
             if self._buffers.has(buffer):  # there was no room in it, and will be none in another
                 say("No more snapshots in memory: checkpoints go to the store alone")
             elif self._thread is None or not self._thread.is_alive():
@@ -106,7 +106,7 @@ class MemoryTier:
             self._thread.join()
 
     def _publish(self, ready: int) -> None:
-        self._words.store(Word.BUFFERS, ready)
+        self._page.store(Word.BUFFERS, ready)
 
     def _begin(
         self,
@@ -127,7 +127,7 @@ class MemoryTier:
                     otherwise()
             except Exception as error:
                 # The training must not notice, and the controller has heard of no buffer.
-                self._words.increment(Word.ERRORS)
+                self._page.increment(Word.ERRORS)
                 why = f"no snapshots in memory: {error!r}"
             if why and self._place.local_rank == 0:
                 say(why)

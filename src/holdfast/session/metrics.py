@@ -81,14 +81,14 @@ class Metrics:
             return float(given)
         if isinstance(given, str | bytes) or math.prod(getattr(given, "shape", ())) != 1:
             raise ValueError(f"{type(given).__name__} is not one number")
-        words = self._writer.words
-        words.store(Word.AWAITED, step)  # a device that hangs shows here too
-        words.store(Word.AWAITED_AT, now_ns())
+        page = self._writer.page
+        page.store(Word.AWAITED, step)  # a device that hangs shows here too
+        page.store(Word.AWAITED_AT, now_ns())
         try:
             item = getattr(given, "item", None)
             return float(given if item is None else item())
         finally:
-            words.store(Word.AWAITED_AT, 0)
+            page.store(Word.AWAITED_AT, 0)
 
     def _refuse(self, what: str, step: int, why: str) -> None:
         if what not in self._refused and len(self._refused) < MOST_SENTENCES:

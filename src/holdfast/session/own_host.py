@@ -15,7 +15,7 @@ from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.save import agree_events as news
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 
 ACTIVE_S = 0.002
 IDLE_S = 0.1
@@ -25,7 +25,7 @@ PROGRESS_NS = 250_000_000  # progress is told four times a second
 class OwnHost(Host):
     """For one thread alone. `end`: end this process, as SIGTERM's default does; may return."""
 
-    def __init__(self, page: WordsPage, began_ns: int, end: Callable[[], None]) -> None:
+    def __init__(self, page: RankPage, began_ns: int, end: Callable[[], None]) -> None:
         """`began_ns`: when this process did."""
         super().__init__()
         self.facts_and_pages = HostReport()

@@ -57,7 +57,7 @@ def restore(
         contents.skip(resume.skip_batches)
     finally:
         attachment.writer.close_span(token)
-    attachment.writer.words.store(Word.WATERMARK, resume.step)
+    attachment.writer.page.store(Word.WATERMARK, resume.step)
     attachment.writer.record_restore(started_ns, now_ns(), resume.step, resume.parent)
     return Restored(state, resume.step)
 

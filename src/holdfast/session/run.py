@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, DeclaredFailure, StateMismatch, StepOrderError
-from holdfast.journal.layout import Phase, Word
+from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.names import check_name
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
@@ -23,7 +23,7 @@ from holdfast.session.boundary import NO_STEP, Boundary, say
 from holdfast.session.compiling import Compiling
 from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream
-from holdfast.session.memory import MemoryTier
+from holdfast.session.memory import RankBuffers
 from holdfast.session.reshape import Reshard
 from holdfast.session.restore import restore
 from holdfast.session.saver import Saver
@@ -39,11 +39,11 @@ class Run:
         self._attachment = attachment
         self._writer = attachment.writer
         self._contents = Contents()
-        words, ram = attachment.writer.words, attachment.ram
-        memory = MemoryTier(ram, words, attachment.rank, attachment.world_size) if ram else None
+        page, ram = attachment.writer.page, attachment.ram
+        memory = RankBuffers(ram, page, attachment.rank, attachment.world_size) if ram else None
         self._saver = saver = Saver(
             attachment.ckpt_dir,
-            words,
+            page,
             self._contents,
             attempt=lambda: attachment.attempt,
             rank=attachment.rank,
@@ -208,7 +208,7 @@ class Run:
         first, last = boundary.resume_step + 1, until
         if first > last:
             boundary.expected = NO_STEP
-            self._writer.words.store(Word.PHASE, Phase.FINISHED)
+            self._writer.page.store(Word.PHASE, RankPhase.FINISHED)
             return
         boundary.begin(first, last, base)
         for step in range(first - boundary.shift, last + 1 - boundary.shift):
@@ -314,8 +314,8 @@ class Run:
             self._contents.tag(tag)
         if wait:
             self._boundary.wait_for_commit = True
-        before = self._writer.words.load(Word.ORDER)
-        self._writer.words.increment(Word.SAVE_ASKED)
+        before = self._writer.page.load(Word.ORDER)
+        self._writer.page.increment(Word.SAVE_ASKED)
         if (tag is not None or wait) and not self._attachment.is_inert:
             self._attachment.hurry()
             if not self._boundary.await_order(before) and tag is not None:

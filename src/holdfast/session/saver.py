@@ -20,12 +20,12 @@ from holdfast.core.save.word import Order, buffer_of, is_durable, pack, unpack
 from holdfast.errors import StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 from holdfast.session.boundary import say, what_then
 from holdfast.session.contents import STATE, Contents
 
 if TYPE_CHECKING:
-    from holdfast.session.memory import MemoryTier
+    from holdfast.session.memory import RankBuffers
     from holdfast.snapshot.staging import Captured, Staging
 
 
@@ -46,17 +46,17 @@ class Saver:
     def __init__(
         self,
         ckpt_dir: Path,
-        words: WordsPage,
+        page: RankPage,
         contents: Contents,
         *,
         attempt: Callable[[], int],
         rank: int,
         world_size: int,
         before_write: Callable[[], bool] = lambda: True,
-        memory: MemoryTier | None = None,
+        memory: RankBuffers | None = None,
     ) -> None:
         self._ckpt_dir = ckpt_dir
-        self._words = words
+        self._page = page
         self._contents = contents
         self._attempt = attempt
         self._rank = rank
@@ -180,7 +180,7 @@ class Saver:
         """Whether a tagged copy became durable, others have said by now: if not, here again."""
         if self._tagged is not None:
             (epoch, tags), self._tagged = self._tagged, None
-            verdict = unpack(self._words.load(Word.VERDICT))
+            verdict = unpack(self._page.load(Word.VERDICT))
             if verdict.epoch == epoch and verdict.flags & Order.ABORTED:
                 self._contents.give_back(tags)
 
@@ -204,13 +204,13 @@ class Saver:
                 work = self._work
             try:
                 self._write_one(work)
-                self._words.store(Word.SAVE_TOTAL_NS, now_ns() - work.started_ns)
-                self._words.store(Word.DURABLE, pack(work.epoch, work.step))
+                self._page.store(Word.SAVE_TOTAL_NS, now_ns() - work.started_ns)
+                self._page.store(Word.DURABLE, pack(work.epoch, work.step))
             except Exception as error:
                 # Whatever it was, the agreement must hear of it, and the training must not.
-                self._words.increment(Word.ERRORS)
+                self._page.increment(Word.ERRORS)
                 self._contents.give_back(work.tags)
-                self._words.store(Word.FAILED, pack(work.epoch, work.step))
+                self._page.store(Word.FAILED, pack(work.epoch, work.step))
                 self._say_failed(f"step {work.step} could not be saved: {error}")
             finally:
                 work.captured.release()
@@ -222,7 +222,7 @@ class Saver:
         """Once for each step and reason: the last step is tried again for long."""
         if words != self._failed_words:
             self._failed_words = words
-            say(f"{words}; {what_then(self._words)}")
+            say(f"{words}; {what_then(self._page)}")
 
     def _write_one(self, work: _Work) -> None:
         from holdfast.snapshot.sets import set_name

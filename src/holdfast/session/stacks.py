@@ -14,14 +14,14 @@ import signal
 from pathlib import Path
 
 from holdfast.journal.layout import STACKS_SUFFIX, Word
-from holdfast.journal.words import WordsPage
+from holdfast.journal.rank_page import RankPage
 
 # Real-time signals from the far end: programs that use any take them from SIGRTMIN up.
 OFFSETS = range(2, 8)
 _files: list[object] = []  # kept open for the life of the process: faulthandler has the number only
 
 
-def answer_for_stacks(journal: Path, words: WordsPage) -> None:
+def answer_for_stacks(journal: Path, page: RankPage) -> None:
     """Be ready to write stacks beside `journal`. Without a free signal or a file: not ready."""
     if not hasattr(faulthandler, "register") or not hasattr(signal, "SIGRTMAX"):
         return
@@ -32,7 +32,7 @@ def answer_for_stacks(journal: Path, words: WordsPage) -> None:
         file = journal.with_suffix(STACKS_SUFFIX).open("ab", buffering=0)
         _files.append(file)
         faulthandler.register(number, file=file, all_threads=True, chain=False)
-        words.store(Word.STACKS, number | file.fileno() << 8)
+        page.store(Word.STACKS, number | file.fileno() << 8)
         os.register_at_fork(after_in_child=lambda: _ignore(number))
 
 

@@ -19,7 +19,7 @@ from holdfast.errors import (
     HoldfastError,
 )
 from holdfast.journal import doorbell, gate
-from holdfast.journal.layout import REPORT_SUFFIX, Phase, Word
+from holdfast.journal.layout import REPORT_SUFFIX, RankPhase, Word
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import ahead, imports, signals
@@ -76,7 +76,7 @@ class Supervised(Attachment):
                 environment.local_world_size,
             )
         self._gate = None if environment.gate is None else Path(environment.gate)
-        answer_for_stacks(Path(environment.journal), writer.words)
+        answer_for_stacks(Path(environment.journal), writer.page)
         self._imports = Path(environment.imports)
         self._keep_is_told = keep is None or self.rank != 0
         if self.rank > 0:
@@ -150,9 +150,9 @@ class Supervised(Attachment):
 
     def stopping(self) -> bool:
         """Whether a stop has been ordered."""
-        words = self.writer.words
-        flags = words.load(Word.ORDER) >> 40
-        return bool(flags & (Order.STOP | Order.LEAVE) or words.load(Word.DEADLINE_AT))
+        page = self.writer.page
+        flags = page.load(Word.ORDER) >> 40
+        return bool(flags & (Order.STOP | Order.LEAVE) or page.load(Word.DEADLINE_AT))
 
     def hurry(self) -> None:
         """Have the agent look at our words now."""
@@ -166,7 +166,7 @@ class Supervised(Attachment):
         """Report it; the agent knows what it means for the other ranks."""
         if self._gate is not None:  # nobody reads our words yet, and there is nothing to save
             os._exit(128 + signal.SIGTERM)
-        self.writer.words.increment(Word.SIGTERMS)
+        self.writer.page.increment(Word.SIGTERMS)
         self.hurry()
 
     def failed(self, error: BaseException) -> None:
@@ -177,7 +177,7 @@ class Supervised(Attachment):
 
     def close(self) -> None:
         """The same for a script that simply ends before its time."""
-        is_finished = self.writer.words.snapshot().phase is Phase.FINISHED
+        is_finished = self.writer.page.snapshot().phase is RankPhase.FINISHED
         if self.world_size > 1 and not (is_finished or self.stopping()):
             end_soon(EXIT_USER_FAILURE)
         super().close()

@@ -89,19 +89,19 @@ class CompletionWatch:
         self._metrics.write()
 
     def _await(self, step: int, ready: Any) -> None:
-        words = self._writer.words
-        words.store(Word.AWAITED, step)
-        words.store(Word.AWAITED_AT, now_ns())
+        page = self._writer.page
+        page.store(Word.AWAITED, step)
+        page.store(Word.AWAITED_AT, now_ns())
         try:
             _wait(ready)
         except Exception:
             # A failed computation fails in the training loop as well, where it can be understood;
             # a donated buffer was complete when it was given away.
-            words.increment(Word.ERRORS)
+            page.increment(Word.ERRORS)
         else:
             self._writer.record_complete(step, now_ns())
         finally:
-            words.store(Word.AWAITED_AT, 0)
+            page.store(Word.AWAITED_AT, 0)
 
 
 def _wait(ready: Any) -> None:
@@ -179,9 +179,9 @@ class CompilationWatch:
             name, start_ns = begun.pop()
         if not begun:
             self._begun.pop(thread, None)
-            words, end_ns = self._writer.words, now_ns()
-            words.store(Word.SPANS_NS, words.load(Word.SPANS_NS) + end_ns - start_ns)
-            words.store(Word.SPAN_ENDED_AT, end_ns)
+            page, end_ns = self._writer.page, now_ns()
+            page.store(Word.SPANS_NS, page.load(Word.SPANS_NS) + end_ns - start_ns)
+            page.store(Word.SPAN_ENDED_AT, end_ns)
         return start_ns
 
     def _show(self) -> None:
@@ -189,7 +189,7 @@ class CompilationWatch:
         oldest_ns = -1
         while oldest_ns != (now := self._oldest_ns()):
             oldest_ns = now
-            self._writer.words.store(Word.COMPILING_AT, oldest_ns)
+            self._writer.page.store(Word.COMPILING_AT, oldest_ns)
 
     def _oldest_ns(self) -> int:
         return min((begun[0][1] for begun in list(self._begun.values()) if begun), default=0)

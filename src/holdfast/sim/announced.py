@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
-from holdfast.sim.faults import Announcement
+from holdfast.sim.faults import AnnouncedLoss
 
 
 class StandingNotices:
@@ -15,7 +15,7 @@ class StandingNotices:
         self._given = 0
         self._by_host: dict[int, list[Notice]] = {}
 
-    def give(self, told: Announcement) -> Notice:
+    def give(self, told: AnnouncedLoss) -> Notice:
         """That the host goes."""
         self._given += 1
         notice = Notice(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from itertools import count
 
-from holdfast.sim.faults import IN_PLACE, TOGETHER, Announcement, Cause, Fault
-from holdfast.sim.lives import FAR_NS, FIRST, Due, Life, Lives
+from holdfast.sim.faults import IN_PLACE, TOGETHER, AnnouncedLoss, Fault, FaultCause
+from holdfast.sim.lives import FAR_NS, FIRST, Due, HostLife, Lives
 from holdfast.sim.model import Scenario
 
 
@@ -31,26 +31,28 @@ class Drawn:
         self._now_ns = 0
         self._due: list[tuple[int, int, Due]] = []  # by time, then in the order of drawing
         self._drawn = count()
-        self._lives: dict[Cause, Lives] = {}
-        self._sizes: dict[Cause, int] = {}  # how many hosts a rack or slice has
-        self._life: dict[int, Life] = {}  # of the hosts that are not in their first
-        self._machine: dict[int, Life] = {}  # of those that are not the first, for infants alone
-        self._unseen: dict[tuple[Cause, int], Due] = {}
+        self._lives: dict[FaultCause, Lives] = {}
+        self._sizes: dict[FaultCause, int] = {}  # how many hosts a rack or slice has
+        self._life: dict[int, HostLife] = {}  # of the hosts that are not in their first
+        self._machine: dict[
+            int, HostLife
+        ] = {}  # of those that are not the first, for infants alone
+        self._unseen: dict[tuple[FaultCause, int], Due] = {}
         for cause, law, size in (
-            (Cause.HOST, failures.between, 1),
-            (Cause.RACK, failures.rack_between, fleet.hosts_per_rack),
-            (Cause.SLICE, failures.slice_between, fleet.hosts_per_slice),
+            (FaultCause.HOST, failures.between, 1),
+            (FaultCause.RACK, failures.rack_between, fleet.hosts_per_rack),
+            (FaultCause.SLICE, failures.slice_between, fleet.hosts_per_slice),
         ):
             if law is not None and size:
                 members = -(-fleet.hosts // size)
                 self._lives[cause] = Lives(cause, law, members, failures, seed)
                 if cause in TOGETHER:
                     self._sizes[cause] = size
-        self._of_hosts = self._lives.get(Cause.HOST)
+        self._of_hosts = self._lives.get(FaultCause.HOST)
         self._early: Lives | None = None
         if failures.early is not None:
             law, hosts = failures.early, fleet.hosts
-            self._early = Lives(Cause.HOST, law, hosts, failures, seed, early=True)
+            self._early = Lives(FaultCause.HOST, law, hosts, failures, seed, early=True)
         self._all = [*self._lives.values(), *([self._early] if self._early else [])]
         self._settle()
 
@@ -63,7 +65,7 @@ class Drawn:
         """When the next event is; None: never again, unless a host is renewed."""
         return self._due[0][0] if self._due else None
 
-    def pop(self) -> Fault | Announcement:
+    def pop(self) -> Fault | AnnouncedLoss:
         """Take that event. Raises IndexError where there is none."""
         self._now_ns, _, due = heappop(self._due)
         happened = self._happen(due)
@@ -85,9 +87,9 @@ class Drawn:
             self._add(self._early.later(host, machine))
         self._settle()
 
-    def _happen(self, due: Due) -> Fault | Announcement:
+    def _happen(self, due: Due) -> Fault | AnnouncedLoss:
         if due.lost_ns is not None:
-            return Announcement(due.at_ns, due.place, due.lost_ns, due.comes_true)
+            return AnnouncedLoss(due.at_ns, due.place, due.lost_ns, due.comes_true)
         hosts: tuple[int, ...] = (due.place,)
         if due.cause in TOGETHER:
             hosts = self._there(due)
@@ -96,9 +98,11 @@ class Drawn:
             self._renew(due.place, due.at_ns)
         else:
             for host in hosts:
-                self._life[host] = Life(self._life.get(host, FIRST).number + 1, FAR_NS)
+                self._life[host] = HostLife(self._life.get(host, FIRST).number + 1, FAR_NS)
                 if self._early is not None:
-                    self._machine[host] = Life(self._machine.get(host, FIRST).number + 1, FAR_NS)
+                    self._machine[host] = HostLife(
+                        self._machine.get(host, FIRST).number + 1, FAR_NS
+                    )
         return Fault(due.at_ns, due.cause, hosts)
 
     def _renew(self, host: int, at_ns: int) -> None:
@@ -109,7 +113,7 @@ class Drawn:
             for cause, size in self._sizes.items():
                 self._see(cause, host // size, at_ns)
 
-    def _see(self, cause: Cause, place: int, at_ns: int) -> None:
+    def _see(self, cause: FaultCause, place: int, at_ns: int) -> None:
         """A rack or slice has a host again: its failures count from then on."""
         due = self._unseen.pop((cause, place), None)
         while due is not None and due.at_ns < at_ns:
@@ -118,7 +122,7 @@ class Drawn:
 
     def _next_life(self, due: Due) -> list[Due]:
         """Of a rack or slice: it is as new after it has failed."""
-        return self._lives[due.cause].later(due.place, Life(due.life + 1, due.at_ns))
+        return self._lives[due.cause].later(due.place, HostLife(due.life + 1, due.at_ns))
 
     def _there(self, due: Due) -> tuple[int, ...]:
         """The hosts of a rack or slice that are there at that time."""
@@ -150,6 +154,6 @@ class Drawn:
             heappop(self._due)
 
 
-def _next(life: Life, at_ns: int) -> Life:
+def _next(life: HostLife, at_ns: int) -> HostLife:
     """Of the same place; one that has ended already was counted then."""
-    return Life(life.number + (life.born_ns < FAR_NS), at_ns)
+    return HostLife(life.number + (life.born_ns < FAR_NS), at_ns)

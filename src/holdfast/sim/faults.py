@@ -12,7 +12,7 @@ from typing import Protocol
 from holdfast.core.value import value
 
 
-class Cause(StrEnum):
+class FaultCause(StrEnum):
     """What failed. A process that hangs is noticed late; the others at once."""
 
     PROCESS = "process"
@@ -22,8 +22,8 @@ class Cause(StrEnum):
     SLICE = "slice"
 
 
-IN_PLACE = (Cause.PROCESS, Cause.HANG)  # no host is lost
-TOGETHER = (Cause.RACK, Cause.SLICE)  # several are
+IN_PLACE = (FaultCause.PROCESS, FaultCause.HANG)  # no host is lost
+TOGETHER = (FaultCause.RACK, FaultCause.SLICE)  # several are
 
 
 @value
@@ -34,12 +34,12 @@ class Fault:
     """
 
     at_ns: int
-    cause: Cause
+    cause: FaultCause
     hosts: tuple[int, ...]
 
 
 @value
-class Announcement:
+class AnnouncedLoss:
     """A warning that a host will be lost at `deadline_ns`; whether it is right shows only then.
 
     `comes_true`: the host that is there now will be lost, unless it is replaced before.
@@ -74,7 +74,7 @@ class FaultStream(Protocol):
     def next_ns(self) -> int | None:
         """When the next event is; None: never again, unless a host is renewed."""
 
-    def pop(self) -> Fault | Announcement | Arrival:
+    def pop(self) -> Fault | AnnouncedLoss | Arrival:
         """Take that event. Raises IndexError where there is none."""
 
     def renewed(self, host: int, at_ns: int) -> None:

@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from holdfast.sim.cohort import Cohort
-from holdfast.sim.faults import Cause
+from holdfast.sim.faults import FaultCause
 from holdfast.sim.laws import Law
 from holdfast.sim.model import Failures, Notices
 from holdfast.sim.split_mix import SplitMix
@@ -23,21 +23,21 @@ LEAST_MEAN_S = 1e-3
 RAREST_LEAD = 1e-6  # this share of the leads, the longest, are cut to the length of the others
 
 
-class Life(NamedTuple):
+class HostLife(NamedTuple):
     """The number of a life in its place, from 0, and when it began; FAR_NS: it has not yet."""
 
     number: int
     born_ns: int
 
 
-FIRST = Life(0, 0)
+FIRST = HostLife(0, 0)
 
 
 class Due(NamedTuple):
     """What will happen in a place, unless the life that it belongs to is over by then."""
 
     at_ns: int
-    cause: Cause
+    cause: FaultCause
     place: int  # the number of the host, rack or slice
     life: int
     lost_ns: int | None = None  # of a warning: when the host will be lost
@@ -50,7 +50,7 @@ class Lives:
 
     def __init__(
         self,
-        cause: Cause,
+        cause: FaultCause,
         law: Law,
         members: int,
         failures: Failures,
@@ -70,7 +70,7 @@ class Lives:
         self._cause = cause
         self._law = law
         self._early = early
-        is_host = cause is Cause.HOST
+        is_host = cause is FaultCause.HOST
         # The others are of a process; what is lost early is lost.
         self._host_share = failures.host_share if is_host and not early else 1.0
         self._hang_share = failures.hang_share
@@ -92,7 +92,7 @@ class Lives:
         self.known_ns = due[-1].at_ns - self._ahead_ns if due else FAR_NS
         return due
 
-    def later(self, place: int, life: Life) -> list[Due]:
+    def later(self, place: int, life: HostLife) -> list[Due]:
         """All that another life brings."""
         self._random.sow(place, life.number)
         cohort = Cohort(self._law, 1, self._alarms)
@@ -102,7 +102,7 @@ class Lives:
             found += due
         return found
 
-    def _next(self, cohort: Cohort, rng: Random, life: Life, place: int) -> list[Due]:
+    def _next(self, cohort: Cohort, rng: Random, life: HostLife, place: int) -> list[Due]:
         """A failure, after its warning where there is one; or a false alarm; or nothing more.
 
         `place` is that of the cohort's first member.
@@ -117,20 +117,20 @@ class Lives:
             return []
         if not fails:
             lost_ns = at_ns + self._lead_ns(rng)
-            return [Due(at_ns, Cause.HOST, place, life.number, lost_ns, False, self._early)]
+            return [Due(at_ns, FaultCause.HOST, place, life.number, lost_ns, False, self._early)]
         cause = self._what_failed(rng)
         failure = Due(at_ns, cause, place, life.number, early=self._early)
         recall = self._notices.recall
-        if cause is not Cause.HOST or not recall or rng.random() >= recall:
+        if cause is not FaultCause.HOST or not recall or rng.random() >= recall:
             return [failure]
         told_ns = max(life.born_ns, at_ns - self._lead_ns(rng))
         return [failure._replace(at_ns=told_ns, lost_ns=at_ns), failure]
 
-    def _what_failed(self, rng: Random) -> Cause:
+    def _what_failed(self, rng: Random) -> FaultCause:
         share = self._host_share
         if share >= 1 or rng.random() < share:
             return self._cause
-        return Cause.HANG if rng.random() < self._hang_share else Cause.PROCESS
+        return FaultCause.HANG if rng.random() < self._hang_share else FaultCause.PROCESS
 
     def _lead_ns(self, rng: Random) -> int:
         return min(self._ahead_ns, _ns(self._notices.lead.sample_s(rng)))

@@ -123,7 +123,7 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
-class Saves:
+class SaveCosts:
     """What saving costs, and how often it is done.
 
     Durable tier: a save blocks training for `stall_s` and is durable `write_s` later; one each
@@ -187,7 +187,7 @@ class Scenario:
 
     fleet: Fleet = field(default_factory=Fleet)
     failures: Failures = field(default_factory=Failures)
-    saves: Saves = field(default_factory=Saves)
+    saves: SaveCosts = field(default_factory=SaveCosts)
     recovery: Recovery = field(default_factory=Recovery)
     duration_s: float = 30 * DAY_S
     step_s: float = 1.0

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.core.history.line import shorten
-from holdfast.sim.faults import IN_PLACE, Cause
+from holdfast.sim.faults import IN_PLACE, FaultCause
 from holdfast.sim.trace_text import CLOCK_NS, NS_PER_S, Lines, Row
 from holdfast.sim.traces import TraceChange
 
@@ -26,7 +26,7 @@ class Outage(NamedTuple):
     start_ns: int
     end_ns: int | None
     node: str
-    cause: Cause
+    cause: FaultCause
     line: int
 
 
@@ -99,10 +99,10 @@ def _outage(lines: Lines, clock: _Clock, row: Row, columns: Sequence[int]) -> Ou
             "correct one of the two",
         )
     try:
-        cause = Cause(word.lower())
+        cause = FaultCause(word.lower())
     except ValueError:
-        cause = Cause.HOST
-        known = ", ".join(Cause)
+        cause = FaultCause.HOST
+        known = ", ".join(FaultCause)
         lines.note(
             line,
             f"has the cause {shorten(word) or '(none)'}, which is none of {known}: taken as host",

@@ -23,7 +23,7 @@ from holdfast.sim.plan_published import (
     linear_goodput,
     published_runtime_goodput,
 )
-from holdfast.sim.plan_spares import Spares, best_spares, spares_table
+from holdfast.sim.plan_spares import SparesAnswer, best_spares, spares_table
 from holdfast.sim.plan_spread import goodput_interval
 
 NORMAL_95 = 1.6448536269514722  # the standard normal law's 95th percentile
@@ -110,7 +110,7 @@ class Plan:
     badput: Badput
     best_spares: int | None
     elastic: Elastic | None
-    spares: tuple[Spares, ...]
+    spares: tuple[SparesAnswer, ...]
     what_ifs: tuple[WhatIf, ...]
     notes: tuple[str, ...]
     fitted: tuple[Fitted, ...] = ()

@@ -115,12 +115,12 @@ def _interrupted(question: Question, way: Way) -> Failures:
     lost, taken = rate * failures.host_share, way.interruptions / (1000 * DAY_S)
     need_s = notice_needs_s(question)
     own = lost * notices.recall * notices.lead.survival(max(0.0, need_s - 1e-9))
-    told = taken * way.notice_recall if way.notice_s >= need_s else 0.0
+    announced = taken * way.notice_recall if way.notice_s >= need_s else 0.0
     false = lost * notices.recall * (1 - notices.precision) / notices.precision
-    both = own + told
+    both = own + announced
     merged = Notices()
     if both:
-        lead_s = (own * notices.lead.mean_s + told * way.notice_s) / both
+        lead_s = (own * notices.lead.mean_s + announced * way.notice_s) / both
         merged = Notices(both / (lost + taken), both / (both + false), Fixed(lead_s))
     return replace(
         failures,

@@ -23,7 +23,7 @@ from holdfast.sim.model import (
     Fleet,
     Notices,
     Recovery,
-    Saves,
+    SaveCosts,
     Scenario,
     of_job,
     per_node_days,
@@ -362,8 +362,8 @@ def _notices(values: Mapping[str, Any]) -> Notices:
     )
 
 
-def _saves(values: Mapping[str, Any]) -> Saves:
-    return Saves(
+def _saves(values: Mapping[str, Any]) -> SaveCosts:
+    return SaveCosts(
         stall_s=values.get("save-stall", 0.0),
         write_s=values.get("save-write", 0.0),
         interval_s=values.get("interval"),

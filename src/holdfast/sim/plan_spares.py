@@ -20,7 +20,7 @@ MOST_SPARES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Spares:
+class SparesAnswer:
     """With so many spares: goodput, and what one more would add to it.
 
     `enough` is the probability that no more hosts are away than there are spares, `wait_s` how long
@@ -35,7 +35,7 @@ class Spares:
     enough: float
 
 
-def spares_table(question: Question, view: Outlook) -> tuple[Spares, ...]:
+def spares_table(question: Question, view: Outlook) -> tuple[SparesAnswer, ...]:
     """From none to the best count, and one more; the question's own count is among them.
 
     Empty where spares change nothing: no host is lost, or another one is there at once.
@@ -95,10 +95,10 @@ def scheduling_goodput(question: Question, count: int) -> float:
     return waiting(with_spares(question, count)).scheduling_goodput
 
 
-def _row(question: Question, view: Outlook, count: int) -> Spares:
+def _row(question: Question, view: Outlook, count: int) -> SparesAnswer:
     there, rg = waiting(with_spares(question, count)), view.runtime_goodput
     gain = scheduling_goodput(question, count + 1) - there.scheduling_goodput
-    return Spares(
+    return SparesAnswer(
         count,
         there.scheduling_goodput,
         there.scheduling_goodput * rg,

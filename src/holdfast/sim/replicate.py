@@ -218,22 +218,22 @@ class Runs:
         self,
         replications: int,
         seed: int,
-        told: Callable[[int, int], None] = lambda _done, _all: None,
+        progress: Callable[[int, int], None] = lambda _done, _all: None,
     ) -> Found:
         """So many runs, on all cores where that pays; on any machine the same for one seed.
 
-        `told`: how many are done, of how many.
+        `progress`: how many are done, of how many.
         """
         seeds = [seed + number for number in range(replications)]
         began_s = perf_counter()
-        told(0, replications)
+        progress(0, replications)
         outcomes = [self.outcome(seeds[0])]
-        told(1, replications)
+        progress(1, replications)
         left_s = (perf_counter() - began_s) * (replications - 1)
         workers = min(os.cpu_count() or 1, replications - 1, int(left_s / WORTH_A_PROCESS_S))
         for found in self._each(seeds[1:], workers):
             outcomes.append(found)
-            told(len(outcomes), replications)
+            progress(len(outcomes), replications)
         wall_s = perf_counter() - began_s
         return Found(self.name, self.scenario, seed, tuple(outcomes), wall_s)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.seen import SealedSet, Seen, StoredSet
+from holdfast.core.save.seen import SealedSet, SeenSets, StoredSet
 from holdfast.sim.clock import VirtualClock
 
 Set = tuple[int, int]  # the attempt that wrote it, and the step
@@ -32,13 +32,13 @@ class Tiers:
         self._buffer = 0
         self._flush: act.Flush | None = None
 
-    def seen(self) -> Seen:
+    def seen(self) -> SeenSets:
         """What the next attempt may start from."""
         stored = () if self._durable is None else (StoredSet(*self._durable),)
         sealed = () if self._memory is None else (SealedSet(*self._memory, self._buffer),)
         attempts = sorted({one.attempt for one in (*stored, *sealed)}, reverse=True)
         chain = tuple([(attempt, None) for attempt in attempts])
-        return Seen("", max(attempts, default=-1), chain, stored, sealed)
+        return SeenSets("", max(attempts, default=-1), chain, stored, sealed)
 
     def launched(self, action: act.Launch) -> None:
         """What is beyond the set that the attempt starts from is on no lineage any more."""

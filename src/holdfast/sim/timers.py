@@ -16,7 +16,7 @@ def at_once(do: Do) -> None:
 
 
 class VirtualTimers:
-    """A `controller.ports.Clock`."""
+    """A `controller.ports.ControllerClock`."""
 
     def __init__(
         self,

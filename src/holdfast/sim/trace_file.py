@@ -14,7 +14,7 @@ import re
 
 from holdfast.core.history.line import shorten
 from holdfast.errors import TraceError
-from holdfast.sim.faults import Cause
+from holdfast.sim.faults import FaultCause
 from holdfast.sim.outages import COLUMNS, read_outages
 from holdfast.sim.trace_text import CLOCK_NS, NS_PER_S, Lines, read_lines
 from holdfast.sim.traces import Trace, TraceChange
@@ -86,7 +86,7 @@ def _members(lines: Lines) -> tuple[list[TraceChange], list[str]]:
             lines.note(line, f"takes back line {then_line} at once; both are left out")
             changes.remove(TraceChange(at_ns - begin_ns, number, None))
             continue
-        cause = Cause.HOST if word == "remove" else None
+        cause = FaultCause.HOST if word == "remove" else None
         changes.append(TraceChange(at_ns - begin_ns, number, cause))
     return changes, list(numbers)
 
@@ -132,7 +132,7 @@ def _counts(lines: Lines) -> list[TraceChange]:
             lines.note(
                 line, f"comes {minutes} minutes after the count before; until then it is unchanged"
             )
-        cause = Cause.HOST if now < held else None
+        cause = FaultCause.HOST if now < held else None
         changes += [TraceChange(at_ns - begin_ns, None, cause)] * abs(now - held)
         held, before_ns, before_line = now, at_ns, line
     return changes

@@ -16,13 +16,13 @@ from itertools import groupby
 from random import Random
 
 from holdfast.errors import ConfigurationError
-from holdfast.sim.faults import IN_PLACE, TOGETHER, Announcement, Arrival, Cause, Fault
+from holdfast.sim.faults import IN_PLACE, TOGETHER, AnnouncedLoss, Arrival, Fault, FaultCause
 from holdfast.sim.model import Fleet, Notices
 
 NS_PER_S = 1_000_000_000
 
 
-Event = Fault | Announcement | Arrival
+Event = Fault | AnnouncedLoss | Arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class TraceChange:
 
     at_ns: int
     machine: int | None
-    cause: Cause | None
+    cause: FaultCause | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Trace:
     @property
     def has_hangs(self) -> bool:
         """Whether something hangs in it."""
-        return any(change.cause is Cause.HANG for change in self.changes)
+        return any(change.cause is FaultCause.HANG for change in self.changes)
 
     @property
     def most(self) -> int:
@@ -97,9 +97,9 @@ class Replayed:
             for at_ns, changes in groupby(trace.changes, key=_at_ns)
             for event in places.change(at_ns, list(changes))
         ]
-        told = _announcements(happened, self.hosts_at_start, notices or Notices(), rng)
+        announced = _announcements(happened, self.hosts_at_start, notices or Notices(), rng)
         # What is told before the loss stands before it; sorting keeps what has the same time.
-        self._events = deque(sorted(told, key=_at_ns))
+        self._events = deque(sorted(announced, key=_at_ns))
 
     def next_ns(self) -> int | None:
         """When the next event is; None: the record is over."""
@@ -146,7 +146,7 @@ class _Places:
     def change(self, at_ns: int, changes: Sequence[TraceChange]) -> list[Event]:
         """What the changes of one instant do: first all that go, then those that come."""
         events: list[Event] = []
-        together: dict[Cause, list[int]] = {}
+        together: dict[FaultCause, list[int]] = {}
         for change in changes:
             if change.cause is None:
                 continue
@@ -203,7 +203,7 @@ def _announcements(
 ) -> Iterator[Event]:
     """The events, and what was told ahead of them; not in the order of time."""
     since_ns = dict.fromkeys(range(hosts), 0)  # when the machine in each filled place came
-    losses = sum(isinstance(event, Fault) and event.cause is Cause.HOST for event in events)
+    losses = sum(isinstance(event, Fault) and event.cause is FaultCause.HOST for event in events)
     alarms = int(losses * notices.recall * (1 / notices.precision - 1) + rng.random())
     span_ns = events[-1].at_ns if events else 0
     false_ns = sorted((round(rng.random() * span_ns) for _ in range(alarms)), reverse=True)
@@ -217,12 +217,12 @@ def _announcements(
             told_ns = false_ns.pop()
             if since_ns:
                 place = rng.choice(tuple(since_ns))
-                yield Announcement(told_ns, place, told_ns + lead_ns(), comes_true=False)
+                yield AnnouncedLoss(told_ns, place, told_ns + lead_ns(), comes_true=False)
         if isinstance(event, Arrival):
             since_ns[event.host] = at_ns
         elif isinstance(event, Fault) and event.cause not in IN_PLACE:
             came_ns = [since_ns.pop(host) for host in event.hosts]
-            if event.cause is Cause.HOST and rng.random() < notices.recall:
+            if event.cause is FaultCause.HOST and rng.random() < notices.recall:
                 told_ns = max(came_ns[0], at_ns - lead_ns())
-                yield Announcement(told_ns, event.hosts[0], at_ns, comes_true=True)
+                yield AnnouncedLoss(told_ns, event.hosts[0], at_ns, comes_true=True)
         yield event

@@ -38,7 +38,15 @@ from holdfast.sim.announced import StandingNotices
 from holdfast.sim.cadence import Cadence, Habit
 from holdfast.sim.clock import NEVER_NS, VirtualClock, to_ns
 from holdfast.sim.elastic import Does, Doing, Slices, Watch
-from holdfast.sim.faults import IN_PLACE, TOGETHER, Announcement, Arrival, Cause, Fault, FaultStream
+from holdfast.sim.faults import (
+    IN_PLACE,
+    TOGETHER,
+    AnnouncedLoss,
+    Arrival,
+    Fault,
+    FaultCause,
+    FaultStream,
+)
 from holdfast.sim.hosts import Hosts
 from holdfast.sim.idle import NOTHING_NEW, Idle
 from holdfast.sim.looks import LookTimers, look
@@ -52,7 +60,7 @@ LEARNED = Optimal()  # what the core takes the time between failures to be, from
 
 
 @dataclass(slots=True)
-class Life:
+class RunningAttempt:
     """The attempt that runs. `training` None: it has not come to its first step yet.
 
     `order`: the newest to save. `leaves`: it was asked to save and stop.
@@ -105,7 +113,7 @@ class World(Idle):
         self._step_ns = max(1, to_ns(scenario.step_s))
         self._reports = 0
         self._notices = StandingNotices()
-        self._life: Life | None = None
+        self._life: RunningAttempt | None = None
         self._launch: act.Launch | None = None
         self._ordered_ns = 0  # when that was
         saves = scenario.saves
@@ -177,11 +185,11 @@ class World(Idle):
             say=lambda _level, _words: None,
         )
 
-    def _heard(self, life: Life, what: news.Event) -> None:
+    def _heard(self, life: RunningAttempt, what: news.Event) -> None:
         self._feed(ev.Heard(self.now_ns, life.attempt, what))
 
     def _after(
-        self, delay_ns: int, life: Life, do: Callable[[], None], *, beside: bool = False
+        self, delay_ns: int, life: RunningAttempt, do: Callable[[], None], *, beside: bool = False
     ) -> None:
         """Do this later, if the attempt lives and does not hang; `beside`: though it hangs."""
 
@@ -193,12 +201,12 @@ class World(Idle):
 
     # --- what happens from outside ----------------------------------------------------------
 
-    def _strike(self, what: Fault | Announcement | Arrival) -> None:
+    def _strike(self, what: Fault | AnnouncedLoss | Arrival) -> None:
         if isinstance(what, Arrival):
             self._hosts.arrived(what.host, self.now_ns)
             self._wait_for_hosts()
             return
-        if isinstance(what, Announcement):
+        if isinstance(what, AnnouncedLoss):
             self._announce(what)
             return
         self._befall(what)
@@ -219,12 +227,12 @@ class World(Idle):
         if life is None or not self._trains_on(*what.hosts):
             self._wait_for_hosts()
             return
-        if what.cause is Cause.HANG and life.hung_ns is None:
+        if what.cause is FaultCause.HANG and life.hung_ns is None:
             self._hang(life)
-        elif what.cause is not Cause.HANG:
+        elif what.cause is not FaultCause.HANG:
             self._break(life, Exit(host_lost=True) if takes_hosts else Exit(signal=9))
 
-    def _announce(self, what: Announcement) -> None:
+    def _announce(self, what: AnnouncedLoss) -> None:
         """The cloud says that a host goes; where that was wrong, it says so at its deadline."""
         if not self._trains_on(what.host):
             return
@@ -255,7 +263,7 @@ class World(Idle):
             self._faults.renewed(*taken)
             self._wait_for_hosts()
 
-    def _hang(self, life: Life) -> None:
+    def _hang(self, life: RunningAttempt) -> None:
         """The ranks stand still; what is being written goes on."""
         self._stop_training(life)
         life.hung_ns = self.now_ns
@@ -274,14 +282,14 @@ class World(Idle):
         where = (RankStack(0, how="simulated"),)
         self._feed(ev.StacksCollected(self.now_ns, action.attempt, where))
 
-    def _break(self, life: Life, how: Exit) -> None:
+    def _break(self, life: RunningAttempt, how: Exit) -> None:
         """The attempt is gone, at once and on all hosts."""
         self._stop_training(life)
         self._life = None
         self._feed(ev.RankExited(self.now_ns, life.attempt, 0, self.now_ns, how))
         self._feed(ev.TreeGone(self.now_ns, life.attempt))
 
-    def _stop_training(self, life: Life) -> None:
+    def _stop_training(self, life: RunningAttempt) -> None:
         """No step is completed any more; the machine hears of the last one."""
         training = life.training
         if training is None:
@@ -332,7 +340,7 @@ class World(Idle):
         self._clock.at(ready_ns, ready)
 
     def _launched(self, launch: act.Launch, wait: str) -> None:
-        life = Life(launch.attempt, launch.resume, self.now_ns)
+        life = RunningAttempt(launch.attempt, launch.resume, self.now_ns)
         self._life = life
         if self._slices is not None and (chips := self._slices.use(self.now_ns)) is not None:
             self.story.add(CapacityFact(self.now_ns, chips))
@@ -345,19 +353,19 @@ class World(Idle):
             restart_s *= recovery.from_memory_s / recovery.restart.mean_s
         self._after(to_ns(restart_s), life, lambda: self._train(life))
 
-    def _restore_ns(self, life: Life) -> int:
+    def _restore_ns(self, life: RunningAttempt) -> int:
         recovery, resume = self.scenario.recovery, life.resume
         if resume.set_name is None:
             return 0
         in_memory = resume.buffer is not None
         return to_ns(recovery.restore_from_memory_s if in_memory else recovery.restore_s)
 
-    def _started(self, life: Life, at_ns: int) -> None:
+    def _started(self, life: RunningAttempt, at_ns: int) -> None:
         """What an attempt did before its first step, up to now."""
         if at_ns > life.launched_ns:
             self.story.add(SpanFact(life.attempt, "startup", life.launched_ns, at_ns))
 
-    def _train(self, life: Life) -> None:
+    def _train(self, life: RunningAttempt) -> None:
         now_ns, resume = self.now_ns, life.resume
         began_ns = max(life.launched_ns, now_ns - self._restore_ns(life))
         self._started(life, began_ns)
@@ -389,7 +397,7 @@ class World(Idle):
         if life.training is not None:
             step = life.training.completed(at_ns)
         self._reports += 1
-        state = RankState(has_session=True, words=news.RankWords(step=step))
+        state = RankState(has_session=True, answers=news.RankAnswers(step=step))
         return HostReport(self._reports, life.attempt, (state,))
 
     # --- slices, where the fleet is elastic -------------------------------------------------
@@ -494,12 +502,12 @@ class World(Idle):
         """The manifest is written at once."""
         self._tiers.commit(action)
 
-    def _answer(self, life: Life, training: Training, order: news.PublishOrder) -> None:
+    def _answer(self, life: RunningAttempt, training: Training, order: news.PublishOrder) -> None:
         """When the boundary comes."""
         delay_ns = training.passed_ns(order.step) - self.now_ns
         self._after(delay_ns, life, lambda: self._boundary(life, order))
 
-    def _boundary(self, life: Life, order: news.PublishOrder) -> None:
+    def _boundary(self, life: RunningAttempt, order: news.PublishOrder) -> None:
         if order is not life.order:
             return  # a later order took its place
         training, buffer = life.training, buffer_of(order.flags)
@@ -541,7 +549,7 @@ class World(Idle):
         """The supervisor ends, and another one takes over what is known of the run."""
         if finish.exit_code != EXIT_SAVED_START_ME_AGAIN:
             self.stops.append(finish.words)
-        if not finish.keep_memory:
+        if not finish.leaves_memory:
             self._tiers.give_back_memory()
         before, saving = self._machine, self._machine.saving
         self._timers.clear()

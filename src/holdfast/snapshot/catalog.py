@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save.choose import NoChoice, Rejected, choose, newest_good
-from holdfast.core.save.seen import Chain, Seen
+from holdfast.core.save.seen import Chain, SeenSets
 from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import (
@@ -75,19 +75,19 @@ class Catalog:
         records = functools.cache(lambda: attempts(self._folder).records)
         complete = partial(finish_commits, ckpt_dir, in_use, older_than=older_than, records=records)
         found = complete()
-        told = ""
+        problem = ""
         try:
             begun = found.doomed if older_than is None else ()
             remove(ckpt_dir, [*found.lacking, *begun], lease)
         except StoreUnavailable as error:
-            told = f"Incomplete checkpoints could not be removed: {error}"
+            problem = f"Incomplete checkpoints could not be removed: {error}"
         if found.trouble is not None and found.lacking:  # the disk may have been full
             found = complete()
         if found.trouble is not None:
             raise found.trouble
         self._pins_behind = self._pins_behind or any(one.tags for one in found.done)
         self.pin_tagged()
-        return told
+        return problem
 
     @property
     def _held(self) -> Held:
@@ -95,7 +95,7 @@ class Catalog:
             raise RuntimeError("only who holds the run's lease may change its checkpoints")
         return self._lease
 
-    def look(self, wish: Wish | None = None) -> Seen:
+    def look(self, wish: Wish | None = None) -> SeenSets:
         """What there is to choose from; raises StoreUnavailable when that cannot be known."""
         with store_errors("read the checkpoints", self._folder.ckpt_dir):
             # A store that is gone (unmounted) looks like one in which nothing was ever saved.

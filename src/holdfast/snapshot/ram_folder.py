@@ -18,7 +18,7 @@ from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import encode_json, store_errors, write_atomic
-from holdfast.journal.holder import Holder, Sign, look
+from holdfast.journal.holder import RunHolder, Sign, look
 from holdfast.journal.regular import is_real_folder, open_regular
 from holdfast.journal.scratch import (
     OWNER_FILE,
@@ -101,7 +101,7 @@ def claim_ram(base: Path, key: str, uid: int | None = None, *, tries: int = _TRI
             "end it, or name another folder with --memory-dir"
         )
     try:
-        write_atomic(path / OWNER_FILE, encode_json(Holder.current().to_json()))
+        write_atomic(path / OWNER_FILE, encode_json(RunHolder.current().to_json()))
     except BaseException:
         os.close(lock)
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.core.save.seen import SealedSet, Seen, Skip, StoredSet
+from holdfast.core.save.seen import SealedSet, SeenSets, Skip, StoredSet
 from holdfast.journal.attempts import AttemptRecord, lineage, skips
 from holdfast.snapshot.buffers import SealedBuffer
 from holdfast.snapshot.removal import REMOVED, is_doomed
@@ -22,14 +22,14 @@ def seen(
     bad_copies: Sequence[str] = (),
     pins: Mapping[str, str] | None = None,
     place: Callable[[int], object],
-) -> Seen:
+) -> SeenSets:
     """Pure. `place` of an attempt's record, for a sentence. Sets that are being removed are bad."""
     doomed = {one.name: REMOVED for one in sets if is_doomed(one.name, one.doomed_by, records)}
     stored = [StoredSet(one.attempt, one.step, one.tags) for one in sets if one.name not in doomed]
     sealed = [SealedSet(b.info.attempt, b.info.step, b.number, b.info.tags) for b in buffers]
     wanted = {newest_attempt, *(s.attempt for s in stored), *(s.attempt for s in sealed)}
     known = {record.attempt for record in records}
-    return Seen(
+    return SeenSets(
         run,
         newest_attempt,
         tuple((part.attempt, part.up_to_step) for part in lineage(records)),

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.errors import CorruptCheckpoint
 from holdfast.journal.flow import Flow
-from holdfast.journal.objects import Bucket, Entry, Gone
+from holdfast.journal.objects import Bucket, Gone, ListedObject
 from holdfast.snapshot.names import (
     doing,
     doomed_by,
@@ -35,7 +35,7 @@ KEPT_NEIGHBOURHOODS = 32
 class ObjectFiles:
     """The files of one set, as one listing saw them."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ListedObject]
 
     def has(self, file: str) -> bool:
         """Whether it is there."""
@@ -118,7 +118,7 @@ class ObjectVault:
 
     def look(self) -> dict[str, ObjectFiles]:
         """All sets, by one listing; StoreUnavailable."""
-        found: dict[str, dict[str, Entry]] = defaultdict(dict)
+        found: dict[str, dict[str, ListedObject]] = defaultdict(dict)
         for key, entry in self._bucket.list().items():
             name, _, file = key.partition("/")
             if file and parse_set_name(name) is not None:

@@ -35,10 +35,10 @@ class HeldOutput:
         for fd, saved in self._saved.items():
             os.dup2(saved, fd)
             os.close(saved)
-        told = set()
+        restored = set()
         for fd, memory in self._memory.items():
-            if memory not in told:
-                told.add(memory)
+            if memory not in restored:
+                restored.add(memory)
                 if say:
                     _copy(memory, fd)
                 os.close(memory)

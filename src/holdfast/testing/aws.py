@@ -30,17 +30,17 @@ class AwsEmulator(Emulator):
     def verb_spot(self, action: str = "terminate", seconds: str = "120") -> None:
         """Interrupt the instance so much later; `none` takes it back."""
         at = datetime.fromtimestamp(self.calendar() + float(seconds), UTC)
-        told = {"action": action, "time": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
-        self._set("spot/instance-action", {} if action == "none" else told)
+        item = {"action": action, "time": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        self._set("spot/instance-action", {} if action == "none" else item)
 
     def verb_rebalance(self, is_so: str = "yes") -> None:
         """Recommend to rebalance, or no more (`no`)."""
-        told = {
+        item = {
             "noticeTime": datetime.fromtimestamp(self.calendar(), UTC).strftime(
                 "%Y-%m-%dT%H:%M:%SZ"
             )
         }
-        self._set("events/recommendations/rebalance", told if is_so == "yes" else {})
+        self._set("events/recommendations/rebalance", item if is_so == "yes" else {})
 
     def verb_scheduled(
         self, code: str, seconds: str, event_id: str = "instance-event-1", state: str = "active"
@@ -62,9 +62,9 @@ class AwsEmulator(Emulator):
         """All tokens are refused from now on."""
         self.tokens.clear()
 
-    def _set(self, item: str, told: Any) -> None:
-        if told:
-            self.values[item] = json.dumps(told)
+    def _set(self, item: str, value: Any) -> None:
+        if value:
+            self.values[item] = json.dumps(value)
         else:
             self.values.pop(item, None)
 

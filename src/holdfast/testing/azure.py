@@ -68,8 +68,8 @@ class AzureEmulator(Emulator):
             return Reply('{"error": "Not found"}', 404)
         if request.method == "POST":
             return self._approve(request)
-        told = {"DocumentIncarnation": self.incarnation, "Events": list(self.events.values())}
-        return Reply(json.dumps(told), 200, {"Content-Type": "application/json"})
+        document = {"DocumentIncarnation": self.incarnation, "Events": list(self.events.values())}
+        return Reply(json.dumps(document), 200, {"Content-Type": "application/json"})
 
     def _approve(self, request: HttpRequest) -> Reply:
         try:

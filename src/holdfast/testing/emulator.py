@@ -7,7 +7,7 @@
         gce.play("at 0.5 preempted TRUE")    # the same later, by a script
 
 A subclass gives `name`, a method `answer(request) -> Reply`, and its verbs (see
-`holdfast.testing.told`). The verbs `fail` (see `FAULTS`) and `refuse` are everybody's.
+`holdfast.testing.scripted`). The verbs `fail` (see `FAULTS`) and `refuse` are everybody's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from holdfast.testing.told import EmulatorError, Told
+from holdfast.testing.scripted import EmulatorError, ScriptedEmulator
 
 GIANT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 16
@@ -65,7 +65,7 @@ class Later:
     make: Callable[[], Reply]
 
 
-class Emulator(Told):
+class Emulator(ScriptedEmulator):
     """One service. It listens from the start, and until `close`."""
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:

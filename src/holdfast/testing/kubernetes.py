@@ -134,8 +134,8 @@ class KubernetesEmulator(Emulator):
             return Reply(stream=self._watch(request))
         with self.changed:
             found = self.objects.get(f"{request.path}/{_name(request)}")
-            told = {"metadata": {"resourceVersion": str(self.version)}}
-            return Reply(json.dumps({**told, "items": [found] if found else []}))
+            document = {"metadata": {"resourceVersion": str(self.version)}}
+            return Reply(json.dumps({**document, "items": [found] if found else []}))
 
     def _watch(self, request: HttpRequest) -> Iterator[bytes | Pause]:
         seen, ended = int(request.query["resourceVersion"]), self.ended
@@ -169,8 +169,8 @@ def _name(request: HttpRequest) -> str:
 
 
 def _status(code: int, reason: str) -> Reply:
-    told = {"kind": "Status", "status": "Failure", "reason": reason, "code": code}
-    return Reply(json.dumps(told), code, {"Content-Type": "application/json"})
+    status = {"kind": "Status", "status": "Failure", "reason": reason, "code": code}
+    return Reply(json.dumps(status), code, {"Content-Type": "application/json"})
 
 
 def _line(event: dict[str, Any]) -> bytes:

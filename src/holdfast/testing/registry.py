@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from holdfast.testing.told import Told
+from holdfast.testing.scripted import ScriptedEmulator
 
 
 class EmulatorRow(NamedTuple):
@@ -32,18 +32,20 @@ class EmulatorRow(NamedTuple):
     in_folder: bool = False
     extra: str = ""
 
-    def start(self, folder: Path) -> Told:
+    def start(self, folder: Path) -> ScriptedEmulator:
         """The emulator itself, on a free port of the loopback, or in `folder`.
 
         Raises ImportError without the extra that it needs.
         """
         module = importlib.import_module(f"holdfast.testing.{self.module}")
-        emulator = cast("Told", getattr(module, self.emulator)(*([folder] * self.in_folder)))
+        emulator = cast(
+            "ScriptedEmulator", getattr(module, self.emulator)(*([folder] * self.in_folder))
+        )
         if self.setup:
             emulator.do(*shlex.split(self.setup))
         return emulator
 
-    def option_of(self, emulator: Told) -> str:
+    def option_of(self, emulator: ScriptedEmulator) -> str:
         """What is written behind the source's name, to have it ask this emulator."""
         return self.option.format(it=emulator)
 

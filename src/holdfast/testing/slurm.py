@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.testing.told import EmulatorError, Told
+from holdfast.testing.scripted import EmulatorError, ScriptedEmulator
 
 JOB = "7"
 NODE = "n1"
@@ -35,7 +35,7 @@ FAULTS = {
 }
 
 
-class SlurmEmulator(Told):
+class SlurmEmulator(ScriptedEmulator):
     """A program in a folder, `path`, to be run instead of `scontrol`."""
 
     name: ClassVar[str] = "emulator of scontrol"

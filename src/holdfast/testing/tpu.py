@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import grpc
 
-from holdfast.testing.told import Told
+from holdfast.testing.scripted import ScriptedEmulator
 from holdfast.testing.tpu_scripts import StartupScripts
 from holdfast.testing.tpu_service import (
     NO_CAPACITY,
@@ -37,7 +37,7 @@ from holdfast.testing.tpu_service import (
 from holdfast.testing.tpu_wire import ALPHA, Calls
 
 
-class TpuEmulator(Told):
+class TpuEmulator(ScriptedEmulator):
     """All of Cloud TPU on the loopback; `nodes` and `queued` by their full names."""
 
     name: ClassVar[str] = "emulator of Cloud TPU's API"

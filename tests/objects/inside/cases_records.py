@@ -32,7 +32,7 @@ from holdfast.journal.carrier import Carrier
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.facts.followed import FollowedJournal
-from holdfast.journal.holder import Holder
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.lease import LeaseState, acquire, view
 from holdfast.journal.machine_facts import MachineFacts
 from holdfast.journal.moving import move, remove_run
@@ -61,9 +61,9 @@ def hosts(bucket: str, tmp_path: Path) -> Hosts:
     return Hosts(f"s3://{bucket}/team", tmp_path)
 
 
-def somewhere_else() -> Holder:
+def somewhere_else() -> RunHolder:
     """A supervisor of which this host's process table knows nothing."""
-    return replace(Holder.current(), host="other", boot_id="another-boot")
+    return replace(RunHolder.current(), host="other", boot_id="another-boot")
 
 
 def attempt_of(folder: RunFolder, who: str) -> None:
@@ -99,7 +99,7 @@ def test_a_living_holder_elsewhere_is_left_alone(hosts: Hosts) -> None:
     held = acquire(there, somewhere_else())
     assert view(hosts.run("a")).state is LeaseState.UNKNOWN
     # Fenced by pid: the test's process plays both, and only the holder's own renews.
-    held.holder = replace(held.holder, pid=Holder.current().pid)
+    held.holder = replace(held.holder, pid=RunHolder.current().pid)
     with pytest.raises(RunHeld, match="is held by"):
         acquire(here, sleep=lambda _s: held.renew(), clock=Clock(step_s=1.0))
 

@@ -156,10 +156,10 @@ class Books:
                 ended_ns = heard_ns
                 if self.marks_the_last_lost and newest is not None and newest.end_ns is None:
                     newest = replace(newest, end_ns=heard_ns, cause=NOBODY_LEFT)
-        told = RunFact(self.name, self.requested_ns, ended_ns, self.chips), newest
-        if told != self._told:
-            self._told = told
-            self.ledger.add([fact for fact in told if fact is not None])
+        facts = RunFact(self.name, self.requested_ns, ended_ns, self.chips), newest
+        if facts != self._told:
+            self._told = facts
+            self.ledger.add([fact for fact in facts if fact is not None])
         if ended_ns is None:
             return max(now_ns, heard_ns) if is_latest else now_ns
         return ended_ns if is_latest else min(now_ns, ended_ns)

@@ -20,7 +20,7 @@ from holdfast.compat.ml_goodput_measurement.goodput_utils import (
     compute_step_deviation_from_baseline,
 )
 from holdfast.compat.ml_goodput_measurement.shapes import flat_badput
-from holdfast.compat.ml_goodput_measurement.sinks import Target
+from holdfast.compat.ml_goodput_measurement.sinks import SinkTarget
 from holdfast.errors import needs_extra
 from holdfast.export import time_series
 from holdfast.export.time_series import Point, Sender, resource_labels, series_of
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 class GoogleCloud:
     """Sends points; each `cumulative` and each window is one request."""
 
-    def __init__(self, target: Target, make_client: Callable[[], Any]) -> None:
+    def __init__(self, target: SinkTarget, make_client: Callable[[], Any]) -> None:
         """`make_client` gives a `monitoring_v3.MetricServiceClient`."""
         self._target, self._options = target, target.gcp_options
         self._sender = Sender(target.gcp_options.project_id or "", make_client)
 
     @classmethod
-    def of(cls, target: Target) -> GoogleCloud | None:
+    def of(cls, target: SinkTarget) -> GoogleCloud | None:
         """None unless the options ask for it, and the library is there."""
         options = target.gcp_options
         wanted = options.enable_gcp_goodput_metrics and options.project_id and options.location
@@ -86,7 +86,7 @@ class GoogleCloud:
         yield from time_series.cumulative(
             labels,
             {kind.name: seconds for kind, seconds in details["goodput_time"].items()},
-            _told(details["badput_time"]),
+            _seconds_by_kind(details["badput_time"]),
             details["disruption_count"],
             details["max_productive_step"],
             details["total_elapsed_time"],
@@ -100,7 +100,7 @@ class GoogleCloud:
     def _interval(self, details: IntervalWorkloadMetricDetails) -> Iterator[Point]:
         size_s = details["interval_size"]
         goodput = {kind.name: percent for kind, percent in details["interval_goodput"].items()}
-        badput = _told(details["interval_badput"])
+        badput = _seconds_by_kind(details["interval_badput"])
         yield from time_series.interval(self._labels(), size_s, goodput, badput)
         yield from self._efficiencies(details, "INTERVAL", size_s)
 
@@ -125,5 +125,5 @@ class GoogleCloud:
         self._sender.send([series_of(point, at_s, resource) for point in points])
 
 
-def _told(badput: Mapping[BadputType, BadputValue]) -> dict[str, float]:
+def _seconds_by_kind(badput: Mapping[BadputType, BadputValue]) -> dict[str, float]:
     return {k: value for k, value in flat_badput(badput) if k not in ACTIVITY_EXCLUSION_LIST}

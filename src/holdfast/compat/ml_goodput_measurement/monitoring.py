@@ -16,7 +16,12 @@ from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import clock, goodput, goodput_utils
 from holdfast.compat.ml_goodput_measurement.google_sink import GoogleCloud
-from holdfast.compat.ml_goodput_measurement.sinks import Sink, SinkFactory, Target, TensorBoard
+from holdfast.compat.ml_goodput_measurement.sinks import (
+    GoodputSink,
+    SinkFactory,
+    SinkTarget,
+    TensorBoard,
+)
 
 BadputType = goodput_utils.BadputType
 GCPOptions = goodput_utils.GCPOptions
@@ -84,7 +89,7 @@ class GoodputMonitor:
         self._skip_final_flush = skip_final_flush
         self._final_flush_s = final_flush_timeout_seconds
         self._windows_s: list[int] = []
-        self._target = Target(
+        self._target = SinkTarget(
             job_name,
             os.path.join(tensorboard_dir, TENSORBOARD_FOLDER),  # noqa: PTH118 - may be a URL
             include_badput_breakdown,
@@ -127,21 +132,21 @@ class GoodputMonitor:
 
     # --- What is told ------------------------------------------------------------------------
 
-    def _tell_goodput(self, sinks: list[Sink]) -> None:
+    def _tell_goodput(self, sinks: list[GoodputSink]) -> None:
         calculator = self._goodput_calculator
-        told, badput, step = calculator.get_job_goodput(
+        goodput, badput, step = calculator.get_job_goodput(
             include_badput_breakdown=self._target.include_badput,
             configured_ideal_step_time=self._ideal_step_time,
         )
         details = calculator.get_job_goodput_details()
-        _each(sinks, lambda sink: sink.cumulative(told, badput, step, details))
+        _each(sinks, lambda sink: sink.cumulative(goodput, badput, step, details))
 
-    def _tell_windows(self, sinks: list[Sink]) -> None:
+    def _tell_windows(self, sinks: list[GoodputSink]) -> None:
         now = clock.utc_now()
         for size_s in self._windows_s:
             since = now - datetime.timedelta(seconds=size_s)
             details = self._goodput_calculator.get_interval_metric_details(since, now)
-            _each(sinks, lambda sink, told=details: sink.interval(told))  # type: ignore[misc]
+            _each(sinks, lambda sink, window=details: sink.interval(window))  # type: ignore[misc]
 
     # --- Threads -----------------------------------------------------------------------------
 
@@ -169,7 +174,7 @@ class GoodputMonitor:
         uploader.stop(skips, FINAL_FLUSH_S if skips else self._final_flush_s)
 
 
-Tell = Callable[[list[Sink]], None]
+Tell = Callable[[list[GoodputSink]], None]
 
 
 class DeviationsOf:
@@ -179,7 +184,7 @@ class DeviationsOf:
         self._monitor = monitor
         self._told = -1  # the last step
 
-    def __call__(self, sinks: list[Sink]) -> None:
+    def __call__(self, sinks: list[GoodputSink]) -> None:
         """Tell those that are new."""
         monitor = self._monitor
         found = monitor._goodput_calculator.get_step_deviation(monitor._ideal_step_time)
@@ -193,7 +198,7 @@ class DeviationsOf:
 class Uploader:
     """A thread that tells something at intervals, and a last time when it is stopped."""
 
-    def __init__(self, name: str, interval_s: float, tell: Tell, target: Target) -> None:
+    def __init__(self, name: str, interval_s: float, tell: Tell, target: SinkTarget) -> None:
         self._name, self._interval_s, self._tell, self._target = name, interval_s, tell, target
         self._stopping = threading.Event()
         self._skips_last = False
@@ -230,7 +235,7 @@ class Uploader:
             self._once(sinks)
         _each(sinks, lambda sink: sink.close())
 
-    def _once(self, sinks: list[Sink]) -> None:
+    def _once(self, sinks: list[GoodputSink]) -> None:
         try:
             self._tell(sinks)
         except Exception as problem:
@@ -242,7 +247,7 @@ class Uploader:
             )
 
 
-def _made(factory: SinkFactory, target: Target) -> Sink | None:
+def _made(factory: SinkFactory, target: SinkTarget) -> GoodputSink | None:
     try:
         return factory(target)
     except Exception as problem:
@@ -250,7 +255,7 @@ def _made(factory: SinkFactory, target: Target) -> Sink | None:
         return None
 
 
-def _each(sinks: list[Sink], tell: Callable[[Sink], Any]) -> None:
+def _each(sinks: list[GoodputSink], tell: Callable[[GoodputSink], Any]) -> None:
     for sink in sinks:
         try:
             tell(sink)

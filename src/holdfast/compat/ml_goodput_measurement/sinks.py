@@ -27,7 +27,7 @@ _WRITERS = ("tensorboardX", "torch.utils.tensorboard")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SinkTarget:
     """What a sink is told of the job whose numbers it gets.
 
     `folder` is the monitor's TensorBoard folder; `include_badput` whether a breakdown is wanted.
@@ -40,7 +40,7 @@ class Target:
     include_slice_efficiency: bool = False
 
 
-class Sink(Protocol):
+class GoodputSink(Protocol):
     """Takes numbers. What it raises is logged, and stops nothing."""
 
     def cumulative(
@@ -62,7 +62,7 @@ class Sink(Protocol):
         """No more numbers."""
 
 
-SinkFactory = Callable[[Target], Sink | None]
+SinkFactory = Callable[[SinkTarget], GoodputSink | None]
 """Makes a sink, or None where there is nothing to send to."""
 
 
@@ -80,7 +80,7 @@ class TensorBoard:
         self._step = 0
 
     @classmethod
-    def of(cls, target: Target) -> TensorBoard | None:
+    def of(cls, target: SinkTarget) -> TensorBoard | None:
         """With tensorboardX's writer, else PyTorch's; None when neither is installed."""
         for name in _WRITERS:
             try:

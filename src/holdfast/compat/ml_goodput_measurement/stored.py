@@ -71,7 +71,7 @@ class Stored(Books):
 
     def add(self, facts: Iterable[Fact]) -> None:
         """Facts go to the ledger; when the run ended is decided when somebody asks."""
-        told: list[Fact] = []
+        found: list[Fact] = []
         for fact in facts:
             if isinstance(fact, RunFact):
                 self.requested_ns, self.ended_ns = fact.requested_ns, fact.ended_ns
@@ -83,8 +83,8 @@ class Stored(Books):
                     self._life(fact.attempt).fact = fact
                     if self.newest is None or fact.attempt >= self.newest.attempt:
                         self.newest = fact
-                told.append(fact)
-        self.ledger.add(told)
+                found.append(fact)
+        self.ledger.add(found)
         self._told = None
 
     def add_steps(
@@ -120,12 +120,12 @@ class Stored(Books):
         spans, self._spans = self._spans, []
         for attempt, names, kind, start_ns, end_ns in spans:
             first_ns = self._life(attempt).first_ns
-            told = [kinds.FIRST_STEP if name == STARTUP else name for name in names]
-            if DATA in told and first_ns is not None:
-                later = (kind == told.index(DATA)) & (start_ns >= first_ns)
-                kind = np.where(later, len(told), kind)
-                told.append(kinds.LATER_DATA)
-            self.ledger.add_spans(attempt, told, kind, start_ns, end_ns)
+            span_names = [kinds.FIRST_STEP if name == STARTUP else name for name in names]
+            if DATA in span_names and first_ns is not None:
+                later = (kind == span_names.index(DATA)) & (start_ns >= first_ns)
+                kind = np.where(later, len(span_names), kind)
+                span_names.append(kinds.LATER_DATA)
+            self.ledger.add_spans(attempt, span_names, kind, start_ns, end_ns)
 
     def _life(self, attempt: int) -> StoredLife:
         return self.lives.setdefault(attempt, StoredLife())

@@ -330,22 +330,22 @@ class JobStory(Books):
     def _note_first_step(
         self, life: LoggedLife, pieces: list[TimedSteps], *, is_over: bool
     ) -> None:
-        told = life.opening.take(pieces, self._typical_before(life), is_over=is_over)
-        if told is not None and told.startup is not None:
-            self.ledger.add([SpanFact(life.number, kinds.FIRST_STEP, *told.startup)])
+        opening = life.opening.take(pieces, self._typical_before(life), is_over=is_over)
+        if opening is not None and opening.startup is not None:
+            self.ledger.add([SpanFact(life.number, kinds.FIRST_STEP, *opening.startup)])
 
     def _typical_before(self, life: LoggedLife) -> int:
         """How long a step took in the attempts before, in ns; 0: nobody knows."""
-        told = (x.opening.known for x in reversed(self.lives[: life.number]))
-        return next((one.typical_ns for one in told if one is not None and one.typical_ns), 0)
+        known = (x.opening.known for x in reversed(self.lives[: life.number]))
+        return next((one.typical_ns for one in known if one is not None and one.typical_ns), 0)
 
     def opening(self) -> tuple[int, int] | None:
         """Of the newest attempt."""
         life = self.life
         if life is None or life.opening.known is not None:
             return None
-        told = life.opening.guess(self._typical_before(life))
-        return None if told is None else told.startup
+        guess = life.opening.guess(self._typical_before(life))
+        return None if guess is None else guess.startup
 
     # --- Events ------------------------------------------------------------------------------
 

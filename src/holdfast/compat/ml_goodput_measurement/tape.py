@@ -148,7 +148,7 @@ class AttemptTape:
         at = self.on_tape(at_ns)
         writer, before = self.writer, self.step
         assert before is not None  # noqa: S101 - for the type checker
-        words = writer.words
+        page = writer.page
         since = self._step_since()
         at = max(at, since)
         count = step - before
@@ -156,13 +156,13 @@ class AttemptTape:
             start = since + (at - since) * done // count
             end = since + (at - since) * (done + 1) // count
             writer.append(end, Kind.STEP, Flag.CONTINUES, 0, before + done, start)
-        words.store(Word.STEP, step - 1)
-        words.store(Word.STEP_AT, at)
+        page.store(Word.STEP, step - 1)
+        page.store(Word.STEP_AT, at)
         self.step = step
 
     def _step_since(self) -> int:
-        words = self.writer.words
-        return max(words.load(Word.STEP_AT), words.load(Word.STEP_STARTED))
+        page = self.writer.page
+        return max(page.load(Word.STEP_AT), page.load(Word.STEP_STARTED))
 
     def _typical(self, since: int) -> int:
         """How long the step under way should have taken, with what else was in it; 0: unknown."""
@@ -189,7 +189,7 @@ class AttemptTape:
         token = self.writer.open_span(kind)
         at = self.on_tape(at_ns)
         if token <= _LAST_SLOT:
-            self.writer.words.store(token + 1, at)
+            self.writer.page.store(token + 1, at)
         self.events.append((kind, at, token))
 
     def close(self, kind: str, at_ns: int, *, keep: bool = True) -> int | None:
@@ -213,7 +213,7 @@ class AttemptTape:
     def span(self, kind: str, start: int, end: int) -> None:
         """A whole span, by the journal's clock."""
         writer = self.writer
-        step = writer.words.load(Word.STEP)
+        step = writer.page.load(Word.STEP)
         writer.append(end, Kind.SPAN, 0, writer.span_kind(kind), step, start)
 
     def _take(self, kind: str) -> int | None:
@@ -228,7 +228,7 @@ class AttemptTape:
         for name, since, _ in above:
             token = self.writer.open_span(name)
             if token <= _LAST_SLOT:
-                self.writer.words.store(token + 1, since)
+                self.writer.page.store(token + 1, since)
             self.events.append((name, since, token))
         return start
 
@@ -242,7 +242,7 @@ class AttemptTape:
     def beat(self) -> None:
         """A sign of life, and what is new to the store. From any thread."""
         if self.is_live and not self.closed:
-            self.writer.words.store(Word.SUPERVISOR_ALIVE_AT, clock.unix_ns() - self._offset_ns)
+            self.writer.page.store(Word.SUPERVISOR_ALIVE_AT, clock.unix_ns() - self._offset_ns)
         self._sync(durable=False)
 
     def _sync(self, *, durable: bool) -> None:

@@ -24,21 +24,21 @@ from typing import Any
 
 from holdfast.core.daemon.events import (
     Action,
+    DeviceHolder,
     Ended,
-    Entry,
     Event,
-    Holder,
-    Look,
+    LookAtProcesses,
     Looked,
-    Noticed,
-    Outcome,
+    NoticeHeard,
     ProcessId,
+    ProcessInRound,
     Refused,
-    Release,
+    ReleaseHost,
     Report,
+    RoundOutcome,
     RoundReport,
     Signal,
-    Tell,
+    TellPeople,
     TimeCame,
 )
 from holdfast.core.durations import in_words
@@ -93,7 +93,7 @@ class Round:
     began_ns: int
     keys: tuple[Key, ...]
     next_look_ns: int
-    entries: dict[ProcessId, Entry] = field(default_factory=dict)
+    entries: dict[ProcessId, ProcessInRound] = field(default_factory=dict)
     last_end_ns: int = 0
     clear_looks: int = 0
     unreadable: int = 0
@@ -103,7 +103,7 @@ class Round:
         """Whether somebody is known to be there."""
         return any(one.ended_ns is None for one in self.entries.values())
 
-    def report(self, at_ns: int, outcome: Outcome) -> RoundReport:
+    def report(self, at_ns: int, outcome: RoundOutcome) -> RoundReport:
         """What came of it."""
         entries = tuple(self.entries.values())
         return RoundReport(self.about, self.began_ns, at_ns, outcome, entries, self.unreadable)
@@ -146,7 +146,7 @@ class Autocheckpoint:
 
     # --- notices --------------------------------------------------------------------------------
 
-    def _noticed(self, event: Noticed) -> list[Action]:
+    def _noticed(self, event: NoticeHeard) -> list[Action]:
         """Note it; begin a round if it is time, or call off the one that has lost its reason."""
         self.board, news = self.board.take(event.notice)
         self._served = self._widened(self._served)
@@ -157,11 +157,11 @@ class Autocheckpoint:
                 self._served = _without(self._served, news.after)
         actions: list[Action] = []
         if news.change is not Change.NOTHING:
-            actions.append(Tell("info", self._reason(news.reason, news.after, event.at_ns)))
+            actions.append(TellPeople("info", self._reason(news.reason, news.after, event.at_ns)))
         if self.round is not None:
             self.round.keys = self._widened(self.round.keys)
             if not self.round.keys:
-                actions += self._end(event.at_ns, Outcome.WITHDRAWN)
+                actions += self._end(event.at_ns, RoundOutcome.WITHDRAWN)
         if self._late is not None:
             self._late.keys = self._widened(self._late.keys)
             self._late = self._late if self._late.keys else None
@@ -200,7 +200,7 @@ class Autocheckpoint:
         self.round, self._late = Round(due[0].words, at_ns, keys, at_ns + LOOK_EVERY_NS), None
         limit = in_words(self._ends_ns(self.round) - at_ns)
         words = f"{due[0].words}: who holds a device is asked to save and leave within {limit}"
-        return [Tell("warning", words), Look(is_thorough=False)]
+        return [TellPeople("warning", words), LookAtProcesses(is_thorough=False)]
 
     def _ends_ns(self, round_: Round) -> int:
         """The grace period's end, or a margin before the first deadline."""
@@ -228,20 +228,20 @@ class Autocheckpoint:
         if event.began_ns < now.began_ns:
             return []
         if event.at_ns >= self._ends_ns(now):
-            return self._end(event.at_ns, Outcome.OVERDUE)
+            return self._end(event.at_ns, RoundOutcome.OVERDUE)
         now.unreadable = event.unreadable
         actions = [
             action for holder in event.holders for action in self._meet(now, holder, event.at_ns)
         ]
         if not event.is_thorough:  # the quick one came first, so that nobody waits for his signal
-            return [*actions, Look(is_thorough=True)]
+            return [*actions, LookAtProcesses(is_thorough=True)]
         if now.is_waiting:
             now.clear_looks = 0
             return actions
         now.clear_looks += event.began_ns >= now.last_end_ns
         if now.clear_looks >= CLEAR_LOOKS:
-            return actions + self._end(event.at_ns, Outcome.CLEAR)
-        return [*actions, Look(is_thorough=True)]
+            return actions + self._end(event.at_ns, RoundOutcome.CLEAR)
+        return [*actions, LookAtProcesses(is_thorough=True)]
 
     def _looked_late(self, event: Looked) -> list[Action]:
         """Signal who has come too late to be waited for."""
@@ -252,10 +252,10 @@ class Autocheckpoint:
             if signals := self._meet(self._late, holder, event.at_ns):
                 who = f"process {holder.process.pid} ({holder.command})"
                 words = f"{who} has come when the host was released: it is asked to leave as well"
-                actions += [Tell("warning", words), *signals]
+                actions += [TellPeople("warning", words), *signals]
         return actions
 
-    def _meet(self, now: Round, holder: Holder, at_ns: int) -> list[Action]:
+    def _meet(self, now: Round, holder: DeviceHolder, at_ns: int) -> list[Action]:
         """Note a holder, and have it signalled if it never was."""
         process = holder.process
         entry = now.entries.get(process)
@@ -263,7 +263,7 @@ class Autocheckpoint:
             return []  # it was seen just before its end
         was_signalled = process in self._signalled
         if entry is None:
-            entry = now.entries[process] = Entry(holder, was_signalled=was_signalled)
+            entry = now.entries[process] = ProcessInRound(holder, was_signalled=was_signalled)
         if was_signalled or holder.works_for is not None:
             return []
         self._signalled[process] = None
@@ -280,8 +280,8 @@ class Autocheckpoint:
         now.last_end_ns = max(now.last_end_ns, event.at_ns)
         now.clear_looks = 0
         words = f"process {event.process.pid} ({entry.holder.command}) {entry.fate}"
-        told: list[Action] = [Tell("info", words)]
-        return told if now.is_waiting else [*told, Look(is_thorough=True)]
+        actions: list[Action] = [TellPeople("info", words)]
+        return actions if now.is_waiting else [*actions, LookAtProcesses(is_thorough=True)]
 
     def _refused(self, event: Refused) -> list[Action]:
         """It is waited for all the same: it holds a device."""
@@ -291,7 +291,7 @@ class Autocheckpoint:
         refused = replace(entry, signalled_ns=None, refused=event.words)
         self.round.entries[event.process] = refused
         words = f"process {event.process.pid} ({entry.holder.command}): {event.words}"
-        return [Tell("warning", f"{words}; it is waited for")]
+        return [TellPeople("warning", f"{words}; it is waited for")]
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -301,12 +301,12 @@ class Autocheckpoint:
         if now is None:
             return self._begin(event.at_ns) or self._look_late(event.at_ns)
         if event.at_ns >= self._ends_ns(now):
-            return self._end(event.at_ns, Outcome.OVERDUE)
+            return self._end(event.at_ns, RoundOutcome.OVERDUE)
         joined = self._begin(event.at_ns)
         if event.at_ns < now.next_look_ns:
             return joined
         now.next_look_ns = event.at_ns + LOOK_EVERY_NS
-        return [*joined, Look(is_thorough=True)]
+        return [*joined, LookAtProcesses(is_thorough=True)]
 
     def _look_late(self, at_ns: int) -> list[Action]:
         """Look whether somebody has come since the release."""
@@ -317,25 +317,25 @@ class Autocheckpoint:
             self._late = None
             return []
         late.next_look_ns = at_ns + LOOK_LATE_EVERY_NS
-        return [Look(is_thorough=True)]
+        return [LookAtProcesses(is_thorough=True)]
 
-    def _settled(self, now: Round, outcome: Outcome) -> tuple[Notice, ...]:
-        if outcome is not Outcome.CLEAR or now.unreadable:
+    def _settled(self, now: Round, outcome: RoundOutcome) -> tuple[Notice, ...]:
+        if outcome is not RoundOutcome.CLEAR or now.unreadable:
             return ()
         ours = [one for one in self.board.announcements if _is_of(one, now.keys)]
         return tuple(telling.notice for one in ours for telling in one.tellings)
 
-    def _end(self, at_ns: int, outcome: Outcome) -> list[Action]:
+    def _end(self, at_ns: int, outcome: RoundOutcome) -> list[Action]:
         """Report; release, unless the notice was withdrawn; then the next round, if one is due."""
         now = self.round
         if now is None:
             return []
         self.round = None
         actions: list[Action] = [Report(now.report(at_ns, outcome))]
-        if outcome is not Outcome.WITHDRAWN:
+        if outcome is not RoundOutcome.WITHDRAWN:
             self._served = (*self._served, *now.keys)
-            actions.append(Release(now.about, self._settled(now, outcome)))
-        if outcome is Outcome.CLEAR:
+            actions.append(ReleaseHost(now.about, self._settled(now, outcome)))
+        if outcome is RoundOutcome.CLEAR:
             now.next_look_ns = at_ns  # who came while the last look was taken is found at once
             self._late = now
         return actions
@@ -351,7 +351,7 @@ def _without(keys: tuple[Key, ...], one: Announcement) -> tuple[Key, ...]:
 
 
 TABLE: dict[type[Any], Callable[[Autocheckpoint, Any], list[Action]]] = {
-    Noticed: Autocheckpoint._noticed,
+    NoticeHeard: Autocheckpoint._noticed,
     Looked: Autocheckpoint._looked,
     Ended: Autocheckpoint._ended,
     Refused: Autocheckpoint._refused,

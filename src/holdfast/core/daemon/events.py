@@ -20,7 +20,7 @@ class ProcessId:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class DeviceHolder:
     """A process that holds devices.
 
     `works_for`: a holder that it was forked from, and whose program it still runs: a worker, which
@@ -39,7 +39,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class NoticeHeard:
     """A source of notices has told something."""
 
     at_ns: int
@@ -56,7 +56,7 @@ class Looked:
 
     at_ns: int
     began_ns: int
-    holders: tuple[Holder, ...]
+    holders: tuple[DeviceHolder, ...]
     is_thorough: bool = True
     unreadable: int = 0
 
@@ -85,14 +85,14 @@ class TimeCame:
     at_ns: int
 
 
-Event = Noticed | Looked | Ended | Refused | TimeCame
+Event = NoticeHeard | Looked | Ended | Refused | TimeCame
 
 
 # --- actions: what to do now, in this order ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookAtProcesses:
     """Look at all processes, and answer with Looked."""
 
     is_thorough: bool
@@ -102,7 +102,7 @@ class Look:
 class Signal:
     """Send SIGTERM. That it was decided is on disk BEFORE it is sent: nobody gets a second one."""
 
-    holder: Holder
+    holder: DeviceHolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseHost:
     """Give the host away: run the release step. Comes once a round, after its Report.
 
     `settled`: the notices whose events may happen at once, since nobody is left; none of them where
@@ -125,20 +125,20 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class TellPeople:
     """A sentence for people."""
 
     level: str
     words: str
 
 
-Action = Look | Signal | Report | Release | Tell
+Action = LookAtProcesses | Signal | Report | ReleaseHost | TellPeople
 
 
 # --- a round ----------------------------------------------------------------------------------
 
 
-class Outcome(StrEnum):
+class RoundOutcome(StrEnum):
     """How a round ended."""
 
     CLEAR = "clear"  # no process holds a device any more
@@ -147,13 +147,13 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProcessInRound:
     """One process in a round. `signalled_ns`: None where it got no signal in this round.
 
     `was_signalled`: it had its signal in an earlier round. `refused`: why the signal was not sent.
     """
 
-    holder: Holder
+    holder: DeviceHolder
     signalled_ns: int | None = None
     was_signalled: bool = False
     ended_ns: int | None = None
@@ -179,11 +179,11 @@ class RoundReport:
     about: str
     began_ns: int
     over_ns: int
-    outcome: Outcome
-    entries: tuple[Entry, ...]
+    outcome: RoundOutcome
+    entries: tuple[ProcessInRound, ...]
     unreadable: int = 0
 
     @property
-    def left_behind(self) -> tuple[Entry, ...]:
+    def left_behind(self) -> tuple[ProcessInRound, ...]:
         """Who still held a device, or still saved, when it was over."""
         return tuple(one for one in self.entries if one.ended_ns is None)

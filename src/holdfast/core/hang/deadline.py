@@ -112,7 +112,7 @@ def _patient(limit: Limit, known: Experience) -> Limit:
 RECENT = 256
 
 
-class Pace:
+class StepIntervals:
     """One rank's intervals from step to step, as its words show them; declared spans left out.
 
     Fed at every look at the words, which may miss steps: an interval over several steps is as long

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.core.durations import in_words
-from holdfast.core.hang import events as told
 from holdfast.core.hang.deadline import (
     Experience,
     HangPolicy,
@@ -25,10 +24,10 @@ from holdfast.core.hang.deadline import (
     step_limit,
     wait_limit,
 )
-from holdfast.core.hang.events import RankLook, RankStack
+from holdfast.core.hang.events import FAILING, STARTING, TRAINING, RankLook, RankStack
 
 WAITS = ("data", "save", "restore")  # declared spans that have a limit; any other has none
-JUDGED = (told.STARTING, told.TRAINING, told.FAILING)
+JUDGED = (STARTING, TRAINING, FAILING)
 STOPPED, TRACED = "T", "t"
 PROCESS_WORDS = {
     "R": "running",
@@ -39,7 +38,7 @@ PROCESS_WORDS = {
 }
 
 
-class Clock(NamedTuple):
+class Countdown(NamedTuple):
     """A rank's: when it started, how long it may go, and what it is that takes so long."""
 
     since_ns: int
@@ -56,7 +55,7 @@ class Hung(NamedTuple):
     """A rank whose clock has run out."""
 
     look: RankLook
-    clock: Clock
+    clock: Countdown
 
 
 def judge(
@@ -126,7 +125,7 @@ def _clock(
     policy: HangPolicy,
     known: Experience,
     not_before_ns: int,
-) -> Clock | None:
+) -> Countdown | None:
     """The clock of one rank; None: it stands still, or nothing is expected of the rank."""
     if look.doing and look.doing not in JUDGED:
         return None
@@ -135,25 +134,27 @@ def _clock(
     if held.for_ever:
         return None
     if held.waits is not None:
-        return Clock(held.waits[0], wait_limit(policy, known), held.span)
+        return Countdown(held.waits[0], wait_limit(policy, known), held.span)
     since_ns = max(not_before_ns, look.step_ns, look.complete_ns, held.span_ended_ns)
     limit, what = _limit(look, policy, known)
-    host = Clock(since_ns, limit, what)
+    host = Countdown(since_ns, limit, what)
     if not look.awaited_ns:
         return host
     # The device works through `behind` steps before it can be done with the one that is awaited.
     queue_ns = policy.longest_factor * look.behind * look.median_ns
     from_ns = max(not_before_ns, look.awaited_ns, look.complete_ns)
-    device = Clock(from_ns, Limit(limit.ns + queue_ns, limit.why), "step complete on the device")
+    device = Countdown(
+        from_ns, Limit(limit.ns + queue_ns, limit.why), "step complete on the device"
+    )
     return min(host, device, key=lambda clock: clock.due_ns)
 
 
 def _clock_of_stopped(
-    look: RankLook, clock: Clock | None, policy: HangPolicy, known: Experience, since_ns: int
-) -> Clock:
+    look: RankLook, clock: Countdown | None, policy: HangPolicy, known: Experience, since_ns: int
+) -> Countdown:
     """`clock`, unless that gives a rank which is stopped more time than it has for a step."""
     limit, _ = _limit(look, policy, known)
-    stopped = Clock(since_ns, limit, "sign of life")
+    stopped = Countdown(since_ns, limit, "sign of life")
     return min(clock or stopped, stopped, key=lambda clock: clock.due_ns)
 
 

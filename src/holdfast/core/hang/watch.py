@@ -30,7 +30,7 @@ STOPPED_LOOKS = 8  # within a deadline: whoever was continued meanwhile was not 
 MEMORY_NS = 12 * 3600 * SECOND_NS
 
 
-class Verdict(NamedTuple):
+class HangVerdict(NamedTuple):
     """The attempt hangs: which rank holds it up, the story, and where in the program that is."""
 
     rank: int
@@ -56,7 +56,7 @@ class HangWatch:
     """Of one run, over all its attempts. `verdict`: this attempt was ended because it hung."""
 
     policy: HangPolicy
-    verdict: Verdict | None = None
+    verdict: HangVerdict | None = None
     _ranks: int = 0
     _launched_ns: int = 0
     _not_before_ns: int = 0
@@ -165,7 +165,7 @@ class HangWatch:
         one = suspect(hung, stacks)
         where = next((stack.where for stack in stacks if stack.rank == one.look.rank), "")
         words = describe(one, event.at_ns, stacks, self._ranks)
-        self.verdict = Verdict(one.look.rank, words, where)
+        self.verdict = HangVerdict(one.look.rank, words, where)
         self._patience = 2 * self._patience if reached <= self._hung_at_step else 2
         self._hung_at_step = reached
         return [

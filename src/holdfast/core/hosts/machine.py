@@ -112,13 +112,13 @@ class SweepOrphans:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class PassOn:
     """Pass an event up to the run's machine."""
 
     event: ev.Event
 
 
-HostAction = StartTree | KillTree | SweepOrphans | Tell
+HostAction = StartTree | KillTree | SweepOrphans | PassOn
 
 
 class HostMachine:
@@ -146,19 +146,19 @@ class HostMachine:
         words = "processes of an earlier attempt survive SIGKILL on this host: reboot it"
         self.attempt = event.attempt
         failed = ev.LaunchFailed(event.at_ns, event.attempt, EXIT_UNAVAILABLE, words, True)
-        return [Tell(failed), Tell(ev.TreeGone(event.at_ns, event.attempt))]
+        return [PassOn(failed), PassOn(ev.TreeGone(event.at_ns, event.attempt))]
 
     def _on_spawned(self, event: Spawned) -> list[HostAction]:
         """All ranks run."""
         self.state = HostState.UP
-        return [Tell(ev.Launched(event.at_ns, self.attempt))]
+        return [PassOn(ev.Launched(event.at_ns, self.attempt))]
 
     def _on_spawn_failed(self, event: SpawnFailed) -> list[HostAction]:
         """The command cannot be started; what did start is ended."""
         self.state = HostState.ENDING
         self._alive = {}
         failed = ev.LaunchFailed(event.at_ns, self.attempt, EXIT_CONFIGURATION, event.words, True)
-        return [Tell(failed)]
+        return [PassOn(failed)]
 
     def _on_died(self, event: Died) -> list[HostAction]:
         """A rank's end is told once; the last one's ends the attempt."""
@@ -168,7 +168,9 @@ class HostMachine:
         if not self._alive:
             self.state = HostState.ENDING
         return [
-            Tell(ev.RankExited(event.at_ns, self.attempt, event.rank, event.died_at_ns, event.exit))
+            PassOn(
+                ev.RankExited(event.at_ns, self.attempt, event.rank, event.died_at_ns, event.exit)
+            )
         ]
 
     def _on_end(self, _: End) -> list[HostAction]:
@@ -182,36 +184,36 @@ class HostMachine:
 
     def _on_reaper_lost(self, event: ReaperLost) -> list[HostAction]:
         """Its ranks cannot be watched any more: they count as killed with it."""
-        told = self._unreported(event.at_ns, Exit(signal=9))
+        ends = self._unreported(event.at_ns, Exit(signal=9))
         self.state = HostState.SWEEPING
-        return [*told, SweepOrphans()]
+        return [*ends, SweepOrphans()]
 
     def _on_empty(self, event: Empty) -> list[HostAction]:
         """Nothing is left: ends that nobody saw are told first."""
-        told = self._unreported(event.at_ns, Exit())
+        ends = self._unreported(event.at_ns, Exit())
         self.state = HostState.EMPTY
-        return [*told, Tell(ev.TreeGone(event.at_ns, self.attempt))]
+        return [*ends, PassOn(ev.TreeGone(event.at_ns, self.attempt))]
 
     def _on_stuck(self, event: Stuck) -> list[HostAction]:
         """Something survives SIGKILL: the host is lost."""
-        told = self._launched_at_least(event.at_ns)
+        launched = self._launched_at_least(event.at_ns)
         self.state = HostState.LOST
         pids = ", ".join(map(str, event.pids))
         words = f"processes {pids} survive SIGKILL: this host is lost until it is rebooted"
-        return [*told, Tell(ev.HostLost(event.at_ns, self.attempt, words))]
+        return [*launched, PassOn(ev.HostLost(event.at_ns, self.attempt, words))]
 
     def _unreported(self, at_ns: int, how: Exit) -> list[HostAction]:
         """The run is told of every rank's end before it is told that nothing is left."""
-        told = self._launched_at_least(at_ns)
+        actions = self._launched_at_least(at_ns)
         for rank in self._alive:
-            told.append(Tell(ev.RankExited(at_ns, self.attempt, rank, at_ns, how)))
+            actions.append(PassOn(ev.RankExited(at_ns, self.attempt, rank, at_ns, how)))
         self._alive = {}
-        return told
+        return actions
 
     def _launched_at_least(self, at_ns: int) -> list[HostAction]:
         """An attempt ends only after it began."""
         is_spawning = self.state is HostState.SPAWNING
-        return [Tell(ev.Launched(at_ns, self.attempt))] if is_spawning else []
+        return [PassOn(ev.Launched(at_ns, self.attempt))] if is_spawning else []
 
 
 TABLE: dict[tuple[HostState, type[HostEvent]], Callable[..., list[HostAction]]] = {

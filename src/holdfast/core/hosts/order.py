@@ -95,9 +95,9 @@ def subject_of_want(action: Want) -> Hashable:
     return kind.__name__
 
 
-def seal_subject(told: ev.Sealed | ev.SealFailed) -> Hashable:
+def seal_subject(answer: ev.Sealed | ev.SealFailed) -> Hashable:
     """Which seal an answer is about."""
-    return SEAL, told.of_attempt, told.epoch, told.step, told.buffer
+    return SEAL, answer.of_attempt, answer.epoch, answer.step, answer.buffer
 
 
 class Host(ABC):

@@ -33,7 +33,7 @@ from holdfast.core.hosts.fleet import (
 )
 
 
-class Phase(StrEnum):
+class GenerationPhase(StrEnum):
     """What is under way with the present generation."""
 
     STANDING = "standing"
@@ -50,7 +50,7 @@ class RecoveryRecord:
     last back-off, and `why` its reason.
     """
 
-    phase: Phase = Phase.CREATING
+    phase: GenerationPhase = GenerationPhase.CREATING
     generation: int = 1
     condition: Condition = Condition.GONE
     since_unix_ns: int = 0
@@ -182,8 +182,9 @@ def decide(
             return _stray(policy, record, one, now_unix_ns)
     condition, reason = diagnose(ours)
     if condition is not record.condition:
-        if condition is Condition.GONE and record.phase is Phase.CREATING:
-            record = replace(record, phase=Phase.STANDING)  # it was there: the next has a new name
+        if condition is Condition.GONE and record.phase is GenerationPhase.CREATING:
+            # It was there: the next has a new name.
+            record = replace(record, phase=GenerationPhase.STANDING)
         record = replace(record, condition=condition, since_unix_ns=now_unix_ns)
     return _move(policy, prefix, record, ours, reason, now_unix_ns, luck)
 
@@ -196,7 +197,7 @@ def waiting_for(decision: Decision, is_queued: bool) -> str | None:
     """
     record = decision.record
     is_put_off = record.condition is Condition.GONE and record.wait_ns > 0
-    if record.phase is not Phase.CREATING and not is_put_off:
+    if record.phase is not GenerationPhase.CREATING and not is_put_off:
         return None
     if record.condition is Condition.GONE:  # ordered, and not to be seen yet; or to be tried again
         return "queue" if is_queued or record.wait_ns else "provision"
@@ -238,7 +239,9 @@ def _move(
     if ours is None:
         return _create(policy, prefix, record, now_unix_ns)
     if record.condition is Condition.HEALTHY:
-        standing = replace(record, phase=Phase.STANDING, wait_ns=0, not_before_unix_ns=0, why="")
+        standing = replace(
+            record, phase=GenerationPhase.STANDING, wait_ns=0, not_before_unix_ns=0, why=""
+        )
         return Decision(Action(Act.REST, name), standing, reason)
     if record.condition is Condition.STOPPED:
         return Decision(Action(Act.ASK, name), record, f"{reason}: start it, or delete it")
@@ -260,7 +263,7 @@ def _create(
     policy: RecoverPolicy, prefix: str, record: RecoveryRecord, now_unix_ns: int
 ) -> Decision:
     """There is none: make the next one, or the one that was intended."""
-    number = record.generation + (record.phase is not Phase.CREATING)
+    number = record.generation + (record.phase is not GenerationPhase.CREATING)
     name = name_of(prefix, number)
     if not policy.may_create:
         return Decision(Action(Act.CREATE, name, is_forbidden=True), record, "there is none")
@@ -269,7 +272,7 @@ def _create(
         because = f" ({record.why})" if record.why else ""
         return Decision(Action(Act.WAIT, name), record, f"{name} is tried again in {left}{because}")
     intent = replace(
-        record, phase=Phase.CREATING, generation=number, not_before_unix_ns=now_unix_ns
+        record, phase=GenerationPhase.CREATING, generation=number, not_before_unix_ns=now_unix_ns
     )
     return Decision(Action(Act.CREATE, name), intent, "there is none")
 
@@ -290,14 +293,14 @@ def _delete(
     action = Action(Act.DELETE, ours.name, ours.healthy)
     if not policy.may_delete:
         return Decision(replace(action, is_forbidden=True), record, reason)
-    if record.phase is Phase.DELETING:
+    if record.phase is GenerationPhase.DELETING:
         return Decision(action, record, reason)
     recent = _recent(policy, record, now_unix_ns)
     if ours.failure is None or ours.slices:
         if len(recent) >= policy.most_deletions:
             return Decision(Action(Act.WAIT, ours.name), record, _too_often(policy, reason))
         recent = (*recent, now_unix_ns)
-    intent = replace(record, phase=Phase.DELETING, deleted_unix_ns=recent)
+    intent = replace(record, phase=GenerationPhase.DELETING, deleted_unix_ns=recent)
     if ours.failure is not None:
         return Decision(
             action, _put_off(intent, ours.failure, ours.words, now_unix_ns, luck), reason

@@ -34,7 +34,7 @@ class RankState(NamedTuple):
     """
 
     has_session: bool = False
-    words: news.RankWords = news.RankWords()
+    answers: news.RankAnswers = news.RankAnswers()
     blocked_ns: int = 0
     buffers: int = 0
     saves_asked: int = 0
@@ -77,7 +77,7 @@ class HostReport:
 
 def before_the_first_page(resume_step: int, ranks: int) -> tuple[RankState, ...]:
     """What is known of ranks that nobody has heard of yet."""
-    return (RankState(words=news.RankWords(step=resume_step)),) * ranks
+    return (RankState(answers=news.RankAnswers(step=resume_step)),) * ranks
 
 
 def subject_of_fact(event: ev.Event) -> Hashable:
@@ -149,15 +149,15 @@ class ReportReader:
         attempt = self._attempt
         if not before.has_session:
             yield ev.Joined(at_ns, attempt, rank)
-        if now.words.copied != before.words.copied:
+        if now.answers.copied != before.answers.copied:
             yield ev.SaveTook(at_ns, attempt, now.blocked_ns)
         if now.buffers != before.buffers:  # before progress: a save may be due with it
             yield ev.BuffersReady(at_ns, attempt, rank, now.buffers)
-        for item in news.changes(at_ns, rank, before.words, now.words):
+        for item in news.changes(at_ns, rank, before.answers, now.answers):
             yield ev.Heard(at_ns, attempt, item)
         count = now.saves_asked
         if not self._asked.is_heard(rank, count) and self._asked.is_new(
-            rank, count, now.words.step, ordered_step
+            rank, count, now.answers.step, ordered_step
         ):
             yield ev.SaveAsked(at_ns, f"rank {rank}'s script", in_step=True)
         if now.sigterms > before.sigterms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Standby(StrEnum):
+class StandbyOrder(StrEnum):
     """What the controller wants of the processes that may become the next attempt's ranks."""
 
     NONE = "none"  # no attempt follows under this controller: none are kept

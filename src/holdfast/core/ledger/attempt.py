@@ -26,7 +26,7 @@ from holdfast.core.ledger.steps import StepColumns
 BEFORE_ALL = -(2**62)  # earlier than any time, in ns
 
 
-class OpenSpan(NamedTuple):
+class UnclosedSpan(NamedTuple):
     """A span that was never closed (yet)."""
 
     start_ns: int
@@ -34,7 +34,7 @@ class OpenSpan(NamedTuple):
     kind: int
 
 
-class Fault(NamedTuple):
+class FaultTimes(NamedTuple):
     """A fault; `detected_ns` None: nobody had noticed by now."""
 
     at_ns: int
@@ -54,10 +54,10 @@ class RecordedAttempt:
         self.fact: AttemptFact | None = None
         self.steps = StepColumns()
         self.spans = SpanColumns()  # restores are among them
-        self.open_spans: list[OpenSpan] = []
+        self.open_spans: list[UnclosedSpan] = []
         self.under_way: tuple[int, int] | None = None  # step, start
         self.restores: list[RestoreFact] = []  # by start, as the format's rules need them
-        self.faults: list[Fault] = []  # by time
+        self.faults: list[FaultTimes] = []  # by time
         self._view: AttemptView | None = None
         self._last_ns: int | None = None
 
@@ -115,7 +115,7 @@ class RecordedAttempt:
         closed = end <= now_ns
         known.spans.add(start[closed], end[closed], kind[closed], order[closed])
         still = np.stack((start[~closed], order[~closed], kind[~closed]), axis=1).tolist()
-        known.open_spans = [OpenSpan(*values) for values in still]
+        known.open_spans = [UnclosedSpan(*values) for values in still]
         known.open_spans += [span for span in self.open_spans if span.start_ns <= now_ns]
 
     def _times(self) -> list[int]:
@@ -278,7 +278,7 @@ class AttemptView:
             totals[span.kind] = totals.get(span.kind, 0) + high - low - lost
         return totals
 
-    def _closed_winners(self, span: OpenSpan, low: int, high: int) -> Totals:
+    def _closed_winners(self, span: UnclosedSpan, low: int, high: int) -> Totals:
         """Time of closed spans that beat an open one, by kind: later, shorter, later line."""
         spans = self.spans
         shown = slice(spans.shown_end.right(low), spans.shown_start.left(high))
@@ -288,7 +288,7 @@ class AttemptView:
         wins = self.beats(source, span)
         return sum_by_kind(spans.kind.view[source][wins], length[wins])
 
-    def beats(self, source: Ints, span: OpenSpan) -> NDArray[np.bool_]:
+    def beats(self, source: Ints, span: UnclosedSpan) -> NDArray[np.bool_]:
         """Which of these closed spans win over an open one."""
         spans = self.spans
         start, end = spans.start.view[source], spans.end.view[source]
@@ -298,7 +298,7 @@ class AttemptView:
         wins: NDArray[np.bool_] = (start > span.start_ns) | ((start == span.start_ns) & shorter)
         return wins
 
-    def _fault_that_counts(self, faults: Sequence[Fault]) -> Fault | None:
+    def _fault_that_counts(self, faults: Sequence[FaultTimes]) -> FaultTimes | None:
         """The first after which no other step was started and completed."""
         if not faults:
             return None

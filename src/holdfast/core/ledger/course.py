@@ -42,7 +42,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class CourseAttempt:
     """An attempt: from `start_ns` to `end_ns` (None: it runs), and of which steps it is."""
 
     attempt: int
@@ -64,7 +64,7 @@ class Course:
     start_ns: int
     end_ns: int
     pieces: tuple[Piece, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[CourseAttempt, ...]
     notices: tuple[NoticeFact, ...]
     is_over: bool  # the run's end is on record
 

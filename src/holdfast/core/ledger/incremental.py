@@ -19,9 +19,9 @@ from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.attempt import (
     BEFORE_ALL,
     AttemptView,
-    Fault,
-    OpenSpan,
+    FaultTimes,
     RecordedAttempt,
+    UnclosedSpan,
 )
 from holdfast.core.ledger.columns import Ints, as_ints, groups
 from holdfast.core.ledger.course import MOST, Course
@@ -172,7 +172,7 @@ class Ledger:
         for kind, start_ns in spans:
             self._order += 1
             order = self._order_of(kind, self._order)
-            record.open_spans.append(OpenSpan(start_ns, order, self._kind(kind)))
+            record.open_spans.append(UnclosedSpan(start_ns, order, self._kind(kind)))
         record.changed()
 
     # --- Asking ----------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Ledger:
         if isinstance(fact, AttemptFact):
             record.fact = fact
         elif isinstance(fact, FaultFact):
-            fault = Fault(fact.at_ns, fact.detected_ns, fact.cause)
+            fault = FaultTimes(fact.at_ns, fact.detected_ns, fact.cause)
             insort(record.faults, fault, key=lambda f: f.at_ns)
         elif isinstance(fact, StepsFact):
             if fact.end_ns is not None:
@@ -339,7 +339,7 @@ class Ledger:
             if isinstance(fact, RestoreFact):
                 insort(record.restores, fact, key=lambda r: r.start_ns)
             if fact.end_ns is None:
-                record.open_spans.append(OpenSpan(fact.start_ns, order, kind))
+                record.open_spans.append(UnclosedSpan(fact.start_ns, order, kind))
             else:
                 mark = (fact.start_ns, fact.end_ns, kind, order)
                 batch.spans.setdefault(fact.attempt, []).append(mark)

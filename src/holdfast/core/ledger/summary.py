@@ -49,7 +49,7 @@ class Loss(NamedTuple):
         return self._replace(chip_ns=self.chip_ns - self.stopped, stopped=0)
 
 
-class Cause(NamedTuple):
+class CauseTotal(NamedTuple):
     """Disruptions of one cause and one error: how many, and their price in chip-nanoseconds."""
 
     cause: str
@@ -131,13 +131,13 @@ class Spent:
         rows = [(cause, count, price) for cause, (count, price) in sums.items()]
         return sorted(rows, key=lambda row: (-row[2], -row[1], row[0]))
 
-    def errors(self) -> list[Cause]:
+    def errors(self) -> list[CauseTotal]:
         """The same by cause and by what was raised where, the dearest first."""
         sums: dict[tuple[str, str], tuple[int, int]] = {}
         for loss in self.losses:
             count, price = sums.get((loss.cause, loss.error), (0, 0))
             sums[loss.cause, loss.error] = (count + 1, price + loss.chip_ns)
-        rows = [Cause(*why, *what) for why, what in sums.items()]
+        rows = [CauseTotal(*why, *what) for why, what in sums.items()]
         return sorted(rows, key=lambda row: (-row.chip_ns, -row.disruptions, row.cause, row.error))
 
     def badput(self) -> list[tuple[str, int]]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptView
-from holdfast.core.ledger.course import MOST, Course, Launch, pieces_of
+from holdfast.core.ledger.course import MOST, Course, CourseAttempt, pieces_of
 from holdfast.core.ledger.facts import AttemptFact, NoticeFact, RunFact
 from holdfast.core.ledger.few import Cut, time_of
 from holdfast.core.ledger.gaps import Gaps
@@ -285,9 +285,9 @@ class TimeLine:
         return from_ns <= self._run.requested_ns or fact.end_ns > from_ns
 
 
-def _launch(view: AttemptView) -> Launch:
+def _launch(view: AttemptView) -> CourseAttempt:
     steps, fact = view.steps, view.fact
-    return Launch(
+    return CourseAttempt(
         attempt=fact.attempt,
         start_ns=view.start_ns,
         end_ns=fact.end_ns,

@@ -182,8 +182,8 @@ class Announcement:
     @property
     def words(self) -> str:
         """Sources and action, for people: "gce, kubernetes: terminate (preempted)"."""
-        told = next((one.notice.words for one in self.tellings if one.notice.words), "")
-        return f"{', '.join(self.sources)}: {self.action}" + (f" ({told})" if told else "")
+        words = next((one.notice.words for one in self.tellings if one.notice.words), "")
+        return f"{', '.join(self.sources)}: {self.action}" + (f" ({words})" if words else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class Board:
             after = Announcement((_telling(notice, None),), notice.received_ns)
             started = ": it has started" if after.state is NoticeState.STARTED else ""
             return self._with(None, after), News(Change.NEW, None, after, after.words + started)
-        after = _told(before, notice)
+        after = _updated(before, notice)
         change, reason = _change(before, after)
         if change is Change.SOONER and _only_confirms(before, after):
             change, reason = Change.CONFIRMED, f"{notice.source} tells of it too, and sooner"
@@ -284,7 +284,7 @@ def is_same(known: Announcement, notice: Notice) -> bool:
     return abs(deadline_ns - at_ns) <= apart_ns
 
 
-def _told(before: Announcement, notice: Notice) -> Announcement:
+def _updated(before: Announcement, notice: Notice) -> Announcement:
     """The announcement with the newest notice of that key."""
     known = next((one for one in before.tellings if one.notice.key == notice.key), None)
     telling = _telling(notice, known)

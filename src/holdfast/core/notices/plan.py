@@ -103,7 +103,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NoticePlan:
     """What is to be done, when, and on whose account.
 
     `deadline_ns`: which of its deadlines is meant; None: it has none.
@@ -130,7 +130,7 @@ def identity(announcement: Announcement, deadline_ns: int | None = None) -> Iden
 
 def plan(
     policy: NoticePolicy, announcements: Sequence[Announcement], view: NoticeView
-) -> tuple[Plan, str]:
+) -> tuple[NoticePlan, str]:
     """What to do about all that is announced, and why; the earliest end counts."""
     ends = [one for one in announcements if policy.ends(one.action)]
     dated = [
@@ -146,15 +146,15 @@ def plan(
         if identity(one) in view.served:
             continue
         if policy.ends(one.action):
-            return Plan(What.SAVE, view.now_ns, one), "no time is given, so it is saved now"
+            return NoticePlan(What.SAVE, view.now_ns, one), "no time is given, so it is saved now"
         if one.action in (NoticeAction.REBALANCE, NoticeAction.DRAIN):
-            return Plan(What.SAVE, view.now_ns, one), "the host may go, so it is saved now"
-    return Plan(), "nothing that is announced ends the run"
+            return NoticePlan(What.SAVE, view.now_ns, one), "the host may go, so it is saved now"
+    return NoticePlan(), "nothing that is announced ends the run"
 
 
 def _at_the_latest(
     policy: NoticePolicy, one: Announcement, deadline_ns: int, view: NoticeView
-) -> tuple[Plan, str]:
+) -> tuple[NoticePlan, str]:
     time, now_ns = view.save_time, view.now_ns
     at_ns = deadline_ns - time.ahead_ns
     what = What.STOP if policy.leaves else What.SAVE
@@ -164,10 +164,10 @@ def _at_the_latest(
     if at_ns <= now_ns or one.is_at_hand:
         is_short = time.is_measured and deadline_ns - now_ns < time.need_ns
         reason = "a save takes longer than that" if is_short else "it is time to save"
-        return Plan(what, now_ns, one, deadline_ns, is_short=is_short), reason
+        return NoticePlan(what, now_ns, one, deadline_ns, is_short=is_short), reason
     doubt = "" if one.is_told_for(deadline_ns) else "the deadline is not the vendor's own"
     if not time.is_measured:
         doubt = "how long a save takes is not known yet"
     if doubt and not view.is_saved and identity(one, deadline_ns) not in view.begun:
-        return Plan(what, at_ns, one, deadline_ns, save_first=True), doubt
-    return Plan(what, at_ns, one, deadline_ns), "as late as is safe"
+        return NoticePlan(what, at_ns, one, deadline_ns, save_first=True), doubt
+    return NoticePlan(what, at_ns, one, deadline_ns), "as late as is safe"

@@ -13,9 +13,9 @@ from holdfast.core import actions as act
 from holdfast.core.notices.board import Announcement, Board, News, Notice
 from holdfast.core.notices.plan import (
     Identity,
+    NoticePlan,
     NoticePolicy,
     NoticeView,
-    Plan,
     What,
     identity,
     plan,
@@ -51,7 +51,7 @@ class NoticeWatch:
         self.board, news = self.board.take(notice)
         return news
 
-    def decide(self, saving: Saving, at_ns: int) -> tuple[Plan, str]:
+    def decide(self, saving: Saving, at_ns: int) -> tuple[NoticePlan, str]:
         """What is to be done about all that is announced."""
         is_saved = saving.agreement.is_saved
         time = replace(saving.save_time, leaving_ns=self.leaving_ns)

@@ -8,11 +8,11 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits, records
 from holdfast.core.durations import in_words
-from holdfast.core.hosts.standby import Standby
+from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.run import restart, rollback
 from holdfast.core.run.before import choose
-from holdfast.core.run.course import Course
-from holdfast.core.run.ending import Verdict, exit_code
+from holdfast.core.run.course import RunState
+from holdfast.core.run.ending import EndVerdict, exit_code
 from holdfast.core.run.holding import given_up_words
 from holdfast.core.run.over import over, over_in_a_gap
 from holdfast.core.run.state import State, Timer
@@ -23,20 +23,20 @@ STEPS_BEFORE_STANDBYS = 2  # the first has all its imports behind it, the second
 TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
 
 
-def on_tree_gone(run: Course, event: ev.TreeGone | ev.HostLost) -> list[act.Action]:
+def on_tree_gone(run: RunState, event: ev.TreeGone | ev.HostLost) -> list[act.Action]:
     """Nothing is left of the attempt: name the cause, then end, restart, wait or give up."""
     if run.launch_failure is not None:
         return _never_launched(run, event.at_ns, run.launch_failure)
     return _settle(run, event.at_ns)
 
 
-def on_host_lost(run: Course, event: ev.HostLost) -> list[act.Action]:
+def on_host_lost(run: RunState, event: ev.HostLost) -> list[act.Action]:
     """Processes survive SIGKILL: the attempt is over, and this host with it."""
     run.ending.host_lost = True
     return [act.Say("error", event.words), *on_tree_gone(run, event)]
 
 
-def _never_launched(run: Course, at_ns: int, failed: ev.LaunchFailed) -> list[act.Action]:
+def _never_launched(run: RunState, at_ns: int, failed: ev.LaunchFailed) -> list[act.Action]:
     answer: list[act.Action] = []
     if failed.is_on_record:
         is_command = failed.exit_code == EXIT_CONFIGURATION
@@ -46,7 +46,7 @@ def _never_launched(run: Course, at_ns: int, failed: ev.LaunchFailed) -> list[ac
     return answer + over_in_a_gap(run, at_ns, failed.exit_code, failed.words)
 
 
-def _settle(run: Course, at_ns: int) -> list[act.Action]:
+def _settle(run: RunState, at_ns: int) -> list[act.Action]:
     """Put the end on record; then the run is over, or it goes back, or it restarts."""
     saved = run.saving.what_is_saved if run.stop is not None else ""
     verdict = run.ending.verdict(run.hangs.verdict, run.stop, saved)
@@ -89,27 +89,27 @@ def _settle(run: Course, at_ns: int) -> list[act.Action]:
     return answer + (_restart(run, at_ns, again, reason) if again else choose(run, at_ns))
 
 
-def stand_by(run: Course, answer: Sequence[act.Action], at_ns: int) -> tuple[act.Action, ...]:
+def stand_by(run: RunState, answer: Sequence[act.Action], at_ns: int) -> tuple[act.Action, ...]:
     """What the next attempt's processes are to do, if that changes with this answer to an event."""
     state, before = run.state, run.standby
-    if run.stopping.intent is not None or state is State.KEEPING or state is State.OVER:
-        wanted = Standby.NONE
+    if run.stopping.intent is not None or state is State.FLUSHING or state is State.OVER:
+        wanted = StandbyOrder.NONE
     elif state is State.RUNNING:
         is_well_on = run.saving.slowest_step >= run.resume.step + STEPS_BEFORE_STANDBYS
-        is_ready = is_well_on or before is Standby.READY  # which is for the rest of the attempt
-        wanted = Standby.READY if is_ready else Standby.AS_IS
+        is_ready = is_well_on or before is StandbyOrder.READY
+        wanted = StandbyOrder.READY if is_ready else StandbyOrder.AS_IS
     elif state is State.KILLING:
         is_killed = act.Kill in map(type, answer)
-        wanted = Standby.WOKEN if is_killed and restarts_at_once(run, at_ns) else before
+        wanted = StandbyOrder.WOKEN if is_killed and restarts_at_once(run, at_ns) else before
     else:
-        wanted = Standby.AS_IS
+        wanted = StandbyOrder.AS_IS
     if wanted is before:
         return ()
     run.standby = wanted
     return (act.StandBy(run.attempt + 1, wanted),)
 
 
-def restarts_at_once(run: Course, at_ns: int) -> bool:
+def restarts_at_once(run: RunState, at_ns: int) -> bool:
     """Whether another attempt follows at once on the one that is being ended, as things stand now.
 
     A guess, for what may be undone: more may become known before nothing of the attempt is left.
@@ -124,7 +124,7 @@ def restarts_at_once(run: Course, at_ns: int) -> bool:
     return isinstance(decision, restart.Restart) and decision.delay_ns == 0
 
 
-def _failure(run: Course, at_ns: int, verdict: Verdict, *, asks: bool) -> restart.Failure:
+def _failure(run: RunState, at_ns: int, verdict: EndVerdict, *, asks: bool) -> restart.Failure:
     return restart.Failure(
         attempt=run.attempt,
         cause=verdict.cause,
@@ -137,7 +137,9 @@ def _failure(run: Course, at_ns: int, verdict: Verdict, *, asks: bool) -> restar
     )
 
 
-def _judge(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> tuple[restart.Decision, str]:
+def _judge(
+    run: RunState, at_ns: int, verdict: EndVerdict, asks: bool
+) -> tuple[restart.Decision, str]:
     """Start again, now or after a while, or give up: the restart policy's decision."""
     run.failures = (*run.failures, _failure(run, at_ns, verdict, asks=asks))
     policy = run.policy.restart
@@ -145,7 +147,7 @@ def _judge(run: Course, at_ns: int, verdict: Verdict, asks: bool) -> tuple[resta
     return policy.decide(run.failures, at_ns)
 
 
-def _restart(run: Course, at_ns: int, decision: restart.Restart, reason: str) -> list[act.Action]:
+def _restart(run: RunState, at_ns: int, decision: restart.Restart, reason: str) -> list[act.Action]:
     level = "warning" if decision.alike else "info"
     if decision.delay_ns == 0:
         return [act.Say(level, f"Restarting now; {reason}"), *choose(run, at_ns)]

@@ -7,8 +7,8 @@ from holdfast.core import events as ev
 from holdfast.core import exits
 from holdfast.core.hosts.placement import place
 from holdfast.core.run import restart, rollback
-from holdfast.core.run.course import Course
-from holdfast.core.run.ending import Ending
+from holdfast.core.run.course import RunState
+from holdfast.core.run.ending import EndEvidence
 from holdfast.core.run.over import over_in_a_gap
 from holdfast.core.run.state import State, Timer
 from holdfast.core.save.choose import NoChoice
@@ -17,7 +17,7 @@ from holdfast.core.save.choose import choose as choose_set
 TOO_LATE = "the deadline came, and the script reached no boundary"
 
 
-def on_opened(run: Course, event: ev.Opened) -> list[act.Action]:
+def on_opened(run: RunState, event: ev.Opened) -> list[act.Action]:
     """Take over what is known of the run, and ask the store what to restore."""
     run.next_attempt = event.next_attempt
     run.high_water = event.high_water
@@ -46,7 +46,7 @@ def on_opened(run: Course, event: ev.Opened) -> list[act.Action]:
 # --- what to start from ---------------------------------------------------------------------
 
 
-def choose(run: Course, at_ns: int) -> list[act.Action]:
+def choose(run: RunState, at_ns: int) -> list[act.Action]:
     """Ask the store; not before what the last attempt has copied into memory is sealed."""
     run.state = State.CHOOSING
     run.choice_waits = run.saving.tier.is_sealing and not run.rollbacks.standing
@@ -59,7 +59,7 @@ def choose(run: Course, at_ns: int) -> list[act.Action]:
     return [act.Say("warning", rollback.wish_words(wish) + which), act.Choose(wish)]
 
 
-def on_seal_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+def on_seal_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     """What is being sealed has kept the next attempt waiting long enough."""
     if event.timer == Timer.DEADLINE:
         return on_deadline_timer(run, event)
@@ -69,7 +69,7 @@ def on_seal_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     return choose(run, event.at_ns)
 
 
-def on_choice_failed(run: Course, event: ev.ChoiceFailed) -> list[act.Action]:
+def on_choice_failed(run: RunState, event: ev.ChoiceFailed) -> list[act.Action]:
     """A store that is away is waited for, and not for ever."""
     again_ns, why = run.absence.again(event.at_ns) if event.is_away else (None, "")
     words = f"{event.words}; {why}" if why else event.words
@@ -80,7 +80,7 @@ def on_choice_failed(run: Course, event: ev.ChoiceFailed) -> list[act.Action]:
     return [*said, act.SetTimer(Timer.RESTART, again_ns)]
 
 
-def on_restart_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+def on_restart_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     """The back-off is over."""
     return choose(run, event.at_ns) if event.timer == Timer.RESTART else []
 
@@ -88,7 +88,7 @@ def on_restart_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
 # --- the launch -----------------------------------------------------------------------------
 
 
-def on_sets_seen(run: Course, event: ev.SetsSeen) -> list[act.Action]:
+def on_sets_seen(run: RunState, event: ev.SetsSeen) -> list[act.Action]:
     """Choose a set and launch the next attempt from it, unless more was wished for meanwhile."""
     if run.rollbacks.is_overtaken:
         return choose(run, event.at_ns)
@@ -99,21 +99,21 @@ def on_sets_seen(run: Course, event: ev.SetsSeen) -> list[act.Action]:
     return _launch(run, event.at_ns, chosen, words)
 
 
-def on_chosen(run: Course, event: ev.Chosen) -> list[act.Action]:
+def on_chosen(run: RunState, event: ev.Chosen) -> list[act.Action]:
     """Launch the next attempt from the chosen set, unless more was wished for meanwhile."""
     if run.rollbacks.is_overtaken:
         return choose(run, event.at_ns)
     return _launch(run, event.at_ns, event.resume, event.words)
 
 
-def _launch(run: Course, at_ns: int, resume: ev.Resume, words: str) -> list[act.Action]:
+def _launch(run: RunState, at_ns: int, resume: ev.Resume, words: str) -> list[act.Action]:
     run.absence.over()
     run.state = State.LAUNCHING
     run.attempt = run.next_attempt
     run.is_on_record = False
     run.next_attempt += 1
     run.resume = resume
-    run.ending = Ending()
+    run.ending = EndEvidence()
     run.holding.over()
     run.is_relayed = False
     granted, on_record = run.rollbacks.settle()
@@ -139,14 +139,14 @@ def _started(attempt: int, words: str) -> str:
     return f"Attempt {attempt}: {words}" if attempt else f"{words[:1].upper()}{words[1:]}"
 
 
-def _go_back(run: Course, wish: rollback.Wish, step: int) -> None:
+def _go_back(run: RunState, wish: rollback.Wish, step: int) -> None:
     """Progress is counted anew; a person's wish begins a new story of failures as well."""
     run.high_water = run.high_water if wish.to is None else step
     if not wish.is_from_script:
         run.judge_by(())
 
 
-def on_set_refused(run: Course, event: ev.SetRefused) -> list[act.Action]:
+def on_set_refused(run: RunState, event: ev.SetRefused) -> list[act.Action]:
     """Choose another one for all ranks, and what somebody wished for still stands."""
     if run.resume.set_name is not None:
         run.rejected = run.rejected.add(run.resume.set_name, event.words, in_memory=False)
@@ -155,20 +155,20 @@ def on_set_refused(run: Course, event: ev.SetRefused) -> list[act.Action]:
     return choose(run, event.at_ns)
 
 
-def on_record(run: Course, _: ev.OnRecord) -> list[act.Action]:
+def on_record(run: RunState, _: ev.OnRecord) -> list[act.Action]:
     """Whatever becomes of it from now on, its end has to be recorded too."""
     run.is_on_record = True
     return []
 
 
-def on_launch_failed(run: Course, event: ev.LaunchFailed) -> list[act.Action]:
+def on_launch_failed(run: RunState, event: ev.LaunchFailed) -> list[act.Action]:
     """Starting again cannot help; over as soon as nothing is left, on other hosts either."""
     run.state = State.KILLING
     run.launch_failure = event
     return [act.Kill("the launch has failed")] if event.is_on_record else []
 
 
-def on_timer_while_launching(run: Course, event: ev.TimerFired) -> list[act.Action]:
+def on_timer_while_launching(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     """Told to stop now, and the store, or the host, takes its time: nobody waits for it.
 
     Should the ranks be there after all, they end with the supervisor.
@@ -187,7 +187,7 @@ def on_timer_while_launching(run: Course, event: ev.TimerFired) -> list[act.Acti
     return [end, *over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)]
 
 
-def on_deadline_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+def on_deadline_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     """Scripts that run by themselves were to stop, and have not begun to train: they end now."""
     if event.timer != Timer.DEADLINE or run.stop is None:
         return []

@@ -10,23 +10,23 @@ from holdfast.core import events as ev
 from holdfast.core import exits
 from holdfast.core.hang.watch import HangWatch
 from holdfast.core.hosts.placement import NOWHERE, Placement
-from holdfast.core.hosts.standby import Standby
+from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.run import restart, rollback
 from holdfast.core.run.absence import Absence
-from holdfast.core.run.ending import Ending
+from holdfast.core.run.ending import EndEvidence
 from holdfast.core.run.holding import Holding
 from holdfast.core.run.state import RunPolicy, State, StopIntent
 from holdfast.core.run.stopping import Stopping
 from holdfast.core.save import agree_events
 from holdfast.core.save.choose import Rejected
 from holdfast.core.save.flush_watch import FlushWatch
-from holdfast.core.save.keeping import Deed, Keeping
+from holdfast.core.save.flushing import Deed, TierFlushing
 from holdfast.core.save.saving import Saving
 
 
 @dataclass(slots=True)
-class Course:
+class RunState:
     """The course of one run so far. The handlers in `core.run` read it and move it on.
 
     All that the core remembers of a run is here, in plain parts that do not know one another: they
@@ -36,7 +36,7 @@ class Course:
     policy: RunPolicy
     saving: Saving
     holding: Holding
-    keeping: Keeping
+    flushing: TierFlushing
     hangs: HangWatch
     stopping: Stopping
     notices: NoticeWatch
@@ -61,9 +61,9 @@ class Course:
     saves_wake_ns: int | None = None  # what the saves' timer is set to
     is_relayed: bool = False  # it was told to stop by a signal, for want of sessions
     is_leaving: bool = False  # its ranks were told to leave
-    ending: Ending = field(default_factory=Ending)
+    ending: EndEvidence = field(default_factory=EndEvidence)
     ended_ns: int | None = None
-    standby: Standby = Standby.AS_IS
+    standby: StandbyOrder = StandbyOrder.AS_IS
     done_ns: int | None = None  # its ranks ended as done, which is not on record yet
 
     # Of what comes next.
@@ -72,7 +72,7 @@ class Course:
     finish: act.Finish = act.DONE  # for when nothing in memory is ahead of the disk
 
     @classmethod
-    def start(cls, policy: RunPolicy) -> Course:
+    def start(cls, policy: RunPolicy) -> RunState:
         """Nothing is known yet."""
         saving = Saving(
             policy.ranks,
@@ -85,7 +85,7 @@ class Course:
             policy,
             saving,
             Holding(policy.hold_finished_ns),
-            Keeping(FlushWatch(policy.store_patience_ns // 2)),
+            TierFlushing(FlushWatch(policy.store_patience_ns // 2)),
             HangWatch(policy.hang),
             Stopping(policy.leave_limit_ns, policy.margin_ns),
             NoticeWatch(policy.notice, policy.margin_ns),
@@ -131,13 +131,13 @@ class Course:
 
     def _carry_out(self, what: Deed) -> list[act.Action]:
         match what:
-            case agree_events.Seal():
+            case agree_events.SealBuffer():
                 return [act.Seal(self.attempt, what.epoch, what.step, what.buffer)]
-            case agree_events.MakeRoom():
+            case agree_events.FreeSpace():
                 return [act.MakeRoom(self.attempt, what.step)]
             case agree_events.Hold():
                 return self.holding.failed(what.at_ns, what.step, what.why, until_ns=what.until_ns)
-            case agree_events.Release():
+            case agree_events.LetRanksLeave():
                 held = self.holding.failed(what.at_ns, what.step, what.why)
                 return [act.PublishCommitted(what.step), *held]
             case (

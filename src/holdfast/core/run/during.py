@@ -9,7 +9,7 @@ from holdfast.core import events as ev
 from holdfast.core import exits, records
 from holdfast.core.run import saves
 from holdfast.core.run.before import TOO_LATE
-from holdfast.core.run.course import Course
+from holdfast.core.run.course import RunState
 from holdfast.core.run.over import LAST
 from holdfast.core.run.saves import after_saving, time_passed
 from holdfast.core.run.state import State, Timer
@@ -18,7 +18,7 @@ from holdfast.core.save import agree_events
 from holdfast.errors import EXIT_DONE
 
 
-def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
+def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
     """The attempt runs; a stop that was asked meanwhile begins now."""
     run.state = State.RUNNING
     answer: list[act.Action] = []
@@ -42,7 +42,7 @@ def on_launched(run: Course, event: ev.Launched) -> list[act.Action]:
     return answer + run.look_at_notices(event.at_ns)
 
 
-def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
+def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
     """News of the saves; after it a stop may begin that has waited for a step."""
     answer = saves.on_heard(run, event)
     if run.stop is None or run.policy.is_supervised:
@@ -51,7 +51,7 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
     return answer if is_begun else answer + begin_stop(run, run.stop, event.at_ns)
 
 
-def on_joined(run: Course, event: ev.Joined) -> list[act.Action]:
+def on_joined(run: RunState, event: ev.Joined) -> list[act.Action]:
     """A rank's session can be asked from now on, which is better than a signal."""
     run.saving.join(event.rank)
     if run.ending.plain:  # what looked like a plain command was not one
@@ -68,7 +68,7 @@ def on_joined(run: Course, event: ev.Joined) -> list[act.Action]:
 # --- a rank ends ----------------------------------------------------------------------------
 
 
-def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
+def on_rank_exited(run: RunState, event: ev.RankExited) -> list[act.Action]:
     """The first loss ends the attempt; a rank that is done, or was told to leave, is none."""
     if (
         run.saving.joined and not event.exit.has_session
@@ -97,7 +97,7 @@ def on_rank_exited(run: Course, event: ev.RankExited) -> list[act.Action]:
     return [*answer, act.Kill("a rank was lost")]
 
 
-def _rank_left(run: Course, event: ev.RankExited) -> list[act.Action]:
+def _rank_left(run: RunState, event: ev.RankExited) -> list[act.Action]:
     """Of scripts that run by themselves: the others go on, and nobody waits for this one."""
     cause, _ = exits.classify(event.exit)
     if cause is exits.ExitCause.DONE or run.is_told_to_leave:
@@ -110,7 +110,7 @@ def _rank_left(run: Course, event: ev.RankExited) -> list[act.Action]:
     return answer + run.carry_out(run.saving.hear(gone)) + after_saving(run, event.at_ns)
 
 
-def _rank_stopped(run: Course, event: ev.RankExited) -> list[act.Action]:
+def _rank_stopped(run: RunState, event: ev.RankExited) -> list[act.Action]:
     """It left in peace, before it was told to or instead of saving: nobody waits for it."""
     if len(run.ending.by_rank) == run.placement.ranks:
         return []
@@ -123,7 +123,7 @@ def _rank_stopped(run: Course, event: ev.RankExited) -> list[act.Action]:
     return answer
 
 
-def on_rank_exited_while_killing(run: Course, event: ev.RankExited) -> list[act.Action]:
+def on_rank_exited_while_killing(run: RunState, event: ev.RankExited) -> list[act.Action]:
     """Kept for the verdict on why the attempt ended."""
     run.ending.by_rank.setdefault(event.rank, event)
     if event.exit.host_lost:
@@ -134,12 +134,12 @@ def on_rank_exited_while_killing(run: Course, event: ev.RankExited) -> list[act.
 # --- time, and hangs ------------------------------------------------------------------------
 
 
-def on_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+def on_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     """Time has passed: for the saves, or for ranks that should be gone."""
     if event.timer == Timer.SAVES:
         return time_passed(run, event.at_ns)
     if event.timer == Timer.HOLD:
-        return run.keeping.flush_newest(run.saving, event.at_ns, LAST)
+        return run.flushing.flush_newest(run.saving, event.at_ns, LAST)
     if event.timer in (Timer.DEADLINE, Timer.LEAVE):
         run.state = State.KILLING
         if not run.policy.is_supervised:
@@ -151,7 +151,7 @@ def on_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
     return [act.Examine(run.attempt)] if event.timer == Timer.HANG else []
 
 
-def on_examined(run: Course, event: ev.Examined) -> list[act.Action]:
+def on_examined(run: RunState, event: ev.Examined) -> list[act.Action]:
     """Tell a hang from slow steps; when it is certain, end the attempt."""
     if run.is_told_to_leave:
         return []  # there are limits for that
@@ -167,12 +167,12 @@ def on_examined(run: Course, event: ev.Examined) -> list[act.Action]:
     return answer
 
 
-def on_stacks_collected(run: Course, event: ev.StacksCollected) -> list[act.Action]:
+def on_stacks_collected(run: RunState, event: ev.StacksCollected) -> list[act.Action]:
     """Look once more: it may have gone on meanwhile."""
     return run.hangs.collected(event)
 
 
-def on_suspended(run: Course, event: ev.Suspended) -> list[act.Action]:
+def on_suspended(run: RunState, event: ev.Suspended) -> list[act.Action]:
     """The ranks could not run, so nothing was late: their limits start anew."""
     answer = run.hangs.suspended(event)
     if run.is_leaving and run.stop is not None:

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from holdfast.core import events as ev
 from holdfast.core import exits
-from holdfast.core.hang.watch import Verdict as HangVerdict
+from holdfast.core.hang.watch import HangVerdict
 from holdfast.core.run import rollback
 from holdfast.core.run.state import StopIntent
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, EXIT_USER_FAILURE
 
 
-class Verdict(NamedTuple):
+class EndVerdict(NamedTuple):
     """Why the attempt ended, in a sentence as well, and the rank that it is about."""
 
     cause: exits.ExitCause
@@ -24,7 +24,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(slots=True)
-class Ending:
+class EndEvidence:
     """What is known of one attempt's end so far."""
 
     by_rank: dict[int, ev.RankExited] = field(default_factory=dict)
@@ -33,16 +33,16 @@ class Ending:
     is_faulty: bool = False  # a rank was lost that nobody had told to leave
     gone_back: rollback.Wish | None = None  # for which the attempt was ended
 
-    def verdict(self, hung: HangVerdict | None, stop: StopIntent | None, saved: str) -> Verdict:
+    def verdict(self, hung: HangVerdict | None, stop: StopIntent | None, saved: str) -> EndVerdict:
         """The first of these that is so: host lost, gone back, hung, broken, stopped."""
         cause, words, rank = self._cause(hung, stop, saved)
         if hung is not None:
-            return Verdict(cause, words, rank, hung.signature, is_from_script=False)
+            return EndVerdict(cause, words, rank, hung.signature, is_from_script=False)
         root = self.by_rank.get(rank) if rank is not None else None
         if root is None:
-            return Verdict(cause, words, rank, cause.value, is_from_script=False)
+            return EndVerdict(cause, words, rank, cause.value, is_from_script=False)
         signature = exits.signature(cause, root.exit)
-        return Verdict(cause, words, rank, signature, exits.is_from_script(cause, root.exit))
+        return EndVerdict(cause, words, rank, signature, exits.is_from_script(cause, root.exit))
 
     def _cause(
         self, hung: HangVerdict | None, stop: StopIntent | None, saved: str

@@ -10,7 +10,7 @@ this very class. Deterministic: integers in, no clock, no randomness.
 
 The handlers stand by when they are wanted, and none knows of those after it: `over`,
 `before` (an attempt), `saves`, `stops`, `notices`, `during`, `after`. What they share is
-`course.Course`.
+`course.RunState`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any, get_args
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.order import ATTENTION, Attention
-from holdfast.core.hosts.standby import Standby
+from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.plain_json import copied
 from holdfast.core.run import after, before, during, notices, over, restart, saves, stops
-from holdfast.core.run.course import Course
+from holdfast.core.run.course import RunState
 from holdfast.core.run.state import InvalidTransition, RunPolicy, State, StopIntent, Timer
-from holdfast.core.save.keeping import Keeping
+from holdfast.core.save.flushing import TierFlushing
 from holdfast.core.save.saving import Saving
 
 __all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "State", "Timer"]
@@ -38,18 +38,18 @@ class RunMachine:
     """Feed events with `handle`; carry out the actions in order."""
 
     def __init__(self, policy: RunPolicy) -> None:
-        self._run = Course.start(policy)
+        self._run = RunState.start(policy)
         self._story: deque[tuple[type[ev.Event], State]] = deque(maxlen=20)
 
     @classmethod
-    def of(cls, course: Course) -> RunMachine:
+    def of(cls, course: RunState) -> RunMachine:
         """One that goes on from what was remembered."""
         machine = cls.__new__(cls)
         machine._run, machine._story = course, deque(maxlen=20)
         return machine
 
     @property
-    def course(self) -> Course:
+    def course(self) -> RunState:
         """All that it remembers: copied, compared, or written down (`core.run.state_json`)."""
         return self._run
 
@@ -133,12 +133,12 @@ class RunMachine:
         return self._run.notices
 
     @property
-    def keeping(self) -> Keeping:
+    def flushing(self) -> TierFlushing:
         """What becomes of sets in memory."""
-        return self._run.keeping
+        return self._run.flushing
 
     @property
-    def standby(self) -> Standby:
+    def standby(self) -> StandbyOrder:
         """What the processes that wait for the next attempt are to do."""
         return self._run.standby
 
@@ -149,7 +149,7 @@ class RunMachine:
         return run.holding.until_ns is not None and not run.saving.agreement.is_saved
 
 
-Handler = Callable[[Course, Any], list[act.Action]]
+Handler = Callable[[RunState, Any], list[act.Action]]
 
 TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.NEW, ev.Opened): before.on_opened,
@@ -216,11 +216,11 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.WAITING, ev.Interrupted): stops.on_interrupted,
     (State.WAITING, ev.Noticed): notices.on_noticed,
     (State.WAITING, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.KEEPING, ev.TimerFired): over.on_keep_timer,
-    (State.KEEPING, ev.StopAsked): over.on_stop_asked_while_keeping,
-    (State.KEEPING, ev.Noticed): notices.on_noticed_while_keeping,
-    (State.KEEPING, ev.StopNowAsked): over.on_stop_now_while_keeping,
-    (State.KEEPING, ev.Interrupted): over.on_interrupted_while_keeping,
+    (State.FLUSHING, ev.TimerFired): over.on_flush_timer,
+    (State.FLUSHING, ev.StopAsked): over.on_stop_asked_while_flushing,
+    (State.FLUSHING, ev.Noticed): notices.on_noticed_while_flushing,
+    (State.FLUSHING, ev.StopNowAsked): over.on_stop_now_while_flushing,
+    (State.FLUSHING, ev.Interrupted): over.on_interrupted_while_flushing,
 }
 
 TIER_EVENTS: tuple[type[ev.Event], ...] = get_args(ev.TierEvent)

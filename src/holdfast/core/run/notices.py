@@ -10,17 +10,17 @@ from holdfast.core import events as ev
 from holdfast.core import records
 from holdfast.core.durations import in_words
 from holdfast.core.notices.board import SAME_NS, Change, News
-from holdfast.core.notices.plan import Plan, What
-from holdfast.core.run.course import Course
-from holdfast.core.run.over import on_stop_asked_while_keeping
+from holdfast.core.notices.plan import NoticePlan, What
+from holdfast.core.run.course import RunState
+from holdfast.core.run.over import on_stop_asked_while_flushing
 from holdfast.core.run.saves import after_saving
 from holdfast.core.run.state import State, Timer
 from holdfast.core.run.stops import move_deadline, on_stop_asked
 
-OnTimer = Callable[[Course, ev.TimerFired], list[act.Action]]
+OnTimer = Callable[[RunState, ev.TimerFired], list[act.Action]]
 
 
-def on_noticed(run: Course, event: ev.Noticed) -> list[act.Action]:
+def on_noticed(run: RunState, event: ev.Noticed) -> list[act.Action]:
     """Tell what is new in it, and save and leave when it is time: now, or by a timer."""
     news = run.notices.take(event.notice)
     is_news = news.change not in (Change.NOTHING, Change.CONFIRMED)
@@ -28,13 +28,13 @@ def on_noticed(run: Course, event: ev.Noticed) -> list[act.Action]:
     if news.change is not Change.NOTHING:
         answer.append(records.announced(event.at_ns, run.notices.announcements))
     if is_news:
-        answer += _told(run, news, event)
+        answer += _say_news(run, news, event)
     elif news.change is Change.CONFIRMED:
         answer += _is_sooner(news, event.at_ns)
     return answer + _act(run, event.at_ns, is_news=is_news)
 
 
-def on_noticed_while_keeping(run: Course, event: ev.Noticed) -> list[act.Action]:
+def on_noticed_while_flushing(run: RunState, event: ev.Noticed) -> list[act.Action]:
     """The run is over already; there may be a deadline now."""
     news = run.notices.take(event.notice)
     one = news.after
@@ -43,14 +43,14 @@ def on_noticed_while_keeping(run: Course, event: ev.Noticed) -> list[act.Action]
     if not run.policy.notice.ends(one.action):
         return []
     asked = ev.StopAsked(event.at_ns, one.words, one.deadline_ns, notice=True)
-    return on_stop_asked_while_keeping(run, asked)
+    return on_stop_asked_while_flushing(run, asked)
 
 
 def or_notice(on_timer: OnTimer) -> OnTimer:
     """The handler of a state's timers, where that of notices is another matter."""
 
     @wraps(on_timer)
-    def handler(run: Course, event: ev.TimerFired) -> list[act.Action]:
+    def handler(run: RunState, event: ev.TimerFired) -> list[act.Action]:
         if event.timer != Timer.NOTICE:
             return on_timer(run, event)
         run.notices.fired()
@@ -59,7 +59,7 @@ def or_notice(on_timer: OnTimer) -> OnTimer:
     return handler
 
 
-def on_timer_while_killing(_: Course, __: ev.TimerFired) -> list[act.Action]:
+def on_timer_while_killing(_: RunState, __: ev.TimerFired) -> list[act.Action]:
     """What an announced end asks for is remembered; other timers have nothing to say here."""
     return []
 
@@ -67,13 +67,13 @@ def on_timer_while_killing(_: Course, __: ev.TimerFired) -> list[act.Action]:
 # --- what is told ---------------------------------------------------------------------------
 
 
-def _told(run: Course, news: News, event: ev.Noticed) -> list[act.Action]:
+def _say_news(run: RunState, news: News, event: ev.Noticed) -> list[act.Action]:
     """One sentence for each change; an end that is announced goes on record."""
     one = news.after
     if one is None:
-        told = news.before.words if news.before else event.notice.source
+        source = news.before.words if news.before else event.notice.source
         goes_on = "training goes on" if run.stop is None else "what is under way is completed"
-        return [act.Say("info", f"{told}: {news.reason}; {goes_on}")]
+        return [act.Say("info", f"{source}: {news.reason}; {goes_on}")]
     when = ""
     if one.deadline_ns is not None:
         is_past = (event.notice.deadline_ns or one.deadline_ns) <= event.at_ns
@@ -97,7 +97,7 @@ def _is_sooner(news: News, at_ns: int) -> list[act.Action]:
 # --- what is done ---------------------------------------------------------------------------
 
 
-def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
+def _act(run: RunState, at_ns: int, *, is_news: bool) -> list[act.Action]:
     """Do what the plan says for now, and have the timer fire for what it says for later."""
     decided, reason = run.notices.decide(run.saving, at_ns)
     one = decided.about
@@ -130,7 +130,7 @@ def _act(run: Course, at_ns: int, *, is_news: bool) -> list[act.Action]:
     return answer + run.look_at_notices(at_ns)
 
 
-def _leave_by(run: Course, at_ns: int) -> list[act.Action]:
+def _leave_by(run: RunState, at_ns: int) -> list[act.Action]:
     """A stop under way goes by the earliest end that is announced now: sooner, later, or none."""
     ends = [one for one in run.notices.announcements if run.policy.notice.ends(one.action)]
     dated = [(one.deadline_ns, one.words) for one in ends if one.deadline_ns is not None]
@@ -142,14 +142,14 @@ def _leave_by(run: Course, at_ns: int) -> list[act.Action]:
     return answer
 
 
-def _save(run: Course, at_ns: int, why: str) -> list[act.Action]:
+def _save(run: RunState, at_ns: int, why: str) -> list[act.Action]:
     """What is in memory first, then a step of its own: whatever comes, that much is safe."""
-    answer = run.keeping.flush_newest(run.saving, at_ns, why)
+    answer = run.flushing.flush_newest(run.saving, at_ns, why)
     answer += run.carry_out(run.saving.ask(at_ns, why))
     return answer + after_saving(run, at_ns)
 
 
-def _too_short(run: Course, decided: Plan, at_ns: int) -> list[act.Action]:
+def _too_short(run: RunState, decided: NoticePlan, at_ns: int) -> list[act.Action]:
     """A durable save is not likely to be done in time: say what is at risk."""
     if not decided.is_short or decided.about is None:
         return []

@@ -10,14 +10,14 @@ from holdfast.core import records
 from holdfast.core.exits import ExitCause
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import OnNotice
-from holdfast.core.run.course import Course
+from holdfast.core.run.course import RunState
 from holdfast.core.run.state import State, Timer
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 
 LAST = "the run ends here"
 
 
-def over_in_a_gap(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
+def over_in_a_gap(run: RunState, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
     """No attempt runs; if one did, the time since then was ours."""
     gap: list[act.Action] = []
     if run.ended_ns is not None:  # what a thread of the store tells may have been a moment before
@@ -25,49 +25,49 @@ def over_in_a_gap(run: Course, at_ns: int, exit_code: int, words: str) -> list[a
     return [*gap, *over(run, at_ns, exit_code, words)]
 
 
-def over(run: Course, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
+def over(run: RunState, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
     """The end, but for what is only in memory: that is made durable first."""
     run.finish, run.choice_waits = act.Finish(exit_code, words), False
     ends: list[act.Action] = []
     if run.done_ns is None:  # else its attempt has no end yet: see `_ends`
         ends = [records.run_end(at_ns)]
         ends += [records.stopped(at_ns)] if run.stopping.is_by_person else []
-    answer = [] if run.stopping.now else run.keeping.flush_newest(run.saving, at_ns, LAST)
-    if run.stopping.now or not run.keeping.is_pending(run.saving):
+    answer = [] if run.stopping.now else run.flushing.flush_newest(run.saving, at_ns, LAST)
+    if run.stopping.now or not run.flushing.is_pending(run.saving):
         return [*ends, *finished(run, at_ns)]
-    run.state = State.KEEPING
+    run.state = State.FLUSHING
     limit_ns = at_ns + run.policy.store_patience_ns
     if run.done_ns is not None:  # a store that hangs has its patience, one that fails the hold
         limit_ns = max(limit_ns, run.holding.until_ns or at_ns + run.holding.limit_ns)
     words = "Writing the newest snapshot from memory to the run store"
     limit_ns = run.stopping.deadline_ns or limit_ns
-    return [*ends, act.Say("info", words), act.SetTimer(Timer.KEEP, limit_ns), *answer]
+    return [*ends, act.Say("info", words), act.SetTimer(Timer.FLUSH, limit_ns), *answer]
 
 
-def go_on_keeping(run: Course, event: ev.TierEvent) -> list[act.Action]:
+def go_on_flushing(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """News of what the end waits for: wait on, try again, or end."""
     if isinstance(event, ev.FlushFailed | ev.FlushCommitFailed):
-        if run.done_ns is not None and run.keeping.is_ahead(run.saving):
+        if run.done_ns is not None and run.flushing.is_ahead(run.saving):
             held = run.holding.failed(event.at_ns, event.step, event.why)
             if event.at_ns < (run.holding.until_ns or 0):
                 return [*held, *flush_again(run, event)]
-        return [] if run.keeping.is_pending(run.saving) else finished(run, event.at_ns)
-    answer = run.keeping.flush_newest(run.saving, event.at_ns, LAST)
-    if run.keeping.is_pending(run.saving):
+        return [] if run.flushing.is_pending(run.saving) else finished(run, event.at_ns)
+    answer = run.flushing.flush_newest(run.saving, event.at_ns, LAST)
+    if run.flushing.is_pending(run.saving):
         return answer
     return [
         *answer,
-        *([] if run.keeping.is_ahead(run.saving) else end_hold(run, event.at_ns)),
+        *([] if run.flushing.is_ahead(run.saving) else end_hold(run, event.at_ns)),
         *finished(run, event.at_ns),
     ]
 
 
-def end_hold(run: Course, at_ns: int) -> list[act.Action]:
+def end_hold(run: RunState, at_ns: int) -> list[act.Action]:
     """The last step is durable, if that was waited for."""
-    return run.holding.saved(at_ns, run.saving.committed_step, run.keeping.words)
+    return run.holding.saved(at_ns, run.saving.committed_step, run.flushing.words)
 
 
-def flush_again(run: Course, event: ev.TierEvent) -> list[act.Action]:
+def flush_again(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """The last step is in memory, and the store did not take it: try again after a while."""
     is_failed = isinstance(event, ev.FlushFailed | ev.FlushCommitFailed)
     until_ns = run.holding.until_ns
@@ -79,16 +79,16 @@ def flush_again(run: Course, event: ev.TierEvent) -> list[act.Action]:
     return [act.SetTimer(Timer.HOLD, again_ns)]
 
 
-def finished(run: Course, at_ns: int) -> list[act.Action]:
+def finished(run: RunState, at_ns: int) -> list[act.Action]:
     """Nothing happens any more. One that is still held is given up: nothing is tried again."""
     held = run.holding.until_ns is not None
-    saving = [records.saving(at_ns, run.keeping.words)] if held else []
-    was_kept, run.state = run.state is State.KEEPING, State.OVER
-    finish = run.keeping.last_words(run.saving, run.finish, was_kept=was_kept)
+    saving = [records.saving(at_ns, run.flushing.words)] if held else []
+    was_kept, run.state = run.state is State.FLUSHING, State.OVER
+    finish = run.flushing.last_words(run.saving, run.finish, was_kept=was_kept)
     return [*saving, *_ends(run, finish), replace(finish, settled=_settled(run, finish))]
 
 
-def _ends(run: Course, finish: act.Finish) -> list[act.Action]:
+def _ends(run: RunState, finish: act.Finish) -> list[act.Action]:
     """The end of a run whose ranks were done: done only now that its last step is durable."""
     if run.done_ns is None:
         return []
@@ -99,7 +99,7 @@ def _ends(run: Course, finish: act.Finish) -> list[act.Action]:
     return [*ends, records.run_end(run.done_ns)]
 
 
-def _settled(run: Course, finish: act.Finish) -> tuple[Notice, ...]:
+def _settled(run: RunState, finish: act.Finish) -> tuple[Notice, ...]:
     """Which announced ends the run has nothing left on this host for.
 
     Only of a run that has left on account of a notice: one that failed may be looked into, and
@@ -110,7 +110,7 @@ def _settled(run: Course, finish: act.Finish) -> tuple[Notice, ...]:
     is_asked = policy.then is OnNotice.RELEASE and stop is not None and stop.notice
     has_left = finish.exit_code == EXIT_SAVED_START_ME_AGAIN and run.stopping.now is None
     lost = run.saving.fastest_step - run.saving.committed_step
-    is_saved = not finish.keep_memory and (lost <= 1 or not run.saving.joined)
+    is_saved = not finish.leaves_memory and (lost <= 1 or not run.saving.joined)
     if not (is_asked and has_left and is_saved):
         return ()
     ends = [one for one in run.notices.announcements if policy.ends(one.action)]
@@ -120,28 +120,28 @@ def _settled(run: Course, finish: act.Finish) -> tuple[Notice, ...]:
 # --- while the end waits for what is in memory ----------------------------------------------
 
 
-def on_keep_timer(run: Course, event: ev.TimerFired) -> list[act.Action]:
+def on_flush_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     """What is in memory is tried again; or it was not made durable in time, and stays there."""
     if event.timer == Timer.HOLD:
-        return run.keeping.flush_newest(run.saving, event.at_ns, LAST)
-    return finished(run, event.at_ns) if event.timer == Timer.KEEP else []
+        return run.flushing.flush_newest(run.saving, event.at_ns, LAST)
+    return finished(run, event.at_ns) if event.timer == Timer.FLUSH else []
 
 
-def on_stop_asked_while_keeping(run: Course, event: ev.StopAsked) -> list[act.Action]:
+def on_stop_asked_while_flushing(run: RunState, event: ev.StopAsked) -> list[act.Action]:
     """The run is over already; there may be a deadline now. Nobody waits for the next try."""
     if event.deadline_ns is not None:
-        return [act.SetTimer(Timer.KEEP, event.deadline_ns)]
-    return [] if run.keeping.is_pending(run.saving) else finished(run, event.at_ns)
+        return [act.SetTimer(Timer.FLUSH, event.deadline_ns)]
+    return [] if run.flushing.is_pending(run.saving) else finished(run, event.at_ns)
 
 
-def on_stop_now_while_keeping(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
+def on_stop_now_while_flushing(run: RunState, event: ev.StopNowAsked) -> list[act.Action]:
     """What is in memory stays there."""
     return [run.stopping.note_now(event), *finished(run, event.at_ns)]
 
 
-def on_interrupted_while_keeping(run: Course, event: ev.Interrupted) -> list[act.Action]:
+def on_interrupted_while_flushing(run: RunState, event: ev.Interrupted) -> list[act.Action]:
     """The first time nobody waits for the next try; the second time for nothing."""
     asked = run.stopping.interrupted(event)
     if isinstance(asked, ev.StopNowAsked):
-        return on_stop_now_while_keeping(run, asked)
-    return on_stop_asked_while_keeping(run, asked)
+        return on_stop_now_while_flushing(run, asked)
+    return on_stop_asked_while_flushing(run, asked)

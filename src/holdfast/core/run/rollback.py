@@ -76,12 +76,12 @@ def wishes_of(attempt: int, ends: Iterable[tuple[int, Exit]]) -> tuple[Wish, ...
     """What the ranks of an attempt asked for when they gave up, by rank."""
     wishes = []
     for rank, end in sorted(ends, key=lambda one: one[0]):
-        told = end.report
-        if told is None or not told.declared:
+        report = end.report
+        if report is None or not report.declared:
             continue
-        if told.rollback_to is not None or told.skip_batches:
+        if report.rollback_to is not None or report.skip_batches:
             name = f"fail-{attempt:04d}-{rank:05d}"
-            wishes.append(Wish(name, told.rollback_to, told.skip_batches, told.message, True))
+            wishes.append(Wish(name, report.rollback_to, report.skip_batches, report.message, True))
     return tuple(wishes)
 
 

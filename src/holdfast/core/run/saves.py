@@ -1,7 +1,7 @@
 """The saves of a run: what ranks and tiers tell of them, and what is ordered in answer.
 
 When a save is due and how ranks agree on it is `core.save.saving`'s, what memory holds
-`core.save.keeping`'s: here their answers become the run's.
+`core.save.flushing`'s: here their answers become the run's.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run.before import choose
-from holdfast.core.run.course import Course
-from holdfast.core.run.over import end_hold, flush_again, go_on_keeping
+from holdfast.core.run.course import RunState
+from holdfast.core.run.over import end_hold, flush_again, go_on_flushing
 from holdfast.core.run.state import State, Timer
 from holdfast.core.save import agree_events
 
@@ -25,11 +25,11 @@ LAST_WORDS = (
 )
 
 
-def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
+def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
     """News of the saves: what is due is ordered, committed, published."""
     saving, at_ns = run.saving, event.at_ns
     answer = run.carry_out(saving.hear(event.news))
-    answer += run.keeping.flush_if_due(saving, at_ns)
+    answer += run.flushing.flush_if_due(saving, at_ns)
     slowest = saving.slowest_step
     if slowest > run.resume.step:
         run.hangs.stepped(at_ns)
@@ -37,46 +37,46 @@ def on_heard(run: Course, event: ev.Heard) -> list[act.Action]:
             run.high_water = slowest
     if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
         answer += run.look_at_notices(at_ns)
-        answer += run.keeping.tell(saving, at_ns)
+        answer += run.flushing.tell(saving, at_ns)
     answer += after_saving(run, at_ns)
     return answer
 
 
-def on_heard_while_killing(run: Course, event: ev.Heard) -> list[act.Action]:
+def on_heard_while_killing(run: RunState, event: ev.Heard) -> list[act.Action]:
     """A set that all have copied or written is still completed while its writers die.
 
     And how far they came counts.
     """
-    told = event.news
-    if isinstance(told, agree_events.LoopEnded):  # no last save is ordered of ranks that die
-        told = agree_events.Progress(told.at_ns, told.rank, told.step)
-    if not isinstance(told, LAST_WORDS):
+    news = event.news
+    if isinstance(news, agree_events.LoopEnded):  # no last save is ordered of ranks that die
+        news = agree_events.Progress(news.at_ns, news.rank, news.step)
+    if not isinstance(news, LAST_WORDS):
         return []
-    answer = run.carry_out(run.saving.hear_last_words(told))
+    answer = run.carry_out(run.saving.hear_last_words(news))
     run.high_water = max(run.high_water, run.saving.slowest_step)
     return answer
 
 
-def on_save_took(run: Course, event: ev.SaveTook) -> list[act.Action]:
+def on_save_took(run: RunState, event: ev.SaveTook) -> list[act.Action]:
     """The measured cost of a copy: the save policy wants to know it."""
     run.saving.note_cost(event.blocked_ns)
     return []
 
 
-def on_save_asked(run: Course, event: ev.SaveAsked) -> list[act.Action]:
+def on_save_asked(run: RunState, event: ev.SaveAsked) -> list[act.Action]:
     """Order a save at the next boundary that all ranks can answer."""
     answer = run.carry_out(run.saving.ask(event.at_ns, event.source, in_step=event.in_step))
     return answer + after_saving(run, event.at_ns)
 
 
-def time_passed(run: Course, at_ns: int) -> list[act.Action]:
+def time_passed(run: RunState, at_ns: int) -> list[act.Action]:
     """The saves' timer has fired."""
     run.saves_wake_ns = None
     answer = run.carry_out(run.saving.hear(agree_events.Tick(at_ns)))
     return answer + after_saving(run, at_ns)
 
 
-def after_saving(run: Course, at_ns: int) -> list[act.Action]:
+def after_saving(run: RunState, at_ns: int) -> list[act.Action]:
     """Keep the saves' timer right, and see to it that ranks which may leave do leave."""
     wake_ns = run.saving.wake_at_ns
     answer: list[act.Action] = []
@@ -96,18 +96,18 @@ def after_saving(run: Course, at_ns: int) -> list[act.Action]:
 # --- the memory tier ------------------------------------------------------------------------
 
 
-def on_buffers_ready(run: Course, event: ev.BuffersReady) -> list[act.Action]:
+def on_buffers_ready(run: RunState, event: ev.BuffersReady) -> list[act.Action]:
     """A rank can copy into memory that outlives it, or cannot any more."""
     tier = run.saving.tier
     was_lost = tier.is_lost
     tier.has(event.rank, event.buffers)
-    return run.keeping.tell(run.saving, event.at_ns) if was_lost or tier.is_lost else []
+    return run.flushing.tell(run.saving, event.at_ns) if was_lost or tier.is_lost else []
 
 
-def on_tier(run: Course, event: ev.TierEvent) -> list[act.Action]:
+def on_tier(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """A set in memory is sealed, or was flushed, or was not: whoever waits for it goes on."""
     is_running = run.state is State.RUNNING
-    answer = run.carry_out(run.keeping.hear(run.saving, event, is_running=is_running))
+    answer = run.carry_out(run.flushing.hear(run.saving, event, is_running=is_running))
     if is_running:
         if isinstance(event, ev.Sealed):  # after the stop was asked for
             answer += flush_before_leaving(run, event.at_ns)
@@ -116,11 +116,11 @@ def on_tier(run: Course, event: ev.TierEvent) -> list[act.Action]:
         return answer + flush_again(run, event) + after_saving(run, event.at_ns)
     if run.choice_waits and not run.saving.tier.is_sealing:
         return [*answer, act.CancelTimer(Timer.SEAL), *choose(run, event.at_ns)]
-    return answer + go_on_keeping(run, event) if run.state is State.KEEPING else answer
+    return answer + go_on_flushing(run, event) if run.state is State.FLUSHING else answer
 
 
-def flush_before_leaving(run: Course, at_ns: int) -> list[act.Action]:
+def flush_before_leaving(run: RunState, at_ns: int) -> list[act.Action]:
     """With a deadline what is in memory is flushed first: that much is safe in any case."""
     if run.stop is None or run.stop.deadline_ns is None:
         return []
-    return run.keeping.flush_newest(run.saving, at_ns, run.stop.source)
+    return run.flushing.flush_newest(run.saving, at_ns, run.stop.source)

@@ -25,7 +25,7 @@ class State(StrEnum):
     RUNNING = "running"  # all ranks were started
     KILLING = "killing"  # killed; some process is still there
     WAITING = "waiting"  # back-off: the next attempt begins when it is over
-    KEEPING = "keeping"  # nothing runs; the newest set in memory is made durable, then over
+    FLUSHING = "flushing"  # nothing runs; the newest set in memory is made durable, then over
     OVER = "over"  # the exit code is decided; nothing happens any more
 
 
@@ -37,7 +37,7 @@ class Timer(StrEnum):
     DEADLINE = "deadline"
     LEAVE = "leave"  # told to leave, or to end, and still there
     SEAL = "seal"  # the choice waits for a set in memory
-    KEEP = "keep"  # the end waits for one
+    FLUSH = "keep"  # the end waits for one; named so in journals
     HOLD = "hold"  # the last step, which is in memory, is tried again
     HANG = "hang"  # time to see whether the ranks get on
     NOTICE = ev.NOTICE_TIMER  # what is announced asks for a save, or for leaving

@@ -16,7 +16,7 @@ from holdfast.core.hosts.placement import Placement
 from holdfast.core.notices import board, watch
 from holdfast.core.plain_json import Parts
 from holdfast.core.run import absence, ending, holding, policy_json, restart, rollback, stopping
-from holdfast.core.run.course import Course
+from holdfast.core.run.course import RunState
 from holdfast.core.run.state import StopIntent
 from holdfast.core.save import (
     agree_events,
@@ -25,7 +25,7 @@ from holdfast.core.save import (
     extremes,
     flush_watch,
     flushes,
-    keeping,
+    flushing,
     pace,
     saving,
     tier_words,
@@ -36,25 +36,25 @@ _FORM = Parts(
     "part",
     (
         *policy_json.PARTS,
-        Course, StopIntent, Placement,
-        saving.Saving, agree_state.Agreement, agree_state.Ranks, agree_events.StopAsked,
-        extremes.Extremes, pace.Pace, tiers.MemoryTier, flushes.Flushes, Resume,
-        keeping.Keeping, flush_watch.FlushWatch, tier_words.Announced, choose.Rejected,
+        RunState, StopIntent, Placement,
+        saving.Saving, agree_state.Agreement, agree_state.Ranks, agree_events.StopDue,
+        extremes.Extremes, pace.SavePace, tiers.MemoryTier, flushes.Flushes, Resume,
+        flushing.TierFlushing, flush_watch.FlushWatch, tier_words.Announced, choose.Rejected,
         hang.HangWatch, hang.Suspicion, hang_events.RankStack,
         stopping.Stopping, StopNowAsked, holding.Holding, absence.Absence,
         watch.NoticeWatch, board.Board, board.Announcement, board.Telling, board.Notice,
         rollback.Rollbacks, rollback.Wish, restart.Failure,
-        ending.Ending, RankExited, Exit, RankReport, LaunchFailed, Finish,
+        ending.EndEvidence, RankExited, Exit, RankReport, LaunchFailed, Finish,
     ),
 )  # fmt: skip
 
 
-def encode(course: Course) -> Any:
+def encode(course: RunState) -> Any:
     """As plain JSON-able data."""
     return _FORM.write(course)
 
 
-def decode(data: object) -> Course:
+def decode(data: object) -> RunState:
     """The inverse of `encode`. Raises ValueError for what is none, or a newer version's."""
-    course: Course = _FORM.read(Course, data)
+    course: RunState = _FORM.read(RunState, data)
     return course

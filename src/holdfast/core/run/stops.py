@@ -6,7 +6,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run import rollback
 from holdfast.core.run.before import choose
-from holdfast.core.run.course import Course
+from holdfast.core.run.course import RunState
 from holdfast.core.run.over import over_in_a_gap
 from holdfast.core.run.saves import after_saving, flush_before_leaving
 from holdfast.core.run.state import SECOND_NS, State, StopIntent, Timer
@@ -19,7 +19,7 @@ STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
 
 
 def on_stop_asked(
-    run: Course, event: ev.StopAsked, *, is_announced: bool = False
+    run: RunState, event: ev.StopAsked, *, is_announced: bool = False
 ) -> list[act.Action]:
     """Save and leave, by the earliest deadline; where nothing runs, the run is over."""
     first, is_supervised = run.stop is None, run.policy.is_supervised
@@ -34,13 +34,13 @@ def on_stop_asked(
     return answer
 
 
-def move_deadline(run: Course, at_ns: int, announced_ns: int | None) -> list[act.Action]:
+def move_deadline(run: RunState, at_ns: int, announced_ns: int | None) -> list[act.Action]:
     """What was announced comes later, or not at all: a stop that is under way has that time too."""
     if not run.stopping.announce(announced_ns):
         return []
     deadline_ns = run.stopping.deadline_ns
-    if run.state is State.KEEPING:
-        return [act.SetTimer(Timer.KEEP, deadline_ns or at_ns + run.policy.store_patience_ns)]
+    if run.state is State.FLUSHING:
+        return [act.SetTimer(Timer.FLUSH, deadline_ns or at_ns + run.policy.store_patience_ns)]
     if run.state is not State.RUNNING:
         return []
     if run.is_relayed and deadline_ns is None:
@@ -52,12 +52,12 @@ def move_deadline(run: Course, at_ns: int, announced_ns: int | None) -> list[act
     return [timer, *run.carry_out(moved), *after_saving(run, at_ns)]
 
 
-def begin_stop(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
+def begin_stop(run: RunState, stop: StopIntent, at_ns: int) -> list[act.Action]:
     """Ask the ranks of a running attempt to save and leave, as they can be asked now."""
     return flush_before_leaving(run, at_ns) + _ask_to_leave(run, stop, at_ns)
 
 
-def waits_for_a_step(run: Course) -> bool:
+def waits_for_a_step(run: RunState) -> bool:
     """Whether a stop of several scripts that run by themselves begins after their next step.
 
     One rank would leave at its boundary, while the others wait for it in the next step's
@@ -67,7 +67,7 @@ def waits_for_a_step(run: Course) -> bool:
     return run.policy.ranks > 1 and saving.agreement.is_saved and not saving.is_over
 
 
-def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]:
+def _ask_to_leave(run: RunState, stop: StopIntent, at_ns: int) -> list[act.Action]:
     if not run.policy.is_supervised:
         if waits_for_a_step(run):
             return []
@@ -92,7 +92,7 @@ def _ask_to_leave(run: Course, stop: StopIntent, at_ns: int) -> list[act.Action]
 # --- to stop now ----------------------------------------------------------------------------
 
 
-def on_stop_now(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
+def on_stop_now(run: RunState, event: ev.StopNowAsked) -> list[act.Action]:
     """End every process; where nothing runs, the run is over."""
     answer = [run.stopping.note_now(event)]
     if run.state in (State.RUNNING, State.KILLING):
@@ -107,14 +107,14 @@ def on_stop_now(run: Course, event: ev.StopNowAsked) -> list[act.Action]:
     return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
 
 
-def on_suspended_while_launching(run: Course, event: ev.Suspended) -> list[act.Action]:
+def on_suspended_while_launching(run: RunState, event: ev.Suspended) -> list[act.Action]:
     """The store could not answer meanwhile: it has its time from now on."""
     if run.stopping.now is None:
         return []
     return [act.SetTimer(Timer.LEAVE, event.at_ns + STOP_NOW_LIMIT_NS)]
 
 
-def on_interrupted(run: Course, event: ev.Interrupted) -> list[act.Action]:
+def on_interrupted(run: RunState, event: ev.Interrupted) -> list[act.Action]:
     """The first time save and leave, with no deadline; the second time end every process."""
     asked = run.stopping.interrupted(event)
     if isinstance(asked, ev.StopNowAsked):
@@ -125,7 +125,7 @@ def on_interrupted(run: Course, event: ev.Interrupted) -> list[act.Action]:
 # --- to go back -----------------------------------------------------------------------------
 
 
-def on_rollback_asked(run: Course, event: ev.RollbackAsked) -> list[act.Action]:
+def on_rollback_asked(run: RunState, event: ev.RollbackAsked) -> list[act.Action]:
     """End the attempt without a save, and start from where a person wants it to."""
     if not run.rollbacks.add((event.wish,)):
         return []
@@ -139,7 +139,7 @@ def on_rollback_asked(run: Course, event: ev.RollbackAsked) -> list[act.Action]:
     return [said]  # as soon as the store has answered, the ranks run, or all are gone
 
 
-def end_to_go_back(run: Course) -> list[act.Action]:
+def end_to_go_back(run: RunState) -> list[act.Action]:
     """End what runs: somebody wants it to start from elsewhere."""
     run.state = State.KILLING
     run.ending.gone_back, _ = rollback.prevailing(run.rollbacks.standing)

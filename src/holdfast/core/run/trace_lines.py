@@ -7,7 +7,7 @@ from dataclasses import fields
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hang.events import RankLook
-from holdfast.core.hosts.standby import Standby
+from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.run.rollback import way_back
 from holdfast.core.run.state import SECOND_NS, Timer
 from holdfast.core.save import agree_events as news
@@ -142,7 +142,7 @@ def action_line(action: act.Action, at_ns: int) -> str:
         case act.Kill():
             return f"kill ({action.why})"
         case act.StandBy():
-            is_woken = action.wanted is Standby.WOKEN
+            is_woken = action.wanted is StandbyOrder.WOKEN
             return f"wake what waits for attempt {action.attempt}" if is_woken else ""
         case act.Examine():
             return "examine the ranks"
@@ -161,10 +161,10 @@ def action_line(action: act.Action, at_ns: int) -> str:
         case act.Say():
             return f'say "{action.words}"'
         case act.Finish():
-            kept = ", memory is kept" if action.keep_memory else ""
+            kept = ", memory is kept" if action.leaves_memory else ""
             ids = ", ".join(one.event_id or one.topic for one in action.settled)
-            told = f"; may happen now: {ids}" if ids else ""
-            return f"finish {action.exit_code}: {action.words}{kept}{told}"
+            may_happen = f"; may happen now: {ids}" if ids else ""
+            return f"finish {action.exit_code}: {action.words}{kept}{may_happen}"
     raise AssertionError(action)
 
 

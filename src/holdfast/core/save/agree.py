@@ -46,17 +46,17 @@ from holdfast.core.save.agree_events import (
     PublishVerdict,
     RankGone,
     Refuse,
-    SaveAsked,
+    SaveDue,
     SaveFailed,
     Snapped,
-    StopAsked,
+    StopDue,
     StopMoved,
     Taken,
     Tick,
 )
 from holdfast.core.save.agree_moves import MAX_LEAD, Actions
 from holdfast.core.save.agree_state import Agreement as Agreement
-from holdfast.core.save.agree_state import Phase as Phase
+from holdfast.core.save.agree_state import AgreementPhase
 from holdfast.core.save.word import Order
 
 
@@ -70,7 +70,11 @@ def wake_at_ns(state: Agreement) -> int | None:
     stop, again_ns = state.stop, state.hold.again_ns
     if again_ns is not None and state.is_held:
         return again_ns
-    if stop is None or state.phase not in (Phase.COLLECTING, Phase.COPYING, Phase.WRITING):
+    if stop is None or state.phase not in (
+        AgreementPhase.COLLECTING,
+        AgreementPhase.COPYING,
+        AgreementPhase.WRITING,
+    ):
         return None
     due = []
     if stop.leave_by_ns is not None:
@@ -92,7 +96,7 @@ def lead_steps(step_time_ns: int, reaction_ns: int) -> int:
 # --- requests ------------------------------------------------------------------------------------
 
 
-def _save(state: Agreement, event: SaveAsked) -> Actions:
+def _save(state: Agreement, event: SaveDue) -> Actions:
     if event.in_memory:
         if not state.open_buffers:
             return (Refuse("no buffer is free"),)
@@ -102,15 +106,15 @@ def _save(state: Agreement, event: SaveAsked) -> Actions:
     return moves.order(state, event.why, is_stop=False, in_memory=in_memory, lead=lead)
 
 
-def _is_vain(state: Agreement, event: SaveAsked) -> bool:
+def _is_vain(state: Agreement, event: SaveDue) -> bool:
     return state.is_saved and not event.in_step
 
 
-def _busy(state: Agreement, _: SaveAsked) -> Actions:
+def _busy(state: Agreement, _: SaveDue) -> Actions:
     return (Refuse(f"the save of step {state.step} is under way ({state.phase.value})"),)
 
 
-def _save_instead(state: Agreement, event: SaveAsked) -> Actions:
+def _save_instead(state: Agreement, event: SaveDue) -> Actions:
     """Somebody wants a durable save, and another is ordered: in memory, or far ahead. It can wait.
 
     As with a stop, the new order may name an earlier step than the old one: nobody waits there.
@@ -123,11 +127,11 @@ def _save_instead(state: Agreement, event: SaveAsked) -> Actions:
     return (*aborted, *_save(state, event))
 
 
-def _no_more(state: Agreement, _: SaveAsked) -> Actions:
+def _no_more(state: Agreement, _: SaveDue) -> Actions:
     return (Refuse(f"no more saves in this attempt: {state.why}"),)
 
 
-def _stop_instead(state: Agreement, event: StopAsked) -> Actions:
+def _stop_instead(state: Agreement, event: StopDue) -> Actions:
     """Turn a save that is not yet agreed into a stop: under a new epoch, never in place.
 
     In place, a rank that had read the order without STOP would go on into a step whose collective
@@ -141,7 +145,7 @@ def _stop_instead(state: Agreement, event: StopAsked) -> Actions:
     return (*aborted, *moves.stop(state, event))
 
 
-def _later(state: Agreement, event: StopAsked) -> Actions:
+def _later(state: Agreement, event: StopDue) -> Actions:
     """Finish the save under way first: all ranks have taken it, so something good is soon there.
 
     A stop that is under way only gets its deadline tightened: repeated requests (Slurm sends two)
@@ -226,7 +230,7 @@ def _copied(state: Agreement, event: Snapped) -> Actions:
 
 
 def _judge_copy(state: Agreement, event: Snapped | Durable) -> Actions:
-    if state.phase is Phase.COLLECTING:
+    if state.phase is AgreementPhase.COLLECTING:
         return moves.judge(state, event.rank, event.at_ns)
     return moves.taken(state, event.at_ns)
 
@@ -246,7 +250,7 @@ def _durable(state: Agreement, event: Durable) -> Actions:
     ranks.answer(event.rank, event.step)
     ranks.copied.add(event.rank)
     ranks.durable.add(event.rank)
-    if state.phase is Phase.WRITING:
+    if state.phase is AgreementPhase.WRITING:
         return moves.written(state)
     return _judge_copy(state, event)
 
@@ -267,9 +271,9 @@ def _gone_idle(state: Agreement, event: RankGone) -> Actions:
 def _gone(state: Agreement, event: RankGone) -> Actions:
     """A death aborts the agreement, unless that rank's part of an agreed set is already durable."""
     state.ranks.lose(event.rank)
-    if state.phase is Phase.COMMITTING:
+    if state.phase is AgreementPhase.COMMITTING:
         return ()
-    if state.phase is Phase.WRITING and (
+    if state.phase is AgreementPhase.WRITING and (
         event.rank in state.ranks.durable or state.buffer is not None
     ):
         return ()  # what is in a buffer outlives the rank
@@ -295,7 +299,7 @@ def _committed(state: Agreement, event: Committed) -> Actions:
 
     One that was copied into a buffer is committed by whoever flushes it, while it is being written.
     """
-    is_ours = state.phase is Phase.COMMITTING or state.buffer is not None
+    is_ours = state.phase is AgreementPhase.COMMITTING or state.buffer is not None
     if event.epoch != state.epoch or not is_ours:
         return _noted(state, event)
     flags = Order.COMMITTED | Order.STOP if state.is_stop else Order.COMMITTED
@@ -350,18 +354,20 @@ def _ignore(_: Agreement, __: Event) -> Actions:
     return ()
 
 
-_PHASES = tuple(Phase)  # the columns of the table
+_PHASES = tuple(AgreementPhase)  # the columns of the table
 
 
-def _row(*handlers: Callable[[Agreement, Any], Actions]) -> dict[Phase, Callable[..., Actions]]:
+def _row(
+    *handlers: Callable[[Agreement, Any], Actions],
+) -> dict[AgreementPhase, Callable[..., Actions]]:
     return dict(zip(_PHASES, handlers, strict=True))
 
 
 # fmt: off
-TABLE: dict[type[Event], dict[Phase, Callable[..., Actions]]] = {
+TABLE: dict[type[Event], dict[AgreementPhase, Callable[..., Actions]]] = {
     #                   IDLE        COLLECTING     COPYING    WRITING     COMMITTING    OVER
-    SaveAsked:     _row(_save,      _save_instead, _busy,     _busy,      _busy,        _no_more),
-    StopAsked:     _row(moves.stop, _stop_instead, _later,    _later,     _later,       _ignore),
+    SaveDue:     _row(_save,      _save_instead, _busy,     _busy,      _busy,        _no_more),
+    StopDue:     _row(moves.stop, _stop_instead, _later,    _later,     _later,       _ignore),
     StopMoved:     _row(_moved,     _moved,        _moved,    _moved,     _moved,       _ignore),
     Progress:      _row(_note,      _judge_note,   _note,     _note,      _note,        _note),
     LoopEnded:     _row(_end_idle,  _judge_end,    _note_end, _note_end,  _note_end,    _note_end),

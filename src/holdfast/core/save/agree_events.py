@@ -16,7 +16,7 @@ _NONE_YET = Agreed(0, 0, 0)
 
 
 @value
-class SaveAsked:
+class SaveDue:
     """The policy or a person wants a save; training goes on.
 
     `lead` is how many boundaries ahead of the fastest rank it is ordered (see `lead_steps`).
@@ -32,7 +32,7 @@ class SaveAsked:
 
 
 @value
-class StopAsked:
+class StopDue:
     """Save and leave. `leave_by_ns`: when leaving must begin, saved or not; None: no deadline.
 
     `answer_limit_ns` is how long a rank that has reached the step may go without a snapshot while
@@ -170,8 +170,8 @@ class Tick:
 
 
 Event = (
-    SaveAsked
-    | StopAsked
+    SaveDue
+    | StopDue
     | StopMoved
     | Progress
     | LoopEnded
@@ -217,7 +217,7 @@ class Commit:
 
 
 @value
-class Seal:
+class SealBuffer:
     """Every rank has copied that step into the buffer: it may be sealed.
 
     Where a save is to be durable, answer Committed or NotWritten when that is decided.
@@ -238,7 +238,7 @@ class Abort:
 
 
 @value
-class MakeRoom:
+class FreeSpace:
     """That step could not be saved: delete now what retention would delete once it is."""
 
     step: int
@@ -255,7 +255,7 @@ class Hold:
 
 
 @value
-class Release:
+class LetRanksLeave:
     """The last step is sealed in memory, and the store takes no save: the ranks may leave.
 
     Store the COMMITTED word of every rank. Who holds the memory makes the step durable.
@@ -273,10 +273,20 @@ class Refuse:
     reason: str
 
 
-Action = PublishOrder | PublishVerdict | Commit | Seal | Abort | MakeRoom | Hold | Release | Refuse
+Action = (
+    PublishOrder
+    | PublishVerdict
+    | Commit
+    | SealBuffer
+    | Abort
+    | FreeSpace
+    | Hold
+    | LetRanksLeave
+    | Refuse
+)
 
 
-class RankWords(NamedTuple):
+class RankAnswers(NamedTuple):
     """One reading of a rank's half of the word page.
 
     Load them in the order of the fields. The rank stores STEP = N before PHASE = LOOP_ENDED, so a
@@ -299,7 +309,7 @@ class RankWords(NamedTuple):
         return self.taken.epoch != 0 and taken not in (self.copied.save, self.failed.save)
 
 
-def changes(at_ns: int, rank: int, before: RankWords, now: RankWords) -> tuple[Event, ...]:
+def changes(at_ns: int, rank: int, before: RankAnswers, now: RankAnswers) -> tuple[Event, ...]:
     """The events between two readings of a rank's words, answers before progress.
 
     What was taken and is copied by now is told once: a copy that is there was taken. A copy that is

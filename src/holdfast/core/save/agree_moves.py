@@ -12,15 +12,15 @@ from holdfast.core.save.agree_events import (
     Abort,
     Action,
     Commit,
+    FreeSpace,
     Hold,
-    MakeRoom,
+    LetRanksLeave,
     PublishOrder,
     PublishVerdict,
-    Release,
-    Seal,
-    StopAsked,
+    SealBuffer,
+    StopDue,
 )
-from holdfast.core.save.agree_state import Agreement, HoldState, Phase
+from holdfast.core.save.agree_state import Agreement, AgreementPhase, HoldState
 from holdfast.core.save.word import MAX_EPOCH, Order, with_buffer
 
 MAX_LEAD = 4096
@@ -54,7 +54,7 @@ def order(
         return leave(state, f"the ranks' loops ended at different steps: {first}, {last}")
     if lead is not None:
         state.lead, state.tries, state.misses = lead, 0, 0
-    state.phase = Phase.COLLECTING
+    state.phase = AgreementPhase.COLLECTING
     state.epoch = _after(state.epoch)
     state.step = max(state.step, last) + min(state.lead << max(0, state.misses - 1), MAX_LEAD)
     state.is_stop, state.in_memory, state.why = is_stop, in_memory, why
@@ -101,7 +101,7 @@ def _all_answered(state: Agreement, at_ns: int) -> Actions:
 def taken(state: Agreement, at_ns: int) -> Actions:
     """Every rank has taken the same step: all copies are there, or some are still under way."""
     if not state.ranks.have_copied:
-        state.phase = Phase.COPYING
+        state.phase = AgreementPhase.COPYING
         return ()
     return agreed(state, at_ns)
 
@@ -110,11 +110,11 @@ def agreed(state: Agreement, at_ns: int) -> Actions:
     """Every rank has copied the same step."""
     if state.buffer is None:
         return written(state)
-    seal = Seal(state.epoch, state.step, state.buffer)
+    seal = SealBuffer(state.epoch, state.step, state.buffer)
     state.free_buffers = tuple(b for b in state.free_buffers if b != state.buffer)
     is_last = state.ranks.have_ended and state.fastest_step == state.step
     if not state.in_memory or is_last:  # nothing comes after the last step: it must be durable
-        state.phase, state.in_memory = Phase.WRITING, False
+        state.phase, state.in_memory = AgreementPhase.WRITING, False
         return (seal,)
     return (seal, *rest(state, at_ns))
 
@@ -134,9 +134,9 @@ def miss(state: Agreement, at_ns: int, reason: str) -> Actions:
 def written(state: Agreement) -> Actions:
     """Every rank has copied: all shards are durable, or some are still being written."""
     if not state.ranks.are_durable:
-        state.phase = Phase.WRITING
+        state.phase = AgreementPhase.WRITING
         return ()
-    state.phase = Phase.COMMITTING
+    state.phase = AgreementPhase.COMMITTING
     return (Commit(state.epoch, state.step),)
 
 
@@ -151,7 +151,7 @@ def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) 
     ranks = state.ranks
     state.tries += 1
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
-    room = MakeRoom(min(ranks.answers.values(), default=state.step))
+    room = FreeSpace(min(ranks.answers.values(), default=state.step))
     aborted = (*call_off(state, reason), room)
     if not state.is_stop and not (ranks.have_ended and not state.in_memory):
         return (*aborted, verdict, *rest(state, at_ns))
@@ -164,7 +164,7 @@ def _after_failure(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool
         return leave(state, reason)
     if is_sealed and not state.is_stop and state.step == state.fastest_step:
         end(state, f"step {state.step} is in memory, and not yet durable: {reason}")
-        return (Release(at_ns, state.step, reason),)
+        return (LetRanksLeave(at_ns, state.step, reason),)
     if state.tries < MAX_SAVE_TRIES:
         return order(state, state.why, state.is_stop)
     return leave(state, reason) if state.is_stop else hold(state, at_ns, reason)
@@ -197,12 +197,12 @@ def rest(state: Agreement, at_ns: int) -> Actions:
 
 
 def _to_rest(state: Agreement) -> None:
-    state.phase, state.is_stop, state.late_since_ns = Phase.IDLE, False, None
+    state.phase, state.is_stop, state.late_since_ns = AgreementPhase.IDLE, False, None
     if state.hold.again_ns is not None:
         state.hold = state.hold._replace(again_ns=None)
 
 
-def stop(state: Agreement, event: StopAsked) -> Actions:
+def stop(state: Agreement, event: StopDue) -> Actions:
     """Begin the stop's own save, if there is something to save and time to do it."""
     state.stop, state.is_early = event, True
     if event.leave_by_ns is not None and event.leave_by_ns <= event.at_ns:
@@ -214,9 +214,9 @@ def stop(state: Agreement, event: StopAsked) -> Actions:
 
 def call_off(state: Agreement, reason: str) -> Actions:
     """Nothing will come of what is under way, if anything is."""
-    if state.phase in (Phase.IDLE, Phase.OVER):
+    if state.phase in (AgreementPhase.IDLE, AgreementPhase.OVER):
         return ()
-    state.phase = Phase.IDLE
+    state.phase = AgreementPhase.IDLE
     return (Abort(state.epoch, state.step, reason),)
 
 
@@ -230,7 +230,12 @@ def leave(state: Agreement, reason: str) -> Actions:
 
 def end(state: Agreement, reason: str) -> None:
     """No more saves in this attempt."""
-    state.phase, state.is_stop, state.late_since_ns, state.why = Phase.OVER, False, None, reason
+    state.phase, state.is_stop, state.late_since_ns, state.why = (
+        AgreementPhase.OVER,
+        False,
+        None,
+        reason,
+    )
 
 
 def nothing_new(state: Agreement) -> str:

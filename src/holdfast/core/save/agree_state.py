@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from holdfast.core.save.agree_events import StopAsked
+from holdfast.core.save.agree_events import StopDue
 from holdfast.core.save.extremes import Extremes
 
 
-class Phase(StrEnum):
+class AgreementPhase(StrEnum):
     """Where an agreement stands."""
 
     IDLE = "idle"
@@ -205,14 +205,14 @@ class Agreement:
     the best first; whoever calls `core.save.agree.step` sets them.
     """
 
-    phase: Phase
+    phase: AgreementPhase
     ranks: Ranks
     committed_step: int
     epoch: int = 0
     step: int = 0
     is_stop: bool = False  # the current epoch's order says STOP
     is_early: bool = True  # a stop may be answered between two steps; tried once
-    stop: StopAsked | None = None  # the stop under way, or waiting for a save under way
+    stop: StopDue | None = None  # the stop under way, or waiting for a save under way
     why: str = ""
     lead: int = 1
     misses: int = 0
@@ -240,7 +240,7 @@ class Agreement:
         """
         step = committed_step if resumed_step is None else resumed_step
         known = Ranks.start(ranks, step)
-        return cls(Phase.IDLE, known, committed_step, epoch, hold=HoldState(hold_ns))
+        return cls(AgreementPhase.IDLE, known, committed_step, epoch, hold=HoldState(hold_ns))
 
     def copy(self) -> Agreement:
         """The same state, to go on from apart."""
@@ -261,7 +261,7 @@ class Agreement:
         """Whether a save is ordered of a step that no rank is in yet, and none has answered."""
         ranks = self.ranks
         return (
-            self.phase is Phase.COLLECTING
+            self.phase is AgreementPhase.COLLECTING
             and not self.is_stop
             and self.step > ranks.fastest_step + 1
             and not (ranks.answers or ranks.ended)
@@ -270,7 +270,11 @@ class Agreement:
     @property
     def is_held(self) -> bool:
         """Whether the last step waits for the next try to save it."""
-        return self.hold.again_ns is not None and self.phase is Phase.IDLE and not self.is_saved
+        return (
+            self.hold.again_ns is not None
+            and self.phase is AgreementPhase.IDLE
+            and not self.is_saved
+        )
 
     @property
     def is_saved(self) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Kept(NamedTuple):
+class SetInBuffer(NamedTuple):
     """A set that lies in a buffer: who wrote it, under which epoch, and of which step it is."""
 
     attempt: int
@@ -35,11 +35,11 @@ class Buffers(NamedTuple):
 
     in_all: int = 0  # so many all ranks have; 0: there is no memory tier (yet)
     opened: int | None = None
-    sealing: tuple[Kept, ...] = ()
-    sealed: tuple[Kept, ...] = ()
+    sealing: tuple[SetInBuffer, ...] = ()
+    sealed: tuple[SetInBuffer, ...] = ()
     read: int | None = None  # the attempt is restored from this one
 
-    def begin(self, restored: Kept | None) -> Buffers:
+    def begin(self, restored: SetInBuffer | None) -> Buffers:
         """A new attempt starts from that set, or from none here: all later ones are void.
 
         A seal that is still under way keeps its buffer until it is over.
@@ -51,7 +51,7 @@ class Buffers(NamedTuple):
         )
 
     @property
-    def newest(self) -> Kept | None:
+    def newest(self) -> SetInBuffer | None:
         """The newest sealed set."""
         return self.sealed[-1] if self.sealed else None
 
@@ -74,11 +74,11 @@ class Buffers(NamedTuple):
             opened=buffer, sealed=tuple(k for k in self.sealed if k.buffer != buffer)
         )
 
-    def copied(self, kept: Kept) -> Buffers:
+    def copied(self, kept: SetInBuffer) -> Buffers:
         """All ranks have copied into it; it waits for its checksums."""
         return self._replace(opened=None, sealing=(*self.sealing, kept))
 
-    def over(self, kept: Kept, *, is_sealed: bool) -> Buffers:
+    def over(self, kept: SetInBuffer, *, is_sealed: bool) -> Buffers:
         """A seal is over. One that nobody here asked for changes nothing."""
         if kept not in self.sealing:
             return self

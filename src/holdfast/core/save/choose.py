@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Target, Wish, target_words
-from holdfast.core.save.seen import Chain, SealedSet, Seen, StoredSet, parse_set_name
+from holdfast.core.save.seen import Chain, SealedSet, SeenSets, StoredSet, parse_set_name
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
 
 SHOWN = 3
@@ -52,7 +52,7 @@ NOTHING_REJECTED = Rejected()
 
 
 def choose(
-    seen: Seen, wish: Wish | None = None, rejected: Rejected | None = None
+    seen: SeenSets, wish: Wish | None = None, rejected: Rejected | None = None
 ) -> tuple[Resume | NoChoice, str]:
     """What the next attempt restores, and why; with a `wish`, what that comes to.
 
@@ -93,7 +93,7 @@ def choose(
 
 
 def _newest(
-    seen: Seen, wish: Wish | None, made: Sequence[StoredSet | SealedSet], bad: Mapping[str, str]
+    seen: SeenSets, wish: Wish | None, made: Sequence[StoredSet | SealedSet], bad: Mapping[str, str]
 ) -> tuple[StoredSet | SealedSet | NoChoice | None, str]:
     if wish is None:
         return newest_good(made, seen.chain, bad)
@@ -103,7 +103,9 @@ def _newest(
     return chosen, words
 
 
-def _skip(seen: Seen, wish: Wish | None, chosen: StoredSet | SealedSet | None) -> tuple[int, str]:
+def _skip(
+    seen: SeenSets, wish: Wish | None, chosen: StoredSet | SealedSet | None
+) -> tuple[int, str]:
     """How many batches are passed over from there, and what is said of it.
 
     As many as the attempt of the lineage that started from there: it may have died before it

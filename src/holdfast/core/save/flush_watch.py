@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
-from holdfast.core.save.buffers import Kept
+from holdfast.core.save.buffers import SetInBuffer
 
 SECOND_NS = 1_000_000_000
 LEAST_NS = SECOND_NS  # no flush is late before, whatever is due
@@ -39,7 +39,7 @@ class FlushWatch:
 
     patience_ns: int
     began_ns: int = 0
-    _of: Kept | None = None
+    _of: SetInBuffer | None = None
     _looked_ns: int = 0
     _silent_ns: int = 0
     _nbytes: int = 0
@@ -47,7 +47,7 @@ class FlushWatch:
     _at_hand: int = 0
     _left_at_hand: int = 0
 
-    def begin(self, at_ns: int, kept: Kept) -> None:
+    def begin(self, at_ns: int, kept: SetInBuffer) -> None:
         """Another one is under way, or the same still."""
         if kept != self._of:
             self._of, self.began_ns = kept, at_ns

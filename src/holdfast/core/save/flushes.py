@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.buffers import Kept
+from holdfast.core.save.buffers import SetInBuffer
 
 
 class Wanted(NamedTuple):
     """A set that is to become durable. `is_urgent`: somebody waits for it."""
 
-    kept: Kept
+    kept: SetInBuffer
     why: str
     is_urgent: bool = False
 
@@ -25,7 +25,7 @@ class Wanted(NamedTuple):
 class Over(NamedTuple):
     """How a flush ended: `why_not` is empty when its set is durable."""
 
-    kept: Kept
+    kept: SetInBuffer
     why_not: str = ""
 
 

@@ -28,7 +28,7 @@ def latest(values: tuple[int, ...], value: int, count: int = COSTS) -> tuple[int
 
 
 @dataclass(slots=True)
-class Pace:
+class SavePace:
     """The pace of one run; a new attempt measures anew, but what flushes cost is kept."""
 
     step_time_ns: int = 0

@@ -36,7 +36,7 @@ def steps_in_words(steps: int) -> str:
     return "every step" if steps == 1 else f"every {steps} steps"
 
 
-class Pace(NamedTuple):
+class SaveFrequency(NamedTuple):
     """How often is saved, in words and in seconds, and why; "" and None: there is no telling."""
 
     words: str
@@ -123,9 +123,9 @@ class SavePolicy:
         """The rule by which it holds, or does not."""
         raise NotImplementedError
 
-    def pace(self, view: SaveView) -> Pace:
+    def pace(self, view: SaveView) -> SaveFrequency:
         """How often it will say so, for people."""
-        return Pace(self.why(view))
+        return SaveFrequency(self.why(view))
 
     def __or__(self, other: SavePolicy) -> SavePolicy:
         return Either(self, other)
@@ -345,10 +345,12 @@ class Optimal(SavePolicy):
             why += f" ({seconds_in_words(best_s)} would be best, but that is much to lose)"
         return why
 
-    def pace(self, view: SaveView) -> Pace:
+    def pace(self, view: SaveView) -> SaveFrequency:
         """In steps for the memory tier, where a step's time is known; in time elsewhere."""
         if view.save_total_ns <= 0:
-            return Pace(f"first after {seconds_in_words(self.first_s)} or {self.first_steps} steps")
+            return SaveFrequency(
+                f"first after {seconds_in_words(self.first_s)} or {self.first_steps} steps"
+            )
         interval_s = self.interval_s(view)
         total, mtbf = in_words(view.save_total_ns), seconds_in_words(self.mtbf_s(view))
         if view.tier is Tier.MEMORY:
@@ -362,10 +364,10 @@ class Optimal(SavePolicy):
         else:
             because = f"a save takes {total} and failures come every {mtbf}"
         if view.tier is not Tier.MEMORY or view.step_time_ns <= 0:
-            return Pace(f"every {seconds_in_words(interval_s)}", because, interval_s)
+            return SaveFrequency(f"every {seconds_in_words(interval_s)}", because, interval_s)
         step_s = view.step_time_ns / SECOND_NS
         steps = max(1, round(interval_s / step_s))
-        return Pace(steps_in_words(steps), because, steps * step_s)
+        return SaveFrequency(steps_in_words(steps), because, steps * step_s)
 
     def _failures_in_words(self, view: SaveView) -> str:
         mtbf_s = self.mtbf_s(view)

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from holdfast.core.events import Resume
 from holdfast.core.notices.plan import SaveTime
 from holdfast.core.save import agree_events as news
-from holdfast.core.save.agree import Agreement, Phase, lead_steps, step, wake_at_ns
-from holdfast.core.save.pace import Pace, latest, median
+from holdfast.core.save.agree import Agreement, lead_steps, step, wake_at_ns
+from holdfast.core.save.agree_state import AgreementPhase
+from holdfast.core.save.pace import SavePace, latest, median
 from holdfast.core.save.policy import Never, SavePolicy, SaveView, Tier
 from holdfast.core.save.tiers import MemoryTier
 from holdfast.core.save.word import buffer_of
@@ -38,8 +39,8 @@ DURABLE = (news.Committed, news.DurableBeside)
 MOVES = frozenset({news.Progress, news.Snapped})
 
 
-NOT_COPIED = (Phase.COLLECTING, Phase.COPYING)
-UNDER_WAY = (*NOT_COPIED, Phase.WRITING, Phase.COMMITTING)
+NOT_COPIED = (AgreementPhase.COLLECTING, AgreementPhase.COPYING)
+UNDER_WAY = (*NOT_COPIED, AgreementPhase.WRITING, AgreementPhase.COMMITTING)
 
 
 class SaveCost(NamedTuple):
@@ -67,7 +68,7 @@ class Saving:
 
     # Of the run.
     tier: MemoryTier = field(init=False)
-    pace: Pace = field(default_factory=Pace)
+    pace: SavePace = field(default_factory=SavePace)
     cost: SaveCost = field(default_factory=SaveCost)
     failures_seen: int = 0
     observed_ns: int = 0
@@ -184,7 +185,7 @@ class Saving:
     @property
     def is_writing(self) -> bool:
         """Whether a set was copied and is on its way to the store."""
-        return self.agreement.phase in (Phase.WRITING, Phase.COMMITTING)
+        return self.agreement.phase in (AgreementPhase.WRITING, AgreementPhase.COMMITTING)
 
     @property
     def is_ended(self) -> bool:
@@ -194,7 +195,7 @@ class Saving:
     @property
     def is_over(self) -> bool:
         """Whether the ranks have been told that they may leave."""
-        return self.agreement.phase is Phase.OVER
+        return self.agreement.phase is AgreementPhase.OVER
 
     @property
     def what_is_saved(self) -> str:
@@ -272,7 +273,7 @@ class Saving:
         if extremes.greatest > fastest:
             self._known_ns = what.at_ns
         for action in actions:
-            if isinstance(action, news.Seal):
+            if isinstance(action, news.SealBuffer):
                 self.tier.copied(what.at_ns, action.epoch, action.step, action.buffer)
                 self._reaction_ns -= (self._reaction_ns - COPIED_REACTION_NS) // 8
             elif isinstance(action, news.PublishOrder):
@@ -304,8 +305,8 @@ class Saving:
         if self._request is None or agreement.stop is not None:
             return ()
         why, in_step = self._request
-        is_free = agreement.phase is Phase.IDLE or (
-            agreement.phase is Phase.COLLECTING and agreement.in_memory
+        is_free = agreement.phase is AgreementPhase.IDLE or (
+            agreement.phase is AgreementPhase.COLLECTING and agreement.in_memory
         )
         if not (is_free or (in_step and agreement.is_far)):
             return ()
@@ -313,13 +314,13 @@ class Saving:
             return ()
         self._request = None
         lead = 1 if in_step else self._request_lead()
-        return self.hear(news.SaveAsked(at_ns, why, lead, in_step=in_step))
+        return self.hear(news.SaveDue(at_ns, why, lead, in_step=in_step))
 
     def stop(self, at_ns: int, why: str, leave_by_ns: int | None) -> tuple[news.Action, ...]:
         """Save at the next boundary that all ranks can answer, and leave."""
         limit_ns = max(news.DEFAULT_ANSWER_LIMIT_NS, 4 * self.cost.blocked_ns)
         lead = self._request_lead()
-        return self.hear(news.StopAsked(at_ns, why, leave_by_ns, lead, limit_ns))
+        return self.hear(news.StopDue(at_ns, why, leave_by_ns, lead, limit_ns))
 
     def move_stop(self, at_ns: int, leave_by_ns: int | None) -> tuple[news.Action, ...]:
         """A stop that is under way has until then."""
@@ -360,7 +361,7 @@ class Saving:
                 furthest = middle
             else:
                 nearest = middle + 1
-        return self.hear(news.SaveAsked(at_ns, why, nearest, in_memory))
+        return self.hear(news.SaveDue(at_ns, why, nearest, in_memory))
 
     def _is_due(self, at_ns: int, lead: int) -> bool:
         policy, view = self._question(at_ns, lead)
@@ -392,7 +393,7 @@ class Saving:
     def may_order(self) -> bool:
         """Whether a save that is due would be ordered now."""
         agreement, tier = self.agreement, self.tier
-        if agreement.phase is not Phase.IDLE or agreement.stop is not None:
+        if agreement.phase is not AgreementPhase.IDLE or agreement.stop is not None:
             return False
         if agreement.ranks.have_ended:
             return False

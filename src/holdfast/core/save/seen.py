@@ -70,7 +70,7 @@ class Skip:
 
 
 @value
-class Seen:
+class SeenSets:
     """All of it.
 
     `bad`: a set's name, and why it cannot be chosen: it is damaged, or being removed. `bad_copies`:

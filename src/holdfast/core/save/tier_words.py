@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from holdfast.core import actions as act
 from holdfast.core import records
-from holdfast.core.save.policy import ONLY_WHEN_ASKED, Pace
+from holdfast.core.save.policy import ONLY_WHEN_ASKED, SaveFrequency
 from holdfast.core.save.saving import Saving
 
 TELL_AGAIN = 4.0  # times: an optimum is flat, and double the interval hardly costs more
 
 
-def saving_words(memory: Pace, durable: Pace) -> str:
+def saving_words(memory: SaveFrequency, durable: SaveFrequency) -> str:
     """`saving every 14 steps to memory, every 9 min to disk, because …`."""
     because = ", and ".join(pace.because for pace in (memory, durable) if pace.because)
     if memory.words != durable.words:
@@ -24,7 +24,7 @@ def saving_words(memory: Pace, durable: Pace) -> str:
     return f"{words}, because {because}" if because else words
 
 
-def alone_words(durable: Pace) -> str:
+def alone_words(durable: SaveFrequency) -> str:
     """`no snapshots in memory now: saving every 15 s to disk, because …`."""
     words = f"no snapshots in memory now: saving {durable.to('disk')}"
     return f"{words}, because {durable.because}" if durable.because else words
@@ -34,7 +34,7 @@ def alone_words(durable: Pace) -> str:
 class Announced:
     """What people have been told of it."""
 
-    told: tuple[Pace, ...] | None = None
+    last: tuple[SaveFrequency, ...] | None = None
     words: str = ""
 
     def news(self, saving: Saving, at_ns: int) -> list[act.Action]:
@@ -43,16 +43,16 @@ class Announced:
         if not (tier.is_there or tier.is_lost):
             return []
         paces = _paces(saving, at_ns)
-        told = self.told
-        if told is not None and len(told) == len(paces) and all(map(_is_alike, told, paces)):
+        last = self.last
+        if last is not None and len(last) == len(paces) and all(map(_is_alike, last, paces)):
             return []
-        self.told = paces
+        self.last = paces
         self.words = alone_words(*paces) if tier.is_lost else saving_words(*paces)
         level = "warning" if tier.is_lost else "info"
         return [records.saving(at_ns, self.words), act.Say(level, self.words)]
 
 
-def _paces(saving: Saving, at_ns: int) -> tuple[Pace, ...]:
+def _paces(saving: Saving, at_ns: int) -> tuple[SaveFrequency, ...]:
     if saving.tier.is_lost:
         return (saving.policy.pace(saving.view(at_ns)),)
     memory = saving.memory_policy.pace(saving.memory_view(at_ns))
@@ -60,8 +60,8 @@ def _paces(saving: Saving, at_ns: int) -> tuple[Pace, ...]:
     return memory, durable
 
 
-def _is_alike(told: Pace, now: Pace) -> bool:
-    if told.interval_s is None or now.interval_s is None:
-        return told.words == now.words
-    low, high = sorted((told.interval_s, now.interval_s))
+def _is_alike(last: SaveFrequency, now: SaveFrequency) -> bool:
+    if last.interval_s is None or now.interval_s is None:
+        return last.words == now.words
+    low, high = sorted((last.interval_s, now.interval_s))
     return high < TELL_AGAIN * low

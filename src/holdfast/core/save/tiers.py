@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.buffers import Buffers, Kept
+from holdfast.core.save.buffers import Buffers, SetInBuffer
 from holdfast.core.save.extremes import Extremes
 from holdfast.core.save.flushes import Flushes, Over, Wanted
 from holdfast.core.save.pace import latest, median
@@ -40,7 +40,7 @@ class MemoryTier:
     _extremes: Extremes = field(init=False)  # of these numbers
     _seals_ns: tuple[int, ...] = ()  # the last few
     _flushes_ns: tuple[int, ...] = ()
-    _sealing_ns: tuple[tuple[Kept, int], ...] = ()
+    _sealing_ns: tuple[tuple[SetInBuffer, int], ...] = ()
     _flush_started_ns: int = 0
     _free: tuple[int, ...] = ()
     _free_by: tuple[Buffers, Wanted | None, Wanted | None] | None = None
@@ -62,7 +62,7 @@ class MemoryTier:
         self.copied_step, self.copied_ns = resume.step, at_ns
         restored = None
         if resume.buffer is not None and resume.parent is not None:
-            restored = Kept(resume.parent, 0, resume.step, resume.buffer)
+            restored = SetInBuffer(resume.parent, 0, resume.step, resume.buffer)
             for kept in self.buffers.sealed:  # one of ours, then its epoch is known
                 if (kept.attempt, kept.step, kept.buffer) == (
                     restored.attempt,
@@ -125,7 +125,7 @@ class MemoryTier:
 
     def copied(self, at_ns: int, epoch: int, step: int, buffer: int) -> None:
         """All ranks have copied that step into it."""
-        kept = Kept(self.attempt, epoch, step, buffer)
+        kept = SetInBuffer(self.attempt, epoch, step, buffer)
         self.buffers = self.buffers.copied(kept)
         self._sealing_ns = (*self._sealing_ns, (kept, at_ns))
         self.copied_step, self.copied_ns = max(self.copied_step, step), at_ns
@@ -142,7 +142,7 @@ class MemoryTier:
 
     def seal_over(self, event: ev.Sealed | ev.SealFailed) -> bool:
         """Take in the outcome of a seal; whether its set counts from now on."""
-        kept = Kept(event.of_attempt, event.epoch, event.step, event.buffer)
+        kept = SetInBuffer(event.of_attempt, event.epoch, event.step, event.buffer)
         for known, since_ns in self._sealing_ns:
             if known == kept:
                 self._seals_ns = latest(self._seals_ns, max(1, event.at_ns - since_ns))
@@ -154,7 +154,7 @@ class MemoryTier:
         return counts
 
     @property
-    def newest(self) -> Kept | None:
+    def newest(self) -> SetInBuffer | None:
         """The newest sealed set of this lineage."""
         return self.buffers.newest
 
@@ -163,7 +163,7 @@ class MemoryTier:
         """After a flush that has failed: when to try another one, if nobody waits for it."""
         return self._not_before_ns
 
-    def may_flush(self, at_ns: int, committed_step: int) -> Kept | None:
+    def may_flush(self, at_ns: int, committed_step: int) -> SetInBuffer | None:
         """The newest set, if it is not durable and nothing speaks against flushing it now."""
         newest = self.newest
         if newest is None or newest.step <= committed_step or at_ns < self._not_before_ns:
@@ -201,7 +201,7 @@ class MemoryTier:
         self._note_start(event.at_ns, before)
         return over, actions
 
-    def is_on_lineage(self, kept: Kept) -> bool:
+    def is_on_lineage(self, kept: SetInBuffer) -> bool:
         """Whether the newest attempt comes from it: its own, or up to where it resumed."""
         return kept.attempt == self.attempt or kept.step <= self.resume.step
 

@@ -22,7 +22,7 @@ from holdfast.journal.facts.lines import (
 )
 from holdfast.journal.facts.rank_steps import Ints, UnderWay
 from holdfast.journal.facts.steps import AttemptSteps, FirstStep, SaveSpans
-from holdfast.journal.layout import Phase
+from holdfast.journal.layout import RankPhase
 
 _SPACING_NS = 20_000_000_000  # of signs of life
 
@@ -309,7 +309,7 @@ class RankSeen(NamedTuple):
     attempt: int
     host: str
     rank: int
-    phase: Phase
+    phase: RankPhase
     step: int
     step_ns: int | None
     complete: int
@@ -329,24 +329,24 @@ def ranks_of(attempt: KnownAttempt) -> Iterator[RankSeen]:
     for number, journal in sorted(
         enumerate(attempt.journals), key=lambda pair: pair[1].identity.rank
     ):
-        words, offset_ns = journal.words, journal.offset_ns
+        values, offset_ns = journal.values, journal.offset_ns
         lead = attempt.steps.leads(number)
         compared = len(lead.start)
         yield RankSeen(
             attempt=attempt.number,
             host=journal.identity.host,
             rank=journal.identity.rank,
-            phase=words.phase,
-            step=words.step,
-            step_ns=words.step_at_ns + offset_ns if words.step_at_ns else None,
-            complete=words.complete,
-            complete_ns=words.complete_at_ns + offset_ns if words.complete_at_ns else None,
+            phase=values.phase,
+            step=values.step,
+            step_ns=values.step_at_ns + offset_ns if values.step_at_ns else None,
+            complete=values.complete,
+            complete_ns=values.complete_at_ns + offset_ns if values.complete_at_ns else None,
             alive_ns=journal.alive_ns(),
             ahead_ns=round(float((lead.end - lead.start).mean())) if compared else 0,
             compared=compared,
-            copied=words.copied.step,
-            saved=max(words.committed, words.watermark),
-            blocked_ns=words.save_blocked_ns,
-            took_ns=words.save_total_ns,
-            errors=words.errors,
+            copied=values.copied.step,
+            saved=max(values.committed, values.watermark),
+            blocked_ns=values.save_blocked_ns,
+            took_ns=values.save_total_ns,
+            errors=values.errors,
         )

@@ -91,7 +91,7 @@ class FollowedJournal:
         self._clock = clock
         with JournalReader(path) as reader:
             self.identity = reader.identity
-            self.words = reader.words()
+            self.values = reader.values()
             pairs = reader.clocks()
         self._first_boot_ns = pairs[0].boottime_ns if pairs else None
         if pairs:
@@ -159,10 +159,10 @@ class FollowedJournal:
             if len(sound):
                 self._take(reader, sound, news)
         # After the records: a span that was closed meanwhile is then merely still open.
-        words = reader.words()
-        if any(span.kind not in self._span_names for span in words.open_spans):
+        values = reader.values()
+        if any(span.kind not in self._span_names for span in values.open_spans):
             self._read_text(reader)
-        self.words = words
+        self.values = values
         news.inputs, self._inputs = self._inputs, []
         news.records = self._count - before
         return news
@@ -184,19 +184,19 @@ class FollowedJournal:
 
     def supervised_ns(self) -> int:
         """The supervisor's last sign of life in the words; 0: none."""
-        at_ns = self.words.supervisor_alive_at_ns
+        at_ns = self.values.supervisor_alive_at_ns
         return at_ns + self.offset_ns if at_ns else 0
 
     def alive_ns(self) -> int:
         """The last sign of life in records and words."""
-        words = self.words
-        beat = max(words.step_at_ns, words.owner_alive_at_ns, words.supervisor_alive_at_ns)
+        values = self.values
+        beat = max(values.step_at_ns, values.owner_alive_at_ns, values.supervisor_alive_at_ns)
         newest = beat + self.offset_ns if beat else 0
         return max(self._last_record_ns, self.first_ns or 0, newest)
 
     def open_spans(self) -> Iterator[tuple[str, int]]:
         """Kind and start of the spans that had begun and not ended at the last poll."""
-        for span in self.words.open_spans:
+        for span in self.values.open_spans:
             if span.kind != _NOT_COUNTED and span not in self._closed:
                 yield self._span_name(span.kind), span.start_ns + self.offset_ns
 

@@ -30,7 +30,7 @@ from holdfast.journal.facts.followed import FollowedJournal, Polled, Touched
 from holdfast.journal.facts.lines import AttemptStated
 from holdfast.journal.facts.rank_steps import ClosedSpans, Ints, TimedSteps
 from holdfast.journal.folders import attempt_folders, journal_names
-from holdfast.journal.layout import Phase
+from holdfast.journal.layout import RankPhase
 
 
 class Compilations(NamedTuple):
@@ -45,7 +45,7 @@ class Compilations(NamedTuple):
     saved_ns: int
 
 
-class Sink(Protocol):
+class FactSink(Protocol):
     """Where facts go: the ledger, or a list for export."""
 
     def add(self, facts: Iterable[Fact]) -> None:
@@ -76,7 +76,7 @@ class _Outgoing:
     steps: list[tuple[int, TimedSteps]] = field(default_factory=list)
     open: list[tuple[int, Open]] = field(default_factory=list)
 
-    def send(self, sink: Sink) -> None:
+    def send(self, sink: FactSink) -> None:
         if self.facts:
             sink.add(self.facts)
         for number, spans in self.spans:
@@ -96,7 +96,7 @@ class RunFacts:
     def __init__(
         self,
         run_dir: str | os.PathLike[str],
-        sink: Sink,
+        sink: FactSink,
         live: Mapping[Path, Path] | None = None,
     ) -> None:
         """`live` maps journals of the folder to the live files they are copied from."""
@@ -128,19 +128,19 @@ class RunFacts:
         controllers = (journal for journal in self._journals.values() if journal.track is None)
         newest = max(controllers, key=lambda one: one.identity.attempt, default=None)
         last = [*self.newest_ranks(), *([] if newest is None else [newest])]
-        return any(one.words.phase is Phase.LOOP_ENDED for one in last)
+        return any(one.values.phase is RankPhase.LOOP_ENDED for one in last)
 
     def notes(self) -> list[str]:
         """Sentences on what could not be read or was not recorded."""
         notes = sorted(self._problems.values())
-        dropped = sum(journal.words.dropped for journal in self._journals.values())
+        dropped = sum(journal.values.dropped for journal in self._journals.values())
         if dropped:
             notes.append(
                 f"{dropped} records were not written for lack of space; "
                 "steps between recorded ones count as equally long"
             )
         for journal in self._journals.values():
-            if failed_step := journal.words.failed.step:
+            if failed_step := journal.values.failed.step:
                 notes.append(
                     f"attempt {journal.identity.attempt}: rank {journal.identity.rank} could not "
                     f"save step {failed_step} (the last time that this happened); it trained on"
@@ -192,11 +192,11 @@ class RunFacts:
 
     def compilations(self) -> Compilations:
         """What all ranks of all attempts found compiled, and what they did not."""
-        words = [journal.words for journal in self._journals.values()]
+        values = [journal.values for journal in self._journals.values()]
         return Compilations(
-            hits=sum(one.compile_hits for one in words),
-            misses=sum(one.compile_misses for one in words),
-            saved_ns=sum(one.compile_saved_ns for one in words),
+            hits=sum(one.compile_hits for one in values),
+            misses=sum(one.compile_misses for one in values),
+            saved_ns=sum(one.compile_saved_ns for one in values),
         )
 
     # --- what is new ------------------------------------------------------------------------

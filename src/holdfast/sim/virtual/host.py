@@ -137,7 +137,7 @@ class VirtualHost(Host):
             self._pages.tree = None
             self._world.ranks_gone(self.ranks)
         for action in self._machine.handle(event):
-            if isinstance(action, host.Tell):
+            if isinstance(action, host.PassOn):
                 self._note(action.event)
             elif isinstance(action, host.StartTree):
                 self._start_tree()

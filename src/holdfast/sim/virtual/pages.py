@@ -128,16 +128,16 @@ class HostPages:
         if rank.rank not in tree.joined:
             tree.joined.add(rank.rank)
             self._store_words(tree, rank)
-        words = rank.words
-        rank.pace.look(words.step, rank.step_ns, rank.spans_ns)
-        if words.step < before.words.step or not (with_progress or words.loop_ended):
-            self._is_touched = self._is_touched or words.step > before.words.step
-            words = words._replace(step=before.words.step)
+        answers = rank.words
+        rank.pace.look(answers.step, rank.step_ns, rank.spans_ns)
+        if answers.step < before.answers.step or not (with_progress or answers.loop_ended):
+            self._is_touched = self._is_touched or answers.step > before.answers.step
+            answers = answers._replace(step=before.answers.step)
         return RankState(
             has_session=True,
-            words=words,
+            answers=answers,
             blocked_ns=rank.blocked_ns
-            if words.copied != before.words.copied
+            if answers.copied != before.answers.copied
             else before.blocked_ns,
             buffers=rank.buffers,
             sigterms=rank.sigterms,

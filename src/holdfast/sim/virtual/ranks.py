@@ -14,7 +14,7 @@ from typing import Protocol
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang import events as told
-from holdfast.core.hang.deadline import Pace
+from holdfast.core.hang.deadline import StepIntervals
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.agree_rank import (
     Answer,
@@ -82,7 +82,7 @@ class VirtualRank:
         self.alive = True
         self.is_stuck = False  # in the kernel: survives SIGKILL, and does nothing more
         self.has_page = False
-        self._words = news.RankWords()
+        self._answers = news.RankAnswers()
         self.finished = False
         self.blocked_ns = 0
         self.sigterms = 0
@@ -106,20 +106,20 @@ class VirtualRank:
         self.step_ns = self.complete_ns = self.awaited_ns = 0
         self.span: tuple[str, int] | None = None
         self.span_ended_ns = self.spans_ns = 0
-        self.pace = Pace()
+        self.pace = StepIntervals()
         self.where = ""
         self.is_stopped = False  # by SIGSTOP
         self._held: list[Callable[[], None]] = []
         self._later(host.shape.import_ns, self._imported)
 
     @property
-    def words(self) -> news.RankWords:
+    def words(self) -> news.RankAnswers:
         """Its half of its page."""
-        return self._words
+        return self._answers
 
     @words.setter
-    def words(self, words: news.RankWords) -> None:
-        self._words = words
+    def words(self, answers: news.RankAnswers) -> None:
+        self._answers = answers
         self._host.touched()
 
     # --- from outside -----------------------------------------------------------------------

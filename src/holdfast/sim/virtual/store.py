@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.core import events as ev
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save.choose import choose
-from holdfast.core.save.seen import Seen
+from holdfast.core.save.seen import SeenSets
 from holdfast.journal.attempts import AttemptRecord, lineage
 from holdfast.sim.virtual.memory import VirtualMemory
 from holdfast.snapshot.buffers import SealedBuffer
@@ -96,7 +96,7 @@ class VirtualStore:
         begun = [one.name for one in self.sets if one not in usable and one.name not in in_use]
         return [*begun, *(one.name for one in gone)]
 
-    def seen(self, memory: VirtualMemory) -> Seen:
+    def seen(self, memory: VirtualMemory) -> SeenSets:
         """As `Catalog.look` does."""
         sets = [replace(one, doomed_by=self.doomed.get(one.name)) for one in self.sets]
         buffers = [SealedBuffer(number, one) for number, one in memory.sets()]

@@ -264,7 +264,7 @@ class VirtualWorld(Shared):
     def _look_whether_it_is_over(self) -> None:
         if self.finish is not None and not self.controller.is_acting:
             self.finished_ns = self.now_ns
-            if not self.finish.keep_memory:
+            if not self.finish.leaves_memory:
                 self.memory.lose()
 
     # --- controller.ports.Notebook ----------------------------------------------------------

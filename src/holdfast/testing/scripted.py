@@ -17,7 +17,7 @@ class EmulatorError(ValueError):
     """A script says something that the emulator does not know."""
 
 
-class Told:
+class ScriptedEmulator:
     """Something with verbs. `close` ends what it has begun.
 
     `calendar` is its own calendar, in unix seconds, and `elapsed` its clock for periods; a

@@ -1,4 +1,4 @@
-"""The words page: single 64-bit values that one process stores and another loads, without locks.
+"""A rank's page: single 64-bit values that one process stores and another loads, without locks.
 
 Page 1 of a rank's journal. The rank maps it and stores the first half; its agent maps the same file
 and stores the second half. Each store or load is one aligned 64-bit move: never torn.
@@ -24,7 +24,7 @@ from holdfast.journal.layout import (
     SPAN_SLOTS,
     VERSION,
     WORD_BYTES,
-    Phase,
+    RankPhase,
     Word,
 )
 from holdfast.journal.mapping import Words, detach_in_forked_child, map_words, private_words, unmap
@@ -42,7 +42,7 @@ class OpenSpan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RankWords:
+class PageValues:
     """All words of a rank, loaded one after the other. Times: CLOCK_BOOTTIME ns, 0 for never.
 
     `open_spans` are in the order in which they were opened, but for a compilation, which is last.
@@ -57,7 +57,7 @@ class RankWords:
     complete: int
     complete_at_ns: int
     step_under_way_since_ns: int
-    phase: Phase
+    phase: RankPhase
     taken: Agreed
     copied: Agreed
     durable: Agreed
@@ -88,18 +88,18 @@ class RankWords:
     committed: int
 
 
-def rank_words(page: Words) -> RankWords:
+def page_values(page: Words) -> PageValues:
     """The words of a mapped page 1.
 
     The page is another process's memory, and a program can write anywhere in its own: a step or a
     time that cannot be counts as never said. PHASE is loaded first, and the others in the order of
-    their numbers, STEP before TAKEN; what that proves, `core.save.agree_events.RankWords` says.
+    their numbers, STEP before TAKEN; what that proves, `core.save.agree_events.RankAnswers` says.
     """
     phase = _phase(page[Word.PHASE])
     owner = page[: Word.OPEN_SPANS + 2 * SPAN_SLOTS].tolist()
     started_ns, step_at_ns = _time(owner[Word.STEP_STARTED]), _time(owner[Word.STEP_AT])
     slots = owner[Word.OPEN_SPANS :]
-    return RankWords(
+    return PageValues(
         count=owner[Word.COUNT],
         dropped=owner[Word.DROPPED],
         step=_step(owner[Word.STEP]),
@@ -159,31 +159,31 @@ def _step(value: int) -> int:
     return value if value <= _LAST_STEP else 0
 
 
-def _phase(value: int) -> Phase:
+def _phase(value: int) -> RankPhase:
     try:
-        return Phase(value)
+        return RankPhase(value)
     except ValueError:
-        return Phase.STARTING
+        return RankPhase.STARTING
 
 
-class WordsPage:
-    """One mapped words page: `load`, `store` and `snapshot`.
+class RankPage:
+    """One mapped page: `load`, `store` and `snapshot`.
 
     In a forked child, and after `detach`, loads give 0 and stores go nowhere.
     """
 
-    __slots__ = ("__weakref__", "_mapped", "page")
+    __slots__ = ("__weakref__", "_mapped", "words")
 
-    page: Words
+    words: Words
     """The page itself, 512 words; another view takes its place at `detach`."""
 
     def __init__(self, mapped: mmap.mmap | None, page: Words) -> None:
         self._mapped = mapped
-        self.page = page
+        self.words = page
         detach_in_forked_child(self)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> WordsPage:
+    def open(cls, path: str | os.PathLike[str]) -> RankPage:
         """Map page 1 of an existing journal, for loads and stores.
 
         Raises JournalError when the file is missing, not (yet) a journal, or of a newer version.
@@ -210,30 +210,30 @@ class WordsPage:
         return cls(mapped, words[_PAGE_WORDS:])
 
     @classmethod
-    def private(cls) -> WordsPage:
+    def private(cls) -> RankPage:
         """A page that nobody else sees: for a session whose journal could not be made."""
         return cls(None, private_words(PAGE_BYTES))
 
     def load(self, word: int) -> int:
         """The word's value now."""
-        value: int = self.page[word]
+        value: int = self.words[word]
         return value
 
     def store(self, word: int, value: int) -> None:
         """Store a value of 0 to 2**64 - 1; raises ValueError for any other."""
-        self.page[word] = value
+        self.words[word] = value
 
     def increment(self, word: int) -> None:
         """Add one. Only the word's one writer may: load and store are two moves."""
-        self.page[word] += 1
+        self.words[word] += 1
 
-    def snapshot(self) -> RankWords:
+    def snapshot(self) -> PageValues:
         """All words, for decisions and the status block."""
-        return rank_words(self.page)
+        return page_values(self.words)
 
     def detach(self) -> None:
         """Unmap; from here on loads give 0 and stores go nowhere."""
-        page, self.page = self.page, private_words(PAGE_BYTES)
+        page, self.words = self.words, private_words(PAGE_BYTES)
         mapped, self._mapped = self._mapped, None
         if mapped is not None:
             unmap(mapped, page)

@@ -15,7 +15,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run.holding import given_up_words
 from holdfast.core.save import agree_events as news
-from holdfast.core.save.agree import Phase
+from holdfast.core.save.agree_state import AgreementPhase
 from holdfast.core.save.flush_watch import FlushWatch
 from holdfast.core.save.flushes import Wanted
 from holdfast.core.save.saving import Saving
@@ -27,7 +27,7 @@ Deed = act.Action | news.Action
 
 
 @dataclass(slots=True)
-class Keeping:
+class TierFlushing:
     """Of one run, whose `saving` comes with each question."""
 
     watch: FlushWatch
@@ -126,9 +126,9 @@ class Keeping:
             # A run whose end is in memory is done only when that end is durable.
             if finish.exit_code == EXIT_DONE:
                 words = given_up_words(saving.fastest_step, saving.committed_step, in_memory=True)
-                return act.Finish(EXIT_UNAVAILABLE, words, keep_memory=True)
+                return act.Finish(EXIT_UNAVAILABLE, words, leaves_memory=True)
             words = f"{finish.words}; memory holds more, and is kept for a start on this host"
-            return act.Finish(finish.exit_code, words, keep_memory=True)
+            return act.Finish(finish.exit_code, words, leaves_memory=True)
         if was_kept:
             words = f"{finish.words}; step {saving.committed_step} was saved from memory"
             return act.Finish(finish.exit_code, words)
@@ -139,7 +139,7 @@ class Keeping:
     def _is_awaited(self, saving: Saving, attempt: int, step: int) -> bool:
         """Whether the agreement waits for that step to become durable, from whichever buffer."""
         agreement = saving.agreement
-        is_written = agreement.phase is Phase.WRITING and agreement.buffer is not None
+        is_written = agreement.phase is AgreementPhase.WRITING and agreement.buffer is not None
         return is_written and (attempt, step) == (saving.tier.attempt, agreement.step)
 
     def _on_seal(
@@ -216,12 +216,12 @@ class Keeping:
         return list(hear(what))
 
 
-HEAR: dict[type[ev.TierEvent], Callable[[Keeping, Saving, Any, bool], list[Deed]]] = {
-    ev.Sealed: Keeping._on_seal,
-    ev.SealFailed: Keeping._on_seal,
-    ev.Flushing: Keeping._on_flushing,
-    ev.Flushed: Keeping._on_flushed,
-    ev.FlushFailed: Keeping._on_flush_over,
-    ev.FlushCommitted: Keeping._on_flush_over,
-    ev.FlushCommitFailed: Keeping._on_flush_over,
+HEAR: dict[type[ev.TierEvent], Callable[[TierFlushing, Saving, Any, bool], list[Deed]]] = {
+    ev.Sealed: TierFlushing._on_seal,
+    ev.SealFailed: TierFlushing._on_seal,
+    ev.Flushing: TierFlushing._on_flushing,
+    ev.Flushed: TierFlushing._on_flushed,
+    ev.FlushFailed: TierFlushing._on_flush_over,
+    ev.FlushCommitted: TierFlushing._on_flush_over,
+    ev.FlushCommitFailed: TierFlushing._on_flush_over,
 }
