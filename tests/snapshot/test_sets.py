@@ -357,8 +357,8 @@ def rank_tree(rank: int, **state: Any) -> dict[str, Any]:
 def test_replicated_and_per_rank(save: Any) -> None:
     place = save(ranks=[rank_tree(0), rank_tree(1)]).path
     said = sets.read_manifest(place)
-    assert said.arrays["state/w"].placement is manifest.PlacedArray.REPLICATED
-    assert said.arrays["rng/seed"].placement is manifest.PlacedArray.PER_RANK
+    assert said.arrays["state/w"].placement is manifest.ArraySharing.REPLICATED
+    assert said.arrays["rng/seed"].placement is manifest.ArraySharing.PER_RANK
     for rank in range(2):
         back = read_set(place, rank=rank, world_size=2)
         assert back["rng"]["seed"].tolist() == [rank] * 3
@@ -380,8 +380,8 @@ def test_another_number_of_ranks(save: Any) -> None:
 def test_a_leaf_that_differs_between_ranks_stays_per_rank(save: Any) -> None:
     place = save(ranks=[rank_tree(n, stats=np.full(2 + n, n)) for n in range(2)], step=1).path
     said = sets.read_manifest(place)
-    assert said.arrays["state/stats"].placement is manifest.PlacedArray.PER_RANK
-    assert said.structures["state"] is manifest.PlacedArray.PER_RANK  # another shape
+    assert said.arrays["state/stats"].placement is manifest.ArraySharing.PER_RANK
+    assert said.structures["state"] is manifest.ArraySharing.PER_RANK  # another shape
     for rank in range(2):
         back = read_set(place, rank=rank, world_size=2)
         assert back["state"]["stats"].tolist() == [rank] * (2 + rank)
@@ -389,7 +389,7 @@ def test_a_leaf_that_differs_between_ranks_stays_per_rank(save: Any) -> None:
         load_path(place)
 
     place = save(ranks=[rank_tree(n, stats=np.full(2, n)) for n in range(2)], step=2).path
-    assert sets.read_manifest(place).structures["state"] is manifest.PlacedArray.REPLICATED
+    assert sets.read_manifest(place).structures["state"] is manifest.ArraySharing.REPLICATED
     with pytest.raises(DataTopologyChanged, match="state/stats"):
         load_path(place)
     assert load_path(place, only="w")["w"].tolist() == [0, 1, 2, 3]
@@ -399,7 +399,7 @@ def test_parts_can_be_shared(save: Any) -> None:
     ranks = [{"state": None, "parts": {"model": np.ones(3), "loader": n}} for n in range(2)]
     place = save(ranks=ranks, shared=("state", "parts/model")).path
     placed = sets.read_manifest(place).arrays["parts/model"].placement
-    assert placed is manifest.PlacedArray.REPLICATED
+    assert placed is manifest.ArraySharing.REPLICATED
     with pytest.raises(DataTopologyChanged):  # the loader's position is each rank's own
         read_set(place, world_size=4)
 

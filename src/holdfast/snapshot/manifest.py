@@ -36,7 +36,7 @@ from holdfast.snapshot.receipt import (
 )
 
 
-class PlacedArray(StrEnum):
+class ArraySharing(StrEnum):
     """How the ranks share an array, or the structure of a part of the tree."""
 
     REPLICATED = "replicated"
@@ -53,12 +53,12 @@ class StoredArray:
 
     dtype: Any
     shape: tuple[int, ...]
-    placement: PlacedArray
+    placement: ArraySharing
     pieces: tuple[tuple[int, Tensor], ...]
 
     def copy_of(self, rank: int) -> tuple[tuple[int, Tensor], ...]:
         """The pieces of one whole array: the copy of this rank, where there are several."""
-        if self.placement is PlacedArray.SHARDED:
+        if self.placement is ArraySharing.SHARDED:
             return self.pieces
         return tuple(piece for piece in self.pieces if piece[0] == rank)
 
@@ -73,7 +73,7 @@ class Manifest:
     tags: tuple[str, ...]
     extras: Mapping[str, Any]
     shards: tuple[Shard, ...]
-    structures: Mapping[str, PlacedArray]
+    structures: Mapping[str, ArraySharing]
     arrays: Mapping[str, StoredArray]
 
     @property
@@ -130,7 +130,7 @@ class Manifest:
             tags=texts(said, "tags"),
             extras=extras,
             shards=shards,
-            structures={path: PlacedArray(placed) for path, placed in structures.items()},
+            structures={path: ArraySharing(placed) for path, placed in structures.items()},
             arrays=stored,
         )
 
@@ -157,7 +157,7 @@ def _stored_from(path: str, said: Any, shards: Sequence[Shard]) -> StoredArray:
     if not isinstance(said, dict):
         raise ValueError(f"{path} is {said!r:.50}")
     shape = numbers(said, "shape")
-    placement = PlacedArray(text(said, "placement"))
+    placement = ArraySharing(text(said, "placement"))
     pieces = []
     for one in objects(said, "pieces"):
         rank = number(one, "rank")
@@ -173,10 +173,10 @@ def _stored_from(path: str, said: Any, shards: Sequence[Shard]) -> StoredArray:
             end=number(one, "end"),
             xxh3=texts(one, "xxh3"),
         )
-        if rank >= len(shards) or (index is None) == (placement is PlacedArray.SHARDED):
+        if rank >= len(shards) or (index is None) == (placement is ArraySharing.SHARDED):
             raise ValueError(f"{path}: a piece of rank {rank} at {index}")
         pieces.append((rank, tensor))
-    if placement is not PlacedArray.SHARDED and [rank for rank, _ in pieces] != _ranks(pieces):
+    if placement is not ArraySharing.SHARDED and [rank for rank, _ in pieces] != _ranks(pieces):
         raise ValueError(f"{path}: its ranks are out of order")
     return StoredArray(said.get("dtype"), shape, placement, tuple(pieces))
 
@@ -214,9 +214,9 @@ def compose(
         extras=extras,
         shards=tuple(Shard(r.file_bytes, r.data_begin, r.header_xxh3) for r in receipts),
         structures={
-            path: PlacedArray.REPLICATED
+            path: ArraySharing.REPLICATED
             if len({receipt.structures[path] for receipt in receipts}) == 1
-            else PlacedArray.PER_RANK
+            else ArraySharing.PER_RANK
             for path in shared
         },
         arrays={
@@ -241,11 +241,11 @@ def _stored(
             raise ValueError(f"the ranks disagree on the dtype or the shape of {path}")
         if not tiles(one.global_shape, [tensor.index or () for tensor in tensors]):
             raise ValueError(f"the ranks' slices of {path} do not make the whole array")
-        return StoredArray(one.dtype, one.global_shape, PlacedArray.SHARDED, tuple(pieces))
+        return StoredArray(one.dtype, one.global_shape, ArraySharing.SHARDED, tuple(pieces))
     same = len(kinds) == 1 and len({tensor.xxh3 for tensor in tensors}) == 1
     everywhere = [rank for rank, _ in pieces] == list(range(world_size))
     replicated = same and everywhere and is_shared(path, shared)
-    placement = PlacedArray.REPLICATED if replicated else PlacedArray.PER_RANK
+    placement = ArraySharing.REPLICATED if replicated else ArraySharing.PER_RANK
     return StoredArray(one.dtype, one.global_shape, placement, tuple(pieces))
 
 

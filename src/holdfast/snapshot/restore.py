@@ -17,7 +17,7 @@ from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
 from holdfast.snapshot import dtypes, paths
 from holdfast.snapshot import like as likeness
 from holdfast.snapshot.arrays import Bytes
-from holdfast.snapshot.manifest import Manifest, PlacedArray, is_shared
+from holdfast.snapshot.manifest import ArraySharing, Manifest, is_shared
 from holdfast.snapshot.materialise import Kinds, adopt, is_cut, native
 from holdfast.snapshot.memory import touch
 from holdfast.snapshot.reader import (
@@ -157,12 +157,12 @@ def _check_ranks(manifest: Manifest, structure: Mapping[str, Structure], world_s
     """Refuse what has no meaning for another number of ranks; `world_size` 0: any (inference)."""
     if world_size == manifest.world_size:
         return
-    own = [path for path, placed in manifest.structures.items() if placed is PlacedArray.PER_RANK]
+    own = [path for path, placed in manifest.structures.items() if placed is ArraySharing.PER_RANK]
     shared = tuple(path for path in manifest.structures if path not in own)
     for name, part in structure.items():
         for leaf in leaves(part, name):
             stored = manifest.arrays.get(leaf.path)
-            per_rank = stored is not None and stored.placement is PlacedArray.PER_RANK
+            per_rank = stored is not None and stored.placement is ArraySharing.PER_RANK
             if per_rank or not is_shared(leaf.path, shared):
                 readers = f" and is read by {world_size}" if world_size else ""
                 raise DataTopologyChanged(
