@@ -13,7 +13,7 @@ class StandingNotices:
 
     def __init__(self) -> None:
         self._given = 0
-        self._by_host: dict[int, list[Notice]] = {}
+        self.by_host: dict[int, list[Notice]] = {}
 
     def give(self, told: AnnouncedLoss) -> Notice:
         """That the host goes."""
@@ -26,14 +26,14 @@ class StandingNotices:
             host=str(told.host),
             deadline_ns=told.deadline_ns,
         )
-        self._by_host.setdefault(told.host, []).append(notice)
+        self.by_host.setdefault(told.host, []).append(notice)
         return notice
 
     def take_back(self, host: int, at_ns: int, only: Notice | None = None) -> list[Notice]:
         """What is not to be expected any more: the host is gone, or `only` that was a mistake."""
-        told = self._by_host.pop(host, [])
+        told = self.by_host.pop(host, [])
         over = [one for one in told if only is None or one is only]
         left = [one for one in told if one not in over]
         if left:
-            self._by_host[host] = left
+            self.by_host[host] = left
         return [replace(one, state=NoticeState.WITHDRAWN, received_ns=at_ns) for one in over]

@@ -25,34 +25,22 @@ class LookTimers(VirtualTimers):
     ) -> None:
         super().__init__(clock, feed)
         self._folds = folds
-        self._is_folding = False
-        self._look_ns: int | None = None
-
-    def set(self, name: str, at_ns: int) -> None:
-        """It goes off then, unless it was set anew or cancelled."""
-        if self._is_folding and name == Timer.HANG:
-            self._look_ns = at_ns
-        else:
-            super().set(name, at_ns)
-
-    def cancel(self, name: str) -> None:
-        """Forget it."""
-        if name == Timer.HANG:
-            self._look_ns = None
-        super().cancel(name)
+        self._are_stepping = False
 
     def step(self) -> None:
         """The ranks step from now on."""
-        self._look_ns = self.at_ns(Timer.HANG)
-        self._is_folding = self._folds
-        if self._is_folding:
-            super().cancel(Timer.HANG)
+        self._are_stepping = True
 
     def stand_still(self) -> None:
         """From now on the ranks are looked at; a look that was due finds them as they are now."""
-        was_folding, self._is_folding = self._is_folding, False
-        if was_folding and self._look_ns is not None:
-            self.set(Timer.HANG, self._look_ns)
+        self._are_stepping = False
+        at_ns = self.at_ns(Timer.HANG)
+        if at_ns is not None and at_ns <= self.now_ns():
+            self.set(Timer.HANG, self.now_ns())
+
+    def _fire(self, name: str, at_ns: int) -> None:
+        if not (self._are_stepping and self._folds and name == Timer.HANG):
+            super()._fire(name, at_ns)
 
 
 def look(training: Training | None, resumed_step: int, at_ns: int) -> told.RankLook:

@@ -161,8 +161,10 @@ class World(Idle):
 
     def _feed(self, event: ev.Event) -> None:
         """Tell the controller; where that ends its work, another one takes over."""
-        self.controller.feed(event)
-        self._look_whether_it_is_over()
+        controller = self.controller
+        controller.feed(event)
+        if controller.finish is not None:
+            self._look_whether_it_is_over()
 
     def _look_whether_it_is_over(self) -> None:
         controller = self.controller
@@ -346,7 +348,7 @@ class World(Idle):
             self.story.add(CapacityFact(self.now_ns, chips))
         waited = ev.Waited(wait, self.now_ns) if self.now_ns > self._ordered_ns else None
         self._feed(ev.Launched(self.now_ns, launch.attempt, waited))
-        self._hear(self.report())
+        self._feed(ev.Joined(self.now_ns, launch.attempt, 0))
         recovery = self.scenario.recovery
         restart_s = recovery.restart.sample_s(self._rng)
         if launch.resume.buffer is not None and restart_s:
@@ -439,7 +441,9 @@ class World(Idle):
             return False
         if life.hung_ns is not None or self._machine.state is not State.RUNNING:
             return False
-        until_ns, fold_until_ns = self._before_an_end(until_ns)
+        fold_until_ns = until_ns
+        if self._notices.by_host:
+            until_ns, fold_until_ns = self._before_an_end(until_ns)
         step = life.cadence.step_to_save(saving, self.now_ns, until_ns)
         if step is None:
             return False
