@@ -65,6 +65,17 @@ def all_moments() -> tuple[list[Moment], int]:
     return moments(recorded(), SEED, samples=0)
 
 
+_judged: dict[tuple[str, int], str | None] = {}
+
+
+def judged(run: Recorded, moment: Moment, jail: Path) -> str | None:
+    """What is wrong after that power cut; what several runs leave alike is examined once."""
+    key = (digest(moment.tree), moment.promises)
+    if key not in _judged:
+        _judged[key] = broken(run, moment, jail)
+    return _judged[key]
+
+
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.real), *([] if LONG else [4])])
 def test_every_promise_survives_every_power_cut(jail: Path, long: bool, every: int, capsys) -> None:
     """All states for the changes nobody was told of; a few samples of the copies under way.
@@ -73,7 +84,7 @@ def test_every_promise_survives_every_power_cut(jail: Path, long: bool, every: i
     """
     run = recorded()
     found, sampled_moments = moments(run, SEED, samples=24) if long else all_moments()
-    wrong = [words for moment in found[::every] if (words := broken(run, moment, jail))]
+    wrong = [words for moment in found[::every] if (words := judged(run, moment, jail))]
     with capsys.disabled():
         print(
             f"\n{len(found)} states after a power cut at {len(run.ops) + 1} moments"
@@ -90,7 +101,7 @@ def missed(run: Recorded, sync: int, jail: Path, *, thorough: bool) -> str | Non
     later = [n for n in syncs(run) if n > sync and run.ops[n].node == node]
     until = later[0] if later else len(run.ops)  # from there on it is made good
     for moment in bare_moments(mutant, range(sync + 1, until + 1)):
-        if (words := broken(mutant, moment, jail)) is not None:
+        if (words := judged(mutant, moment, jail)) is not None:
             return words
     if not thorough:
         return None
@@ -98,7 +109,7 @@ def missed(run: Recorded, sync: int, jail: Path, *, thorough: bool) -> str | Non
     known = {(digest(m.tree), m.promises) for m in moments(run, SEED, 0, near)[0]}
     for moment in moments(mutant, SEED, 0, near)[0]:
         is_new = (digest(moment.tree), moment.promises) not in known
-        if is_new and (words := broken(mutant, moment, jail)) is not None:
+        if is_new and (words := judged(mutant, moment, jail)) is not None:
             return words
     return None
 
