@@ -9,6 +9,8 @@ from typing import Any
 from holdfast.controller.controller import DO, Controller
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.exits import Exit
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.messages import decode_order, encode_order
 from holdfast.core.hosts.order import DO as WANTED
 from holdfast.core.hosts.order import Attention, HostOrder, Hurry
@@ -118,6 +120,28 @@ def test_an_input_is_written_down_before_it_is_decided_and_acted_on() -> None:
     ports = Ports()
     controller_of(ports).feed(ev.Opened(0, 0))
     assert ports.names()[:3] == ["event Opened", "answered", "look"]
+
+
+def test_how_ranks_ended_is_on_record_as_it_was_reported_with_their_end() -> None:
+    ports = Ports()
+    made = running(ports)
+    ports.state.ended = (RankEvidence(0, -9, ("step 5",)),)
+    ports.state.note(ev.RankExited(7, 0, 0, 7, Exit(signal=9)))
+    ports.state.note(ev.TreeGone(8, 0))
+    made.hear(ports.rank_is_at(5))
+    (ended,) = [args for name, *args in ports.calls if name == "end_attempt"]
+    assert ended[1] == (RankEvidence(0, -9, ("step 5",)),)
+
+
+def test_of_an_attempt_before_nothing_is_told_any_more() -> None:
+    ports = Ports()
+    made = running(ports)
+    late = HostReport(99, attempt=-1, ended=(RankEvidence(0, 1),))
+    made.hear(late)
+    made.feed(ev.RankExited(7, 0, 0, 7, Exit(signal=9)))
+    made.feed(ev.TreeGone(8, 0))
+    (ended,) = [args for name, *args in ports.calls if name == "end_attempt"]
+    assert ended[1] == ()
 
 
 def test_the_ranks_progress_is_read_right_before_an_order() -> None:

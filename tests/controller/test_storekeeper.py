@@ -5,6 +5,7 @@ What cannot be undone takes three steps: put it in the store, look at the lease 
 
 from __future__ import annotations
 
+import json
 import queue
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from holdfast.controller import storekeeper
 from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.choose import choose
 from holdfast.errors import EXIT_UNAVAILABLE, StoreUnavailable
@@ -98,6 +100,28 @@ def test_what_another_supervisor_writes_is_left_alone(folder: RunFolder) -> None
     (said,) = close(folder, lease, is_done=True)
     assert "was taken over" in said
     assert left(folder) == (1, 1)
+
+
+def test_an_incident_is_told_by_the_rank_that_broke(folder: RunFolder) -> None:
+    lease = acquire(folder)
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None, epoch=lease.epoch)
+    keeper, said = keeper_of(folder, lease)
+    ended = (
+        RankEvidence(0, -15, ("waiting",)),
+        RankEvidence(1, 1, ("step 5", "No!"), "ValueError: No!", "all stacks", "train.py:7"),
+    )
+    words = "rank 1: ValueError at train.py:7"
+    keeper.end_attempt(act.EndAttempt(0, "failed", words, 1, is_incident=True), ended)
+    assert keeper.close(LIMIT_S, is_done=False)
+    assert said == []
+    story = json.loads((folder.incidents_dir(0) / "incident.json").read_text())
+    wanted = {
+        "attempt": 0, "cause": "failed", "words": words, "rank": 1, "exits": [-15, 1],
+        "last_lines": ["step 5", "No!"], "traceback": "ValueError: No!",
+        "stacks": ["rank-00001.stacks.txt"], "where": "",
+    }  # fmt: skip
+    assert {name: story[name] for name in wanted} == wanted
+    assert (folder.incidents_dir(0) / "rank-00001.stacks.txt").read_text() == "all stacks"
 
 
 @pytest.mark.parametrize("is_flushing", [False, True])

@@ -8,6 +8,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hang.events import RankLook
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.joined import JoinedReports
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.placement import place
@@ -156,6 +157,17 @@ def test_for_a_lost_host_somebody_else_speaks() -> None:
     assert hosts.lose(1) == []
     assert hosts.says(1, gone(3)) == []  # it is not listened to any more
     assert hosts.says(0, ev.TreeGone(9, 0)) == [ev.TreeGone(9, 0)]
+
+
+def test_how_ranks_ended_is_told_by_rank_and_of_a_lost_host_nothing_is_known() -> None:
+    hosts = Hosts()
+    hosts.lose(0)
+    hosts.reports[1].ended = (RankEvidence(2, 1, ("No!",)), RankEvidence(3, -15))
+    hosts.says(1, ev.TreeGone(9, 0))
+    known = [(one.rank, one.code, one.last_lines) for one in hosts.joined.report.ended]
+    assert known == [(0, None, ()), (1, None, ()), (2, 1, ("No!",)), (3, -15, ())]
+    hosts.launch(1)
+    assert hosts.joined.report.ended == ()
 
 
 def test_an_empty_host_starts_what_is_ordered_after_the_loss() -> None:

@@ -14,6 +14,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang.events import RankLook, RankStack
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import DO, Attention, Host, HostOrder
 from holdfast.core.hosts.placement import Placement
@@ -397,6 +398,8 @@ def some_report() -> HostReport:
         ev.FlushFailed(9, 0, 1, 9, "no space left"),
     ):
         report.note(fact)
+    lines = ("step 9", "Traceback")
+    report.ended = (RankEvidence(0, -9, lines), RankEvidence(1, 1, (), "ValueError", "all", "a:7"))
     return report
 
 
@@ -409,6 +412,7 @@ def test_what_comes_out_of_a_wire_is_what_went_in() -> None:
     assert there.wants.numbered() == order.wants.numbered()
     assert there.wants.newest == order.wants.newest
     assert (back.number, back.attempt, back.ranks) == (report.number, report.attempt, report.ranks)
+    assert back.ended == report.ended
     assert back.facts.numbered() == report.facts.numbered()
     assert encode_order(there) == encode_order(order)
     assert encode_report(back) == encode_report(report)

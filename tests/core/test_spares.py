@@ -5,18 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.hosts.spares import Instead, Repaired, Spares
+from holdfast.core.hosts.spares import Instead, Repaired, SparePool
 
 
 def test_a_spare_first_then_another_machine_and_where_there_is_none_the_same_one():
-    spares = Spares(ready=1)
+    spares = SparePool(ready=1)
     assert spares.lost() == (Instead.SPARE, "a spare takes its place")
     assert spares.lost() == (Instead.ANOTHER, "no spare is left: another machine is asked for")
     assert spares.lost(is_there_another=False)[0] is Instead.ITSELF
 
 
 def test_a_repaired_machine_fills_a_place_and_else_is_a_spare_again():
-    spares = Spares(ready=1)
+    spares = SparePool(ready=1)
     spares.lost()
     assert spares.repaired(is_waited_for=False) == (Repaired.SPARE, "nobody waits for it")
     assert spares.ready == 1
@@ -26,7 +26,7 @@ def test_a_repaired_machine_fills_a_place_and_else_is_a_spare_again():
 
 
 def test_a_machine_too_many_is_given_back():
-    spares = Spares()
+    spares = SparePool()
     spares.lost()
     assert spares.repaired(is_waited_for=False) == (
         Repaired.GIVEN_BACK,
@@ -38,7 +38,11 @@ def test_a_machine_too_many_is_given_back():
 @given(st.integers(0, 3), st.lists(st.booleans(), max_size=30), st.integers(1, 8))
 def test_there_are_never_more_machines_than_at_the_start(ready, moves, places):
     """Each lost machine is repaired at some time; those that wait are repaired or replaced."""
-    spares, lost, waiting = Spares(ready), 0, 0  # waiting: for a machine that only a repair brings
+    spares, lost, waiting = (
+        SparePool(ready),
+        0,
+        0,
+    )  # waiting: for a machine that only a repair brings
     for is_loss in moves:
         if is_loss and lost < places:
             lost += 1

@@ -23,7 +23,6 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.tree import RankCommand
-from holdfast.controller.ports import Evidence
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -88,7 +87,6 @@ class HostAgent(Host):
         self._report = HostReport()
         self._next_poll_ns = self._next_progress_ns = 0
         self._launch: act.Launch | None = None
-        self._ended: LiveAttempt | None = None  # whose story may still be asked for
         warn = partial(around.say, "warning")
         ranks = job.policy.ranks
         self.standbys = Standbys(ranks, job.standby, selector, warn)
@@ -196,6 +194,8 @@ class HostAgent(Host):
             self.close_attempt()
         for action in self._host.handle(event):
             if isinstance(action, host.PassOn):
+                if attempt is not None and isinstance(action.event, ev.TreeGone | ev.HostLost):
+                    self._report.ended = attempt.postmortem.evidence()
                 self._tell(action.event)
             elif isinstance(action, host.StartTree):
                 self._start_tree()
@@ -211,7 +211,7 @@ class HostAgent(Host):
             return
         resume = launch.resume
         place = self.memory.place.buffer(resume.buffer)
-        self.attempt = self._ended = LiveAttempt(
+        self.attempt = LiveAttempt(
             self._folder,
             launch.attempt,
             launch.placement.ranks,
@@ -322,12 +322,3 @@ class HostAgent(Host):
     def abandon_flush(self, action: act.AbandonFlush) -> None:
         """Be it by force."""
         self.memory.abandon(action)
-
-    def evidence(self, action: act.EndAttempt) -> Evidence:
-        """What is known of the end of the attempt that was the last here."""
-        ended = self._ended
-        if ended is None or ended.attempt != action.attempt:
-            return Evidence()
-        story = ended.postmortem
-        stacks = {rank: one.text for rank, one in story.stacks.items()}
-        return Evidence(story.exits(), story.incident(action), stacks)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from holdfast.agent.host_agent import HostAgent
-from holdfast.controller.ports import Evidence
-from holdfast.core import actions as act
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
 
@@ -22,7 +20,3 @@ class Loopback:
     def report(self) -> HostReport:
         """How the host stands now."""
         return self._agent.report()
-
-    def evidence(self, action: act.EndAttempt) -> Evidence:
-        """What is known of the end of the attempt that was the last here."""
-        return self._agent.evidence(action)

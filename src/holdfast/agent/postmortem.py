@@ -12,9 +12,8 @@ from holdfast.agent.oom import OomWatch
 from holdfast.agent.output import RankOutput
 from holdfast.agent.ranks import RankPages
 from holdfast.agent.stacks import Collected
-from holdfast.core import actions as act
-from holdfast.core.exits import Exit, ExitCause, RankReport
-from holdfast.journal.incidents import stacks_name, story_of
+from holdfast.core.exits import Exit, RankReport
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.journal.layout import RankPhase
 from holdfast.journal.rank_reports import read_report
 
@@ -59,22 +58,17 @@ class Postmortem:
             asked_to_stop=asked_to_stop,
         )
 
-    def exits(self) -> tuple[int | None, ...]:
-        """Every rank's exit code, -signal, or None."""
-        return tuple(self._codes.get(rank) for rank in sorted(self._outputs))
+    def evidence(self) -> tuple[RankEvidence, ...]:
+        """What is known of every rank's end."""
+        return tuple(self._of(rank) for rank in sorted(self._outputs))
 
-    def incident(self, action: act.EndAttempt) -> dict[str, Any]:
-        """The story of a disruption, as `incidents/incident.json` holds it."""
-        rank = action.rank if action.rank is not None else min(self._outputs)
+    def _of(self, rank: int) -> RankEvidence:
         report, hung = self._reports.get(rank), self.stacks.get(rank)
-        return story_of(
-            action.attempt,
-            action.cause,
-            action.words,
-            exits=self.exits(),
-            rank=action.rank,
-            last_lines=self._outputs[rank].last_lines,
+        return RankEvidence(
+            rank,
+            self._codes.get(rank),
+            tuple(self._outputs[rank].last_lines),
             traceback=report.traceback if report else hung.traceback if hung else None,
-            stacks=[stacks_name(rank) for rank in sorted(self.stacks)],
-            where=hung.stack.where if hung and action.cause == ExitCause.HANG else "",
+            stacks=hung.text if hung else "",
+            where=(hung.stack.where if hung else "") or "",
         )

@@ -155,7 +155,7 @@ class Controller:
         self._store.commit_flushed(action)
 
     def _end_attempt(self, action: act.EndAttempt) -> None:
-        self._store.end_attempt(action, self._link.evidence(action))
+        self._store.end_attempt(action, self._reader.ended)
 
     def _finish(self, action: act.Finish) -> None:
         self.finish = action

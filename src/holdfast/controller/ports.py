@@ -6,28 +6,15 @@ answers by a value where it takes time: what comes of a call is fed to the contr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.rollback import Wish
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the hosts know of how an attempt ended, for its record and its incident.
-
-    `exits`: by rank, as a shell tells them; None: nobody saw that end. `stacks`: the text of those
-    that were collected, by rank.
-    """
-
-    exits: tuple[int | None, ...] = ()
-    incident: Mapping[str, Any] = field(default_factory=dict)
-    stacks: Mapping[int, str] = field(default_factory=dict)
 
 
 class Link(Protocol):
@@ -38,9 +25,6 @@ class Link(Protocol):
 
     def report(self) -> HostReport:
         """How the host stands now, the ranks' plain progress included."""
-
-    def evidence(self, action: act.EndAttempt) -> Evidence:
-        """What is known of the end of that attempt."""
 
 
 class Store(Protocol):
@@ -64,7 +48,7 @@ class Store(Protocol):
     def make_room(self, attempt: int, step: int) -> None:
         """Delete what is of no use: the store did not take that step."""
 
-    def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
+    def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """Put on record how an attempt ended."""
 
     def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:

@@ -12,22 +12,29 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.controller.ports import Evidence
 from holdfast.controller.worker import Worker
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.exits import ExitCause
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.incidents import write_incident, write_restart, write_stacks
+from holdfast.journal.incidents import (
+    stacks_name,
+    story_of,
+    write_incident,
+    write_restart,
+    write_stacks,
+)
 from holdfast.journal.rollbacks import clear_settled
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import Catalog
@@ -226,12 +233,12 @@ class Storekeeper:
         """The script's own wish (it knows its checkpoints), else the command line's."""
         return read_keep(self._folder.ranks_dir(attempt) / "keep.json") or self._keep
 
-    def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
+    def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """Record how an attempt ended, and its incident, with the stacks of ranks that hung."""
         end = AttemptEnd(
             action.cause,
             action.words,
-            evidence.exits,
+            tuple(one.code for one in ended),
             time.time_ns(),
             restart_after_ns=action.restart.delay_ns if action.restart else None,
             alike=action.restart.alike if action.restart else 0,
@@ -240,8 +247,9 @@ class Storekeeper:
 
         def record() -> None:
             if action.is_incident:
-                write_stacks(self._folder, action.attempt, evidence.stacks)
-                write_incident(self._folder, action.attempt, evidence.incident)
+                stacks = {one.rank: one.stacks for one in ended if one.stacks}
+                write_stacks(self._folder, action.attempt, stacks)
+                write_incident(self._folder, action.attempt, _incident(action, ended))
             end_attempt(self._folder, action.attempt, end)
 
         self._unrecorded.append((action.attempt, record))
@@ -295,3 +303,21 @@ class Storekeeper:
 
     def _job_failed(self, error: BaseException) -> None:
         self._say(f"Internal error in the store worker: {error!r}")
+
+
+def _incident(action: act.EndAttempt, ended: Sequence[RankEvidence]) -> dict[str, Any]:
+    """The story of a disruption; where it is nobody's in particular, the first rank tells it."""
+    by_rank = {one.rank: one for one in ended}
+    rank = action.rank if action.rank is not None else min(by_rank, default=0)
+    one = by_rank.get(rank, RankEvidence(rank))
+    return story_of(
+        action.attempt,
+        action.cause,
+        action.words,
+        exits=[each.code for each in ended],
+        rank=action.rank,
+        last_lines=one.last_lines,
+        traceback=one.traceback,
+        stacks=[stacks_name(each.rank) for each in ended if each.stacks],
+        where=one.where if action.cause == ExitCause.HANG else "",
+    )

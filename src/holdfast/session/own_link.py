@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.controller.ports import Evidence
-from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
-from holdfast.journal.incidents import story_of
 from holdfast.session.own_host import OwnHost
 from holdfast.session.proposals import Proposals
 
@@ -32,21 +30,6 @@ class OwnLink:
         self.host.read(with_progress=True)
         return self._numbered()
 
-    def evidence(self, action: act.EndAttempt) -> Evidence:
-        """The traceback of the rank that failed. Nobody has seen how the processes ended."""
-        end = None if action.rank is None else self._ends.get(action.rank)
-        told = None if end is None else end.exit.report
-        exits = (None,) * self.ranks
-        story = story_of(
-            action.attempt,
-            action.cause,
-            action.words,
-            exits=exits,
-            rank=action.rank,
-            traceback=told.traceback if told is not None else None,
-        )
-        return Evidence(exits, story)
-
     # --- the loop's -------------------------------------------------------------------------
 
     def turn(self, at_ns: int) -> None:
@@ -60,6 +43,8 @@ class OwnLink:
         """The same, now that this has happened here."""
         if isinstance(event, ev.RankExited):
             self._ends[event.rank] = event
+        if isinstance(event, ev.TreeGone):
+            self._own.ended = tuple(map(self._evidence, range(self.ranks)))
         self._own.note(event)
         return self._numbered()
 
@@ -70,6 +55,12 @@ class OwnLink:
         """The last word."""
 
     # --- inside -----------------------------------------------------------------------------
+
+    def _evidence(self, rank: int) -> RankEvidence:
+        """The traceback of a rank that failed. Nobody has seen how the processes ended."""
+        end = self._ends.get(rank)
+        told = None if end is None else end.exit.report
+        return RankEvidence(rank, traceback=None if told is None else told.traceback)
 
     @property
     def _own(self) -> HostReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from holdfast.core.hosts.spares import Instead, Repaired, Spares
+from holdfast.core.hosts.spares import Instead, Repaired, SparePool
 from holdfast.sim.clock import NEVER_NS, SECOND, to_ns
 from holdfast.sim.laws import Law
 from holdfast.sim.model import Fleet, Recovery
@@ -20,7 +20,7 @@ class Hosts:
 
     def __init__(self, fleet: Fleet, recovery: Recovery, rng: Random, at_start: int) -> None:
         """So many of the places have a machine at the start."""
-        self._spares = Spares(fleet.spares)
+        self._spares = SparePool(fleet.spares)
         self.repairs_ns: list[int] = []  # when machines come back, not told yet
         self._recovery = recovery
         self._rng = rng

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import Host, HostOrder, Hurry
 from holdfast.core.hosts.report import HostReport
 
-NOTHING_KNOWN = Evidence()
 NOTHING_NEW = HostReport()
 
 
@@ -36,17 +35,13 @@ class Idle(Host):
     def stand_by(self, action: act.StandBy) -> None:
         """What standbys save is in the time that a restart takes."""
 
-    def evidence(self, _: act.EndAttempt) -> Evidence:
-        """Nobody reads it."""
-        return NOTHING_KNOWN
-
     def protect(self, of: tuple[int, int] | None) -> None:
         """No incomplete set is ever removed."""
 
     def make_room(self, attempt: int, step: int) -> None:
         """The disk is never full."""
 
-    def end_attempt(self, action: act.EndAttempt, evidence: Evidence) -> None:
+    def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """The facts for the ledger say it."""
 
     def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:

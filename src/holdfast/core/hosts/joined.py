@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import HostOrder, seal_subject, subject_of_want
 from holdfast.core.hosts.report import OF_AN_ATTEMPT, HostReport, RankState, before_the_first_page
 
@@ -28,6 +29,7 @@ class _Host:
     seen: int = 0
     read: int = 0
     states: tuple[RankState, ...] = ()
+    ended: tuple[RankEvidence, ...] = ()
     has_launched: bool = False
     launched: ev.Launched | None = None  # as it told itself
     has_failed: bool = False  # to launch
@@ -83,7 +85,7 @@ class JoinedReports:
             host.states = before_the_first_page(resumed, len(host.ranks))
             host.has_launched = host.has_failed = host.is_gone = False
             host.launched = host.stuck = host.looks = host.stacks = None
-            host.exited = set()
+            host.exited, host.ended = set(), ()
 
     def _begin_flush(self, of: tuple[int, int, int]) -> None:
         self._flush = of
@@ -106,6 +108,7 @@ class JoinedReports:
         host.read = report.facts.newest
         if report.attempt == self.report.attempt:
             host.states = report.ranks
+            self._note_ended(host, report.ended)
         if self._is_launched:
             self.report.ranks = tuple(state for one in self._hosts for state in one.states)
         self.report.number += 1
@@ -126,6 +129,7 @@ class JoinedReports:
                 if rank not in host.exited:
                     how = Exit(host_lost=True)
                     self._hear(number, host, ev.RankExited(at_ns, attempt, rank, at_ns, how))
+            self._note_ended(host, tuple(RankEvidence(rank) for rank in host.ranks))
             self._hear(number, host, ev.TreeGone(at_ns, attempt))
         for want in self._wanted_seals.values():
             if number not in self._seals.get(subject_of_want(want), ()):
@@ -144,6 +148,12 @@ class JoinedReports:
         host.seen = host.read = 0
         host.is_lost = False
         return not (host.has_launched or host.has_failed)
+
+    def _note_ended(self, host: _Host, ended: tuple[RankEvidence, ...]) -> None:
+        if ended != host.ended:
+            host.ended = ended
+            found = [one for each in self._hosts for one in each.ended]
+            self.report.ended = tuple(sorted(found, key=lambda one: one.rank))
 
     # --- one fact of one host ---------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang.events import RankLook, RankStack
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import Attention, HostOrder, Hurry, Want, subject_of_want
 from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.register import Register
@@ -32,6 +33,7 @@ _FORM = Parts(
         ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Suspended,
         ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Flushing, ev.Flushed,
         ev.FlushFailed, ev.Waited, ev.StopAsked, Exit, RankReport, RankLook, RankStack,
+        RankEvidence,
     ),
 )  # fmt: skip
 
@@ -60,6 +62,7 @@ def encode_report(report: HostReport) -> dict[str, Any]:
         "attempt": report.attempt,
         "ranks": _FORM.write(report.ranks),
         "facts": _entries(report.facts),
+        "ended": _FORM.write(report.ended),
     }
 
 
@@ -69,7 +72,8 @@ def decode_report(data: object) -> HostReport:
     number, attempt = (_FORM.read(int, fields.get(name)) for name in ("number", "attempt"))
     ranks: tuple[RankState, ...] = _FORM.read(tuple[RankState, ...], fields.get("ranks"))
     facts = _register(fields.get("facts"), ev.Event, subject_of_fact)
-    return HostReport(number, attempt, ranks, facts)
+    ended: tuple[RankEvidence, ...] = _FORM.read(tuple[RankEvidence, ...], fields.get("ended"))
+    return HostReport(number, attempt, ranks, facts, ended)
 
 
 def _entries(register: Register[Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from holdfast.core import events as ev
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import seal_subject
 from holdfast.core.hosts.register import Register
 from holdfast.core.save import agree_events as news
@@ -45,13 +46,15 @@ class RankState(NamedTuple):
 class HostReport:
     """What is true of a host. `ranks`: those of `attempt`, by their pages.
 
-    `number`: of this state of it; who reads passes over one that was overtaken.
+    `number`: of this state of it; who reads passes over one that was overtaken. `ended`: how the
+    ranks did, which is told with the fact that they have.
     """
 
     number: int = 0
     attempt: int = -1
     ranks: tuple[RankState, ...] = ()
     facts: Register[ev.Event] = field(default_factory=Register)
+    ended: tuple[RankEvidence, ...] = ()
 
     def note(self, event: ev.Event) -> None:
         """Something has happened on the host."""
@@ -60,6 +63,7 @@ class HostReport:
     def begin(self, attempt: int, resume_step: int, ranks: int) -> None:
         """Another attempt begins: what was true of the one before is of no use any more."""
         self.attempt, self.ranks = attempt, before_the_first_page(resume_step, ranks)
+        self.ended = ()
         self.facts.drop_where(lambda old: isinstance(old, OF_AN_ATTEMPT))
 
     def begin_flush(self) -> None:
@@ -113,12 +117,15 @@ class ReportReader:
         self._attempt = -1
         self._ranks: tuple[RankState, ...] = ()
         self._asked = Asked()
+        self.ended: tuple[RankEvidence, ...] = ()
+        """How the attempt's ranks ended, by what was heard so far."""
 
     def begin(self, attempt: int, resume_step: int, ranks: int) -> None:
         """An attempt was launched, from that step: no rank has a page yet."""
         self._attempt = attempt
         self._ranks = before_the_first_page(resume_step, ranks)
         self._asked = Asked()
+        self.ended = ()
 
     def read(self, report: HostReport, at_ns: int, ordered_step: int) -> Iterator[ev.Event]:
         """What is new, as heard at `at_ns`, which may be long after it happened.
@@ -131,6 +138,8 @@ class ReportReader:
         self._seen = report.number
         facts = [_heard(fact, at_ns) for fact in report.facts.after(self._read)]
         self._read = report.facts.newest
+        if report.attempt == self._attempt:
+            self.ended = report.ended
         begins = 0
         while begins < len(facts) and isinstance(facts[begins], BEGINNINGS):
             yield facts[begins]

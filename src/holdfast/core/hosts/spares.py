@@ -1,6 +1,6 @@
 """Who takes a lost machine's place, and what becomes of one that is well again. Pure.
 
-    spares = Spares(ready=1)
+    spares = SparePool(ready=1)
     spares.lost() == (Instead.SPARE, "a spare takes its place")
     spares.lost() == (Instead.ANOTHER, "no spare is left: another machine is asked for")
 
@@ -31,7 +31,7 @@ class Repaired(StrEnum):
 
 
 @dataclass(slots=True)
-class Spares:
+class SparePool:
     """`ready`: machines that only wait. `asked_for`: got for want of a spare, or on their way."""
 
     ready: int = 0

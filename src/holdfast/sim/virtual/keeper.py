@@ -6,12 +6,12 @@ when the loop comes round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.controller.ports import Evidence
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
 from holdfast.errors import EXIT_UNAVAILABLE
@@ -116,7 +116,7 @@ class VirtualKeeper:
     def make_room(self, attempt: int, step: int) -> None:
         """A virtual disk is full until a script says otherwise."""
 
-    def end_attempt(self, action: act.EndAttempt, _: Evidence) -> None:
+    def end_attempt(self, action: act.EndAttempt, _: Sequence[RankEvidence]) -> None:
         """On record for the next supervisor."""
         store = self._store
         self._world.ends.append(action)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 
-from holdfast.controller.ports import Evidence
-from holdfast.core import actions as act
 from holdfast.core.hosts.joined import JoinedReports
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import HostOrder
@@ -69,10 +67,6 @@ class VirtualLink:
         for host in self._hosts:
             self._joined.take(host.number, host.report_now(with_progress=True))
         return self._joined.report
-
-    def evidence(self, _: act.EndAttempt) -> Evidence:
-        """Nothing that anybody reads."""
-        return Evidence()
 
     def lost(self, number: int) -> None:
         """Nothing is heard of that host any more."""
