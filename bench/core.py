@@ -1,4 +1,4 @@
-"""The core of a controller: what an agreed save and a progress report cost it, by the ranks.
+"""The core of a controller: what an agreed save and single events cost it, by the ranks.
 
     python bench/core.py [--ranks 10 100 1000 10000] [--rounds 5]
 
@@ -6,7 +6,8 @@ An agreed save is all that the run's machine is told of one: it is asked for, ea
 the ordered step, has copied it, has made it durable; the manifest is written. With a memory tier
 the set is sealed and flushed instead. Where copies end later, each rank publishes the next step
 between taking the ordered one and having copied it. A report is one rank's next step while nothing
-is under way, when the policies are asked whether a save is due.
+is under way, when the policies are asked whether a save is due. Each of the other events is told to
+as many copies of a machine whose ranks run: none of them should cost more where there are more.
 
 Only `RunMachine.handle` is measured, as processor time: what happens is made up beforehand. One
 machine is used for all rounds, as one controller sees save after save.
@@ -23,13 +24,16 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.exits import Exit
+from holdfast.core.notices.board import Notice, NoticeAction
+from holdfast.core.run.machine import RunMachine, RunPolicy, Timer
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.policy import EverySeconds
 from holdfast.core.save.word import Order, buffer_of
 
 MS, SECOND = 10**6, 10**9
 REPORTS = 1000  # at least so many for one figure
+ROUNDS = 25  # of one event
 
 
 class Told:
@@ -101,6 +105,30 @@ class Told:
                    for v in verdicts), answers  # fmt: skip
         return spent_s
 
+    def event(self, event: ev.Event, rounds: int) -> list[float]:
+        """Seconds of it, told to each of so many copies."""
+        spent: list[float] = []
+        for _ in range(rounds):
+            machine = self.machine.copy()
+            began_s = time.perf_counter()  # too short for the processor's clock
+            machine.handle(event)
+            spent.append(time.perf_counter() - began_s)
+        return spent
+
+    def events(self) -> dict[str, ev.Event]:
+        """One of each kind that the machine may be told of next."""
+        at_ns, last = self.now_ns + 1, self.ranks - 1
+        killed, done = Exit(signal=9), Exit(code=0, finished=True)
+        return {
+            "a rank shows itself": ev.Joined(at_ns, 0, last),
+            "a rank is done": ev.RankExited(at_ns, 0, last, at_ns, done),
+            "a rank is killed": ev.RankExited(at_ns, 0, last, at_ns, killed),
+            "a notice": ev.Noticed(at_ns, Notice("a source", NoticeAction.TERMINATE, at_ns)),
+            "a timer": ev.TimerFired(at_ns, Timer.SAVES),
+            "a save is asked for": ev.SaveAsked(at_ns, "for the measurement"),
+            "a stop is asked for": ev.StopAsked(at_ns, "somebody", None, notice=False),
+        }
+
     def report(self) -> float:
         """Seconds of one progress report, of as many as there are ranks and then some."""
         told: list[ev.Event] = []
@@ -135,6 +163,14 @@ def main() -> None:
                 f"a report {spread(reports, 1e6)} µs",
                 flush=True,
             )
+
+    print()
+    for ranks in options.ranks:
+        told = Told(ranks, in_memory=False)
+        told.tell([*told.steps(), *told.steps()])
+        events = told.events().items()
+        took = [f"{name} {spread(told.event(one, ROUNDS), 1e6)}" for name, one in events]
+        print(f"{ranks:,} ranks, µs: {'; '.join(took)}", flush=True)
 
 
 def spread(seconds: list[float], scale: float) -> str:

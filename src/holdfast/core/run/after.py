@@ -95,9 +95,10 @@ def stand_by(run: RunState, answer: Sequence[act.Action], at_ns: int) -> tuple[a
     if run.stopping.intent is not None or state is State.FLUSHING or state is State.OVER:
         wanted = StandbyOrder.NONE
     elif state is State.RUNNING:
+        if before is StandbyOrder.READY:  # for the rest of the attempt
+            return ()
         is_well_on = run.saving.slowest_step >= run.resume.step + STEPS_BEFORE_STANDBYS
-        is_ready = is_well_on or before is StandbyOrder.READY
-        wanted = StandbyOrder.READY if is_ready else StandbyOrder.AS_IS
+        wanted = StandbyOrder.READY if is_well_on else StandbyOrder.AS_IS
     elif state is State.KILLING:
         is_killed = act.Kill in map(type, answer)
         wanted = StandbyOrder.WOKEN if is_killed and restarts_at_once(run, at_ns) else before

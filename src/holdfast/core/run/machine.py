@@ -60,20 +60,20 @@ class RunMachine:
     def handle(self, event: ev.Event) -> tuple[act.Action, ...]:
         """The decision on one event. Raises InvalidTransition for one that cannot be."""
         run = self._run
-        handler = TABLE.get((run.state, type(event)))
+        state, kind = run.state, type(event)
+        handler = TABLE.get((state, kind))
         if handler is None:
-            if type(event) in LATE and run.state is not State.NEW:
+            if kind in LATE and state is not State.NEW:
                 return ()
-            story = (f"{kind.__name__} ({state})" for kind, state in self._story)
-            raise InvalidTransition(run.state, event, story)
+            story = (f"{before.__name__} ({where})" for before, where in self._story)
+            raise InvalidTransition(state, event, story)
         attempt = getattr(event, "attempt", None)
         if attempt is not None and attempt != run.attempt:
             return ()  # a dead attempt's last words
-        was = run.state
-        answer = tuple(handler(run, event))
+        answer = handler(run, event)
         answer += after.stand_by(run, answer, event.at_ns)
-        self._story.append((type(event), was))
-        return answer
+        self._story.append((kind, state))
+        return tuple(answer)
 
     # --- what others want to know -----------------------------------------------------------
 

@@ -127,9 +127,11 @@ class AllOf(RestartPolicy):
             return AT_ONCE, "nothing speaks against it"
         delay_ns, why, alike = 0, "", 0
         for part in self.parts:
-            decision, reason = part.decide(failures, now_ns)
+            answer = decision, reason = part.decide(failures, now_ns)
+            if answer is NOTHING_AGAINST_IT:
+                continue
             if isinstance(decision, GiveUp):
-                return decision, reason
+                return answer
             if decision.delay_ns > delay_ns or (not why and decision.delay_ns == delay_ns):
                 delay_ns, why = decision.delay_ns, reason
             if decision.alike > alike:

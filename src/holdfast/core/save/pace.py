@@ -73,11 +73,13 @@ class SavePace:
     def beside(self, is_flushing: bool) -> None:
         """Whether a flush runs beside the steps that were just noted: those before and after do."""
         ns, steps = self._news
-        if is_flushing and self._was_busy:
+        was_busy, self._was_busy = self._was_busy, is_flushing
+        if not steps or is_flushing is not was_busy:
+            return
+        if is_flushing:
             self._busy = (self._busy[0] + ns, self._busy[1] + steps)
-        elif not is_flushing and not self._was_busy:
+        else:
             self._quiet = (self._quiet[0] + ns, self._quiet[1] + steps)
-        self._was_busy = is_flushing
 
     @property
     def slowdown_ppm(self) -> int | None:

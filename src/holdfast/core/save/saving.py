@@ -234,7 +234,7 @@ class Saving:
 
     def hear(self, what: news.Event) -> tuple[news.Action, ...]:
         """Take one piece of news; what the edges must do now, in order."""
-        was_copied = self.agreement.phase not in NOT_COPIED
+        phase = self.agreement.phase
         actions = self._step(what)
         kind = type(what)
         if kind is news.Progress:
@@ -243,19 +243,19 @@ class Saving:
             self.pace.beside(self.tier.flushes.under_way is not None)
             if extremes.least > resumed:
                 self.tier.all_restored()
+        elif kind is news.Snapped or (kind is news.Durable and phase in NOT_COPIED):
+            self._ordered_ns = what.at_ns
         elif isinstance(what, DURABLE):
             self._note_commit(what)
-        elif kind is news.Snapped or (kind is news.Durable and not was_copied):
-            self._ordered_ns = what.at_ns
         if self._request is not None:
             actions += self._ask_as_asked(what.at_ns)
-        if kind in MOVES:
+        if kind in MOVES and self.may_order:
             actions += self._ask_if_due(what.at_ns)
         return actions
 
     def look(self, at_ns: int) -> tuple[news.Action, ...]:
         """A buffer may have become free: what waited for one is ordered now."""
-        return self._ask_if_due(at_ns) if self.tier.is_there else ()
+        return self._ask_if_due(at_ns) if self.tier.is_there and self.may_order else ()
 
     def hear_last_words(self, what: news.Event) -> tuple[news.Action, ...]:
         """The same of an attempt that is being killed: it counts, and nothing more is asked."""
@@ -344,7 +344,7 @@ class Saving:
 
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
         in_memory = self.tier.is_there
-        if not self.may_order or (not in_memory and self._is_held(at_ns)):
+        if not in_memory and self._is_held(at_ns):
             return ()
         nearest, furthest = 1, self.pace.steps_in(REACTION_NS)
         if in_memory:  # the order must be there before the ranks are
