@@ -170,6 +170,15 @@ def test_how_ranks_ended_is_told_by_rank_and_of_a_lost_host_nothing_is_known() -
     assert hosts.joined.report.ended == ()
 
 
+def test_what_a_host_had_done_when_it_was_lost_is_done() -> None:
+    hosts = Hosts(SEAL, FLUSH)
+    for host in (0, 1):
+        hosts.says(host, SEALED)
+    hosts.says(1, flushed(2), flushed(3))
+    assert {type(one) for one in hosts.lose(1)} == {ev.RankExited}
+    assert hosts.says(0, flushed(0), flushed(1)) == [flushed(0), flushed(1)]
+
+
 def test_an_empty_host_starts_what_is_ordered_after_the_loss() -> None:
     hosts = Hosts(launched=False)
     hosts.says(0, ev.Launched(1, 0))

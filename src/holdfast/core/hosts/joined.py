@@ -131,10 +131,10 @@ class JoinedReports:
                     self._hear(number, host, ev.RankExited(at_ns, attempt, rank, at_ns, how))
             self._note_ended(host, tuple(RankEvidence(rank) for rank in host.ranks))
             self._hear(number, host, ev.TreeGone(at_ns, attempt))
-        for want in self._wanted_seals.values():
-            if number not in self._seals.get(subject_of_want(want), ()):
+        for of, want in list(self._wanted_seals.items()):
+            if number not in self._seals.get(of, ()):
                 self._hear_seal(number, _no_seal(want))
-        if self._flush is not None:
+        if self._flush is not None and len(host.flushed) < len(host.ranks):
             self._hear(number, host, ev.FlushFailed(at_ns, *self._flush, WORDS))
         host.is_lost = True
         self.report.number += 1
@@ -236,6 +236,7 @@ class JoinedReports:
         told[number] = fact
         if len(told) == len(self._hosts):
             del self._seals[of]
+            self._wanted_seals.pop(of, None)
             failed = (one for one in told.values() if isinstance(one, ev.SealFailed))
             self.report.note(next(failed, fact))
 
@@ -258,9 +259,10 @@ class JoinedReports:
             one.flush_failed is not None or len(one.flushed) == len(one.ranks)
             for one in self._hosts
         )
-        if failed and is_over:
+        if is_over:
             self._flush = None
-            self.report.note(failed[0])
+            for one in failed[:1]:
+                self.report.note(one)
 
 
 def _no_seal(want: act.Seal) -> ev.SealFailed:
