@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.run.absence import LONGEST_NS, SECOND_NS, Absence
+from holdfast.core.run.holding import LONGEST_NS, SECOND_NS, Absence
 
 
 def test_it_is_asked_again_less_and_less_often():

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from holdfast.core.save import agree
 from holdfast.core.save import agree_events as ev
 from holdfast.core.save.agree import Agreement
-from holdfast.core.save.agree_state import Ranks
-from holdfast.core.save.extremes import Extremes
+from holdfast.core.save.agree_state import Extremes, Ranks
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 import agree_model

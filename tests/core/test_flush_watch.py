@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core import events as ev
 from holdfast.core.save.buffers import SetInBuffer
-from holdfast.core.save.flush_watch import MOST_AT_HAND, FlushWatch
+from holdfast.core.save.flushes import MOST_AT_HAND, FlushWatch
 
 SECOND = 10**9
 A, B = SetInBuffer(0, 1, 10, 0), SetInBuffer(0, 2, 20, 1)

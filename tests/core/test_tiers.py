@@ -11,6 +11,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.agree import AgreementPhase
+from holdfast.core.save.flushing import Announced, alone_words, saving_words
 from holdfast.core.save.pace import SavePace, median
 from holdfast.core.save.policy import (
     IN_MEMORY,
@@ -23,7 +24,6 @@ from holdfast.core.save.policy import (
     Tier,
 )
 from holdfast.core.save.saving import Saving
-from holdfast.core.save.tier_words import Announced, alone_words, saving_words
 from holdfast.core.save.word import buffer_of
 
 MS, SECOND, HOUR = 10**6, 10**9, 3600 * 10**9

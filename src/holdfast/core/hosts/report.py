@@ -16,7 +16,6 @@ from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import seal_subject
 from holdfast.core.hosts.register import Register
 from holdfast.core.save import agree_events as news
-from holdfast.core.save.asked import Asked
 
 # These are about one attempt: the launch of the next takes their place.
 OF_AN_ATTEMPT = (
@@ -105,6 +104,38 @@ def _heard(event: ev.Event, at_ns: int) -> ev.Event:
     if isinstance(event, ev.Launched):
         return replace(event, at_ns=at_ns, began_ns=event.at_ns)
     return replace(event, at_ns=at_ns)
+
+
+class Asked:
+    """How many saves each rank's script was heard to ask for, and who asked last.
+
+    The ranks run the same script, so the first to reach a count asks for all of them; the others'
+    words come moments later, perhaps when that save is already ordered, or done.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._most = 0
+        self._asker = 0
+
+    def is_heard(self, rank: int, count: int) -> bool:
+        """Whether that many are known of this rank: nothing new."""
+        return self._counts.get(rank, 0) == count
+
+    def is_new(self, rank: int, count: int, at_step: int, ordered_step: int) -> bool:
+        """Whether a save must be ordered for this rank's script, which has now asked for `count`.
+
+        `at_step` is the last step that it has published, `ordered_step` the newest step that is
+        saved or ordered to be. A save that another rank has asked for is this one too once a step
+        after `at_step` is ordered. The rank that asked last asks anew with every count: it has its
+        last one behind it.
+        """
+        heard_before = count <= self._most
+        self._counts[rank], self._most = count, max(self._most, count)
+        if rank != self._asker and heard_before and ordered_step >= at_step:
+            return False
+        self._asker = rank
+        return True
 
 
 class ReportReader:

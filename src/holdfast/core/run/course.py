@@ -13,14 +13,13 @@ from holdfast.core.hosts.placement import NOWHERE, Placement
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.run import restart, rollback
-from holdfast.core.run.absence import Absence
 from holdfast.core.run.ending import EndEvidence
-from holdfast.core.run.holding import Holding
+from holdfast.core.run.holding import Absence, Holding
 from holdfast.core.run.state import RunPolicy, State, StopIntent
 from holdfast.core.run.stopping import Stopping
 from holdfast.core.save import agree_events
 from holdfast.core.save.choose import Rejected
-from holdfast.core.save.flush_watch import FlushWatch
+from holdfast.core.save.flushes import FlushWatch
 from holdfast.core.save.flushing import Deed, TierFlushing
 from holdfast.core.save.saving import Saving
 

@@ -15,20 +15,17 @@ from holdfast.core.hang import watch as hang
 from holdfast.core.hosts.placement import Placement
 from holdfast.core.notices import board, watch
 from holdfast.core.plain_json import Parts
-from holdfast.core.run import absence, ending, holding, policy_json, restart, rollback, stopping
+from holdfast.core.run import ending, holding, policy_json, restart, rollback, stopping
 from holdfast.core.run.course import RunState
 from holdfast.core.run.state import StopIntent
 from holdfast.core.save import (
     agree_events,
     agree_state,
     choose,
-    extremes,
-    flush_watch,
     flushes,
     flushing,
     pace,
     saving,
-    tier_words,
     tiers,
 )
 
@@ -38,10 +35,10 @@ _FORM = Parts(
         *policy_json.PARTS,
         RunState, StopIntent, Placement,
         saving.Saving, agree_state.Agreement, agree_state.Ranks, agree_events.StopDue,
-        extremes.Extremes, pace.SavePace, tiers.MemoryTier, flushes.Flushes, Resume,
-        flushing.TierFlushing, flush_watch.FlushWatch, tier_words.Announced, choose.Rejected,
+        agree_state.Extremes, pace.SavePace, tiers.MemoryTier, flushes.Flushes, Resume,
+        flushing.TierFlushing, flushes.FlushWatch, flushing.Announced, choose.Rejected,
         hang.HangWatch, hang.Suspicion, hang_events.RankStack,
-        stopping.Stopping, StopNowAsked, holding.Holding, absence.Absence,
+        stopping.Stopping, StopNowAsked, holding.Holding, holding.Absence,
         watch.NoticeWatch, board.Board, board.Announcement, board.Telling, board.Notice,
         rollback.Rollbacks, rollback.Wish, restart.Failure,
         ending.EndEvidence, RankExited, Exit, RankReport, LaunchFailed, Finish,

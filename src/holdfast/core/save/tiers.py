@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.save.agree_state import Extremes
 from holdfast.core.save.buffers import Buffers, SetInBuffer
-from holdfast.core.save.extremes import Extremes
 from holdfast.core.save.flushes import Flushes, Over, Wanted
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.word import MAX_BUFFERS
