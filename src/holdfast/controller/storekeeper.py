@@ -214,11 +214,12 @@ class Storekeeper:
             self._collect(attempt)
 
         def failed(error: HoldfastError) -> None:
-            if isinstance(error, RunHeld) and self._ends_with_lease:
-                # No verdict: that is the other supervisor's now.
+            is_lost = isinstance(error, RunHeld)
+            if is_lost and self._ends_with_lease:  # no verdict: that is the other supervisor's now
                 self._tell(ev.StopNowAsked(now_ns(), str(error), EXIT_UNAVAILABLE))
                 return
-            self._say(f"The checkpoint of step {step} could not be completed: {error}")
+            if not is_lost:  # upkeep tells that once
+                self._say(f"The checkpoint of step {step} could not be completed: {error}")
             self._tell(outcome(str(error)))
 
         self._worker.submit(job)

@@ -294,11 +294,13 @@ class Controlling:
 
     def _script_ends(self, how: Exit) -> None:
         self._is_closing = True
-        if self._controller.machine.state is State.RUNNING:
+        machine, attempt = self._controller.machine, self._run_of.attempt
+        if machine.state is State.RUNNING:
             self._controller.hear(self._link.report())  # its last words count
-            at_ns, attempt = now_ns(), self._run_of.attempt
+            at_ns = now_ns()
             self._hear_that(ev.RankExited(at_ns, attempt, 0, at_ns, how))
-            self._hear_that(ev.TreeGone(at_ns, attempt))
+        if machine.state in (State.RUNNING, State.KILLING):
+            self._hear_that(ev.TreeGone(now_ns(), attempt))
 
     def _end_process(self, finish: act.Finish) -> NoReturn:
         """The main thread may be stuck for good: nothing waits for it."""
@@ -317,7 +319,7 @@ class Controlling:
     def give_back(self, limit_s: float) -> None:
         """Bring the journals home, and give the run back."""
         if not self._upkeep.close(limit_s):
-            say(f"The run store does not take it: the journal's end is kept in {self._live.parent}")
+            say(f"The journal's end is not in the run store: it is kept in {self._live.parent}")
         finish = self._controller.finish if self.proposals.has_begun else None
         words = None if finish is None else LastWords(finish.exit_code, finish.words)
         with contextlib.suppress(HoldfastError, OSError):
