@@ -69,22 +69,22 @@ def wait(is_so) -> None:
         time.sleep(0.002)
 
 
-def play(host: Host, luck: random.Random) -> bool:
+def play(host: Host, rng: random.Random) -> bool:
     """One round; whether the host was released too early."""
-    for what in luck.choices([SAVER, SAVER, STUBBORN, WITH_WORKERS], k=luck.randint(0, 3)):
+    for what in rng.choices([SAVER, SAVER, STUBBORN, WITH_WORKERS], k=rng.randint(0, 3)):
         host.start(what)
     began = time.time()
     over = host.said(" processes have ended") + host.said("withdrawn after")
     host.flag.unlink(missing_ok=True)
     host.notice.write_text("3")
-    if luck.random() < 0.4:
-        time.sleep(luck.uniform(0.2, 0.7))
+    if rng.random() < 0.4:
+        time.sleep(rng.uniform(0.2, 0.7))
         host.start(SAVER)
-    if luck.random() < 0.25:
-        time.sleep(luck.uniform(0.2, 0.9))
+    if rng.random() < 0.25:
+        time.sleep(rng.uniform(0.2, 0.9))
         host.notice.unlink()
-    elif luck.random() < 0.2:
-        time.sleep(luck.uniform(0.2, 0.6))
+    elif rng.random() < 0.2:
+        time.sleep(rng.uniform(0.2, 0.6))
         host.agent.kill()
         host.agent.wait()
         host.agent = host.begin()
@@ -102,7 +102,7 @@ def play(host: Host, luck: random.Random) -> bool:
         is_early = held and released - began < GRACE_S
     host.notice.unlink(missing_ok=True)
     for job in host.alive():
-        if luck.random() < 0.5:
+        if rng.random() < 0.5:
             job.close()
     time.sleep(0.5)  # the source forgets the file
     return is_early
@@ -120,11 +120,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    luck = random.Random(options.seed)
+    rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="holdfast-hosts-") as name:
         host = Host(Path(name))
         try:
-            early = sum(play(host, luck) for _ in range(options.rounds))
+            early = sum(play(host, rng) for _ in range(options.rounds))
         finally:
             host.agent.send_signal(signal.SIGTERM)
             host.agent.wait()

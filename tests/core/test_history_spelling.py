@@ -93,22 +93,22 @@ def test_read_together_and_one_by_one(found: list[str]) -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_whole_histories_in_mixed_spellings(seed: int, steps: int) -> None:
-    luck = random.Random(seed)
+    rng = random.Random(seed)
     found = [RUN, *ATTEMPTS]
     for n in range(steps):
-        attempt = luck.randrange(3)
-        start = Decimal(attempt * 1000 + n) + Decimal(luck.randrange(10**12)) / 10**13
-        times = [("start", str(start)), ("end", str(start + Decimal(luck.randrange(9)) / 10))]
+        attempt = rng.randrange(3)
+        start = Decimal(attempt * 1000 + n) + Decimal(rng.randrange(10**12)) / 10**13
+        times = [("start", str(start)), ("end", str(start + Decimal(rng.randrange(9)) / 10))]
         what = [("event", '"step"'), ("step", str(n + 1))]
-        if luck.random() < 0.3:
-            what = [("event", '"span"'), ("kind", luck.choice(['"data"', '"custom:a b"']))]
+        if rng.random() < 0.3:
+            what = [("event", '"span"'), ("kind", rng.choice(['"data"', '"custom:a b"']))]
         fields = [("attempt", str(attempt)), *what, *times]
-        if luck.random() < 0.5:
-            luck.shuffle(fields)
-        if luck.random() < 0.2:
-            fields.append(luck.choice(EXTRA[:6]))
-        found.append(write(fields, luck.choice([": ", ":"]), ", "))
-    luck.shuffle(found)
+        if rng.random() < 0.5:
+            rng.shuffle(fields)
+        if rng.random() < 0.2:
+            fields.append(rng.choice(EXTRA[:6]))
+        found.append(write(fields, rng.choice([": ", ":"]), ", "))
+    rng.shuffle(found)
     facts = said_of(found, one_by_one=False)
     assert isinstance(facts, list), facts
     assert facts == said_of(found, one_by_one=True)

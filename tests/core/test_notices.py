@@ -197,9 +197,9 @@ def test_a_moment_is_put_on_our_clock_by_whichever_calendar_is_right() -> None:
 
 
 @given(st.integers(0, 10**12), st.floats(0, 1, exclude_max=True))
-def test_waits_stay_between_the_shortest_and_the_cap(before: int, luck: float) -> None:
+def test_waits_stay_between_the_shortest_and_the_cap(before: int, jitter: float) -> None:
     waits = Backoff(S, 60 * S)
-    wait = waits.next_ns(before, luck)
+    wait = waits.next_ns(before, jitter)
     assert S <= wait <= 60 * S
     assert wait <= 3 * max(before, S)
     assert waits.next_ns(before, 0.0) == S

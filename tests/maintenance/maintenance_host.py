@@ -95,7 +95,7 @@ class Host:
         self.stop_ns: int | None = None  # when the run decided to leave
         self.taken: Taken | None = None
         self.truths: dict[str, list[tuple[int, str]]] = {}
-        self._luck = random.Random(story.seed)
+        self._rng = random.Random(story.seed)
         self.shape = Shape(
             ranks=story.ranks,
             until=10**6,
@@ -109,7 +109,7 @@ class Host:
         self.world = VirtualWorld(
             self.shape, self._policy(), clock=self.clock, watch=self.watch, tell=self._told
         )
-        self.agent = VirtualAgent(self.clock, self._luck, round(story.grace_s * SECOND))
+        self.agent = VirtualAgent(self.clock, self._rng, round(story.grace_s * SECOND))
         self.services = {name: self._service(name) for name in story.sources}
         self._listener: Listener | None = None
 
@@ -182,7 +182,7 @@ class Host:
             heard=self._hear,
             say=lambda level, words: self.said.append((self.clock.now_ns, level, words)),
             grace_ns=30 * SECOND,
-            luck=self._luck.random,
+            jitter=self._rng.random,
         )
         listening = self.loop.create_task(self._listener._main())
         self._set_the_stage()

@@ -111,9 +111,9 @@ class Plot:
 
 def plot(seed: int) -> Plot:
     """The one of a seed."""
-    luck = random.Random(seed)
-    sources = luck.sample(list(WAYS), luck.choice([1, 1, 2, 3]))
-    ahead_s = luck.choice([1.0, 4.0, 9.0, 14.0, 14.0, 24.0])
+    rng = random.Random(seed)
+    sources = rng.sample(list(WAYS), rng.choice([1, 1, 2, 3]))
+    ahead_s = rng.choice([1.0, 4.0, 9.0, 14.0, 14.0, 24.0])
     if "gce" in sources:
         ahead_s = 30.0  # it promises that much, and gives no date
     if "signal" in sources:
@@ -124,10 +124,10 @@ def plot(seed: int) -> Plot:
         seed,
         tuple(sources),
         ahead_s,
-        luck.choice(FAULTS) if can_fail and luck.random() < 0.4 else "",
-        luck.uniform(0.5, 4.0) if can_go and luck.random() < 0.25 else None,
-        luck.uniform(1.0, 3.0) if ahead_s >= 14 and luck.random() < 0.2 else None,
-        tuple(luck.choices(["saver", "saver", "stubborn", "workers"], k=luck.randint(0, 2))),
+        rng.choice(FAULTS) if can_fail and rng.random() < 0.4 else "",
+        rng.uniform(0.5, 4.0) if can_go and rng.random() < 0.25 else None,
+        rng.uniform(1.0, 3.0) if ahead_s >= 14 and rng.random() < 0.2 else None,
+        tuple(rng.choices(["saver", "saver", "stubborn", "workers"], k=rng.randint(0, 2))),
     )
 
 

@@ -208,72 +208,72 @@ def tellings(story: Story) -> Iterator[tuple[Event, Step, str, float]]:
 
 def story(seed: int, *, with_tpu: bool = True) -> Story:
     """The story of a seed."""
-    luck = random.Random(seed)
-    events = _events(luck, with_tpu)
+    rng = random.Random(seed)
+    events = _events(rng, with_tpu)
     last_s = max(step.at_s for one in events for step in one.steps)
     ends = [one.end_s for one in events if one.end_s is not None]
-    horizon_s = min(ends) + 5 if ends else last_s + luck.choice([60, 200])
+    horizon_s = min(ends) + 5 if ends else last_s + rng.choice([60, 200])
     sources = sorted({slot.partition(".")[0] for one in events for slot, _ in one.told_by})
-    step_s = luck.choice([0.3, 0.7, 1.5, 3.0])
+    step_s = rng.choice([0.3, 0.7, 1.5, 3.0])
     return Story(
         seed,
-        ranks=luck.choice([1, 2, 2, 3]),
+        ranks=rng.choice([1, 2, 2, 3]),
         step_s=step_s,
-        write_s=luck.choice([0.1, 0.8, 3.0, 8.0]),
-        buffers=luck.choice([0, 0, 3]),
-        save_every=max(2, round(luck.choice([20, 45]) / step_s)),
-        stays=luck.random() < 0.12,
-        grace_s=luck.choice([5.0, 30.0, 60.0]),
-        skew_s=luck.choice([0, 0, 1.2, -1.2, 300, -86400]) if "slurm" not in sources else 0,
+        write_s=rng.choice([0.1, 0.8, 3.0, 8.0]),
+        buffers=rng.choice([0, 0, 3]),
+        save_every=max(2, round(rng.choice([20, 45]) / step_s)),
+        stays=rng.random() < 0.12,
+        grace_s=rng.choice([5.0, 30.0, 60.0]),
+        skew_s=rng.choice([0, 0, 1.2, -1.2, 300, -86400]) if "slurm" not in sources else 0,
         events=events,
-        faults=_faults(luck, sources, horizon_s),
-        jobs=_jobs(luck, horizon_s),
-        agent_ends_s=tuple(luck.uniform(5, horizon_s) for _ in range(luck.choice([0, 0, 0, 1, 2]))),
+        faults=_faults(rng, sources, horizon_s),
+        jobs=_jobs(rng, horizon_s),
+        agent_ends_s=tuple(rng.uniform(5, horizon_s) for _ in range(rng.choice([0, 0, 0, 1, 2]))),
         horizon_s=horizon_s,
     )
 
 
-def _events(luck: random.Random, with_tpu: bool) -> tuple[Event, ...]:
+def _events(rng: random.Random, with_tpu: bool) -> tuple[Event, ...]:
     taken: set[str] = set() if with_tpu else {"tpu.window"}
     events = []
-    for number in range(luck.choice([1, 1, 2, 2, 3])):
-        kind = luck.choice([SOON, SOON, DATED, DATED, NO_END, OTHERS])
+    for number in range(rng.choice([1, 1, 2, 2, 3])):
+        kind = rng.choice([SOON, SOON, DATED, DATED, NO_END, OTHERS])
         open_slots = [one for one in kind if one not in taken]
         if not open_slots:
             continue
         most = len(open_slots) if kind in (SOON, DATED) else 1  # of no end, each is its own
-        slots = luck.sample(open_slots, min(most, luck.choice([1, 1, 2, 3])))
+        slots = rng.sample(open_slots, min(most, rng.choice([1, 1, 2, 3])))
         slots = list({one.partition(".")[0]: one for one in slots}.values())  # each source once
         for group in SAME:
             both = [one for one in slots if one in group]
             slots = [one for one in slots if one not in both[1:]]
             taken |= group if both else set()
         taken.update(slots)
-        events.append(_event(luck, f"e{number}", kind, slots))
-    return tuple(events) or (_event(luck, "e0", SOON, ["gce.preempted"]),)
+        events.append(_event(rng, f"e{number}", kind, slots))
+    return tuple(events) or (_event(rng, "e0", SOON, ["gce.preempted"]),)
 
 
-def _event(luck: random.Random, name: str, kind: tuple[str, ...], slots: list[str]) -> Event:
-    new_s = luck.uniform(40, 120)
+def _event(rng: random.Random, name: str, kind: tuple[str, ...], slots: list[str]) -> Event:
+    new_s = rng.uniform(40, 120)
     leads = [lead for one in slots if (lead := SLOTS[one].lead_s) is not None]
     if kind is SOON:
         # A promise is kept, by whoever gives one.
-        ahead_s = max([luck.choice([3, 12, 30, 45, 120]), *leads]) + luck.choice([0, 0, 2])
-        if not leads and luck.random() < 0.1:
-            ahead_s = -luck.uniform(1, 20)  # it should have come already
+        ahead_s = max([rng.choice([3, 12, 30, 45, 120]), *leads]) + rng.choice([0, 0, 2])
+        if not leads and rng.random() < 0.1:
+            ahead_s = -rng.uniform(1, 20)  # it should have come already
     else:
-        ahead_s = luck.choice([15, 60, 90, 150, 400, 700])
+        ahead_s = rng.choice([15, 60, 90, 150, 400, 700])
     is_end = kind in (SOON, DATED)
     end_s = new_s + ahead_s
     if ahead_s < 0:  # the date has passed, and the host is still there
-        end_s = new_s + luck.uniform(2, 60)
+        end_s = new_s + rng.uniform(2, 60)
         steps = [Step(new_s, "late", end_s)]
     else:
         steps = [Step(new_s, "new", end_s)]
-    if ahead_s > 5 and luck.random() < 0.5:
-        steps += _changes(luck, steps[0], slots)
+    if ahead_s > 5 and rng.random() < 0.5:
+        steps += _changes(rng, steps[0], slots)
     told_by = tuple(
-        (one, 0.0 if SLOTS[one].lead_s is not None else luck.choice([0.0, 0.0, luck.uniform(0, 4)]))
+        (one, 0.0 if SLOTS[one].lead_s is not None else rng.choice([0.0, 0.0, rng.uniform(0, 4)]))
         for one in slots
     )
     if all(lag_s for _, lag_s in told_by):  # somebody knows it at once
@@ -281,51 +281,51 @@ def _event(luck: random.Random, name: str, kind: tuple[str, ...], slots: list[st
     return Event(name, is_end, tuple(steps), told_by, kind is not OTHERS)
 
 
-def _changes(luck: random.Random, first: Step, slots: list[str]) -> Iterator[Step]:
+def _changes(rng: random.Random, first: Step, slots: list[str]) -> Iterator[Step]:
     """What becomes of it: every slot must have words for that."""
     rows = [SLOTS[one] for one in slots]
     at_s, end_s = first.at_s, first.end_s or 0.0
-    for _ in range(luck.choice([1, 1, 2])):
-        at_s = at_s + max(6.0, luck.uniform(0.1, 0.9) * (end_s - at_s))
+    for _ in range(rng.choice([1, 1, 2])):
+        at_s = at_s + max(6.0, rng.uniform(0.1, 0.9) * (end_s - at_s))
         if at_s >= end_s - 1:
             return
-        what = luck.choice(["gone", "moved", "started"])
+        what = rng.choice(["gone", "moved", "started"])
         if what == "gone" and all(row.gone for row in rows):
             yield Step(at_s, "gone", None)
             return
         if what == "moved" and all(row.lead_s is None for row in rows):
-            end_s = at_s + luck.choice([8, 40, 90, 200, 300])
+            end_s = at_s + rng.choice([8, 40, 90, 200, 300])
             yield Step(at_s, "moved", end_s)
         elif what == "started" and all(row.started for row in rows):
-            end_s = min(end_s, at_s + luck.uniform(5, 60))
+            end_s = min(end_s, at_s + rng.uniform(5, 60))
             yield Step(at_s, "started", end_s)
             return
 
 
-def _faults(luck: random.Random, sources: list[str], horizon_s: float) -> tuple[Fault, ...]:
+def _faults(rng: random.Random, sources: list[str], horizon_s: float) -> tuple[Fault, ...]:
     faults = []
     for source in sources:
-        if source not in FAULTS or luck.random() < 0.4:
+        if source not in FAULTS or rng.random() < 0.4:
             continue
-        at_s = luck.uniform(0, max(1, horizon_s - 10))
-        until_s = at_s + luck.choice([2, 10, 40, 100])
-        words = f"fail {luck.choice(FAULTS[source])}"
+        at_s = rng.uniform(0, max(1, horizon_s - 10))
+        until_s = at_s + rng.choice([2, 10, 40, 100])
+        words = f"fail {rng.choice(FAULTS[source])}"
         if source in HTTP:
-            more = [f"delay {luck.choice([0.3, 2, 6])}", "drop"]
+            more = [f"delay {rng.choice([0.3, 2, 6])}", "drop"]
             more += ["rotate"] if source in ("aws", "kubernetes") else []
             more += ["compact", "forbid"] if source == "kubernetes" else []
-            words = luck.choice([words, words, *more])
+            words = rng.choice([words, words, *more])
         faults.append(Fault(source, at_s, until_s, words))
     return tuple(faults)
 
 
-def _jobs(luck: random.Random, horizon_s: float) -> tuple[Job, ...]:
+def _jobs(rng: random.Random, horizon_s: float) -> tuple[Job, ...]:
     kinds = ["saver", "saver", "stubborn", "workers", "hands on"]
     return tuple(
         Job(
-            luck.choice([0.0, luck.uniform(0, horizon_s)]),
-            luck.choice(kinds),
-            luck.choice([0.2, 2.0, 9.0, 25.0]),
+            rng.choice([0.0, rng.uniform(0, horizon_s)]),
+            rng.choice(kinds),
+            rng.choice([0.2, 2.0, 9.0, 25.0]),
         )
-        for _ in range(luck.choice([0, 1, 2, 4]))
+        for _ in range(rng.choice([0, 1, 2, 4]))
     )

@@ -60,8 +60,8 @@ class Released:
 class VirtualAgent:
     """One agent after the other on one host."""
 
-    def __init__(self, clock: VirtualClock, luck: random.Random, grace_ns: int) -> None:
-        self._clock, self._luck = clock, luck
+    def __init__(self, clock: VirtualClock, rng: random.Random, grace_ns: int) -> None:
+        self._clock, self._rng = clock, rng
         self.policy = Policy(grace_ns)
         self.processes: list[Process] = []
         self.releases: list[Released] = []
@@ -138,7 +138,7 @@ class VirtualAgent:
             actions = self._machine.handle(self._queue.popleft())
             if any(isinstance(one, ev.Signal) for one in actions):
                 self._on_disk = self._machine.signalled
-                if self._luck.random() < 0.03:
+                if self._rng.random() < 0.03:
                     self.killed()  # written down, and not sent
                     return
             for place, action in enumerate(actions):
@@ -173,13 +173,13 @@ class VirtualAgent:
         self._looked_ns = began_ns
         self._is_busy, known = True, len(self.processes)
         there = [one for one in self.processes if one.gone_ns is None]
-        seen_at = {one.pid: began_ns + self._luck.randrange(LOOK_NS) for one in there}
+        seen_at = {one.pid: began_ns + self._rng.randrange(LOOK_NS) for one in there}
 
         def done() -> None:
             if life != self._life:
                 return
             self._is_busy = False
-            later_ns = self._luck.randrange(LOOK_NS)  # of those that have come since it began
+            later_ns = self._rng.randrange(LOOK_NS)  # of those that have come since it began
             found = [
                 one
                 for one in (*there, *self.processes[known:])

@@ -41,7 +41,7 @@ class Time:
         await asyncio.sleep(0)
 
 
-class Ears:
+class ListenerInTime:
     """What a source tells, in virtual time."""
 
     def __init__(self, time: Time) -> None:
@@ -58,70 +58,76 @@ class Ears:
             grace_ns=GRACE_NS,
             sleep=self.time.sleep,
             **lent,
-            luck=lambda: 0.5,
+            jitter=lambda: 0.5,
         )
         self.standing = lambda: watched.standing
         asyncio.run(watched.run())
 
 
 @pytest.fixture
-def ears() -> Ears:
-    return Ears(Time(limit=30))
+def watching() -> ListenerInTime:
+    return ListenerInTime(Time(limit=30))
 
 
 def test_a_file_is_told_when_it_is_touched_and_withdrawn_when_it_is_gone(
-    tmp_path: Path, ears: Ears
+    tmp_path: Path, watching: ListenerInTime
 ) -> None:
     path = tmp_path / "notice"
-    ears.time.hooks = {5: path.touch, 15: path.unlink}
-    ears.listen(f"file:{path}")
-    told, over = ears.notices
+    watching.time.hooks = {5: path.touch, 15: path.unlink}
+    watching.listen(f"file:{path}")
+    told, over = watching.notices
     assert (told.action, told.lead_ns, told.words) == (NoticeAction.TERMINATE, GRACE_NS, str(path))
     assert (over.state, over.key) == (NoticeState.WITHDRAWN, told.key)
-    assert ears.said == []
+    assert watching.said == []
 
 
-def test_a_file_that_is_written_again_tells_its_new_deadline(tmp_path: Path, ears: Ears) -> None:
+def test_a_file_that_is_written_again_tells_its_new_deadline(
+    tmp_path: Path, watching: ListenerInTime
+) -> None:
     path = tmp_path / "notice"
     path.write_text("120")
-    unix_ns = ears.time.clock().unix_ns
+    unix_ns = watching.time.clock().unix_ns
     os.utime(path, ns=(unix_ns, unix_ns))
-    ears.time.hooks = {10: lambda: path.write_text("2100-01-01T00:00:00+00:00")}
-    ears.listen(f"file:{path}")
-    first, second = ears.notices
+    watching.time.hooks = {10: lambda: path.write_text("2100-01-01T00:00:00+00:00")}
+    watching.listen(f"file:{path}")
+    first, second = watching.notices
     assert first.deadline_ns == (100 + 120) * S
     assert second.deadline_ns > first.deadline_ns
 
 
-def test_a_file_left_from_an_earlier_run_says_nothing(tmp_path: Path, ears: Ears) -> None:
+def test_a_file_left_from_an_earlier_run_says_nothing(
+    tmp_path: Path, watching: ListenerInTime
+) -> None:
     path = tmp_path / "notice"
     path.touch()
-    ears.listen(f"file:{path}")
-    assert ears.notices == []
+    watching.listen(f"file:{path}")
+    assert watching.notices == []
 
 
 @pytest.mark.parametrize("text", ["", '{"action": "terminate"}'])
 def test_a_file_that_was_touched_since_somebody_listens_counts_from_then(
-    tmp_path: Path, ears: Ears, text: str
+    tmp_path: Path, watching: ListenerInTime, text: str
 ) -> None:
     path = tmp_path / "notice"
     path.write_text(text)
-    unix_ns = ears.time.clock().unix_ns - 12 * S
+    unix_ns = watching.time.clock().unix_ns - 12 * S
     os.utime(path, ns=(unix_ns, unix_ns))
-    ears.listen(f"file:{path}", since_unix_ns=unix_ns)
-    (told,) = ears.notices
+    watching.listen(f"file:{path}", since_unix_ns=unix_ns)
+    (told,) = watching.notices
     assert told.lead_ns == GRACE_NS
     assert 12 * S <= told.unseen_ns <= 13 * S
     assert Board().take(told)[0].announcements[0].deadline_ns == (100 - 12 + 30) * S
 
 
-def test_a_file_touched_before_anybody_listened_says_nothing(tmp_path: Path, ears: Ears) -> None:
+def test_a_file_touched_before_anybody_listened_says_nothing(
+    tmp_path: Path, watching: ListenerInTime
+) -> None:
     path = tmp_path / "notice"
     path.touch()
-    unix_ns = ears.time.clock().unix_ns
+    unix_ns = watching.time.clock().unix_ns
     os.utime(path, ns=(unix_ns, unix_ns))
-    ears.listen(f"file:{path}", since_unix_ns=unix_ns + 1)
-    assert ears.notices == []
+    watching.listen(f"file:{path}", since_unix_ns=unix_ns + 1)
+    assert watching.notices == []
 
 
 def write_notice(path: Path) -> None:
@@ -146,50 +152,52 @@ def make_fifo(path: Path) -> None:
     ],
 )  # fmt: skip
 def test_who_trusts_not_everybody_takes_no_notice_that_anybody_may_give(
-    tmp_path: Path, ears: Ears, arrange: Callable[[Path], object], words: str
+    tmp_path: Path, watching: ListenerInTime, arrange: Callable[[Path], object], words: str
 ) -> None:
     path = tmp_path / "own" / "notice"
     path.parent.mkdir(mode=0o755)
     arrange(path)
-    ears.listen(f"file:{path}", trusted_uids=own_uids(), since_unix_ns=0)
-    assert ears.notices == []
-    ((level, said),) = ears.said  # it goes on, and is said once
+    watching.listen(f"file:{path}", trusted_uids=own_uids(), since_unix_ns=0)
+    assert watching.notices == []
+    ((level, said),) = watching.said  # it goes on, and is said once
     assert (level, words in said) == ("warning", True)
     assert "no notice is taken from" in said
-    assert ears.standing().failures > 3
+    assert watching.standing().failures > 3
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o1777])
 def test_who_trusts_not_everybody_takes_its_own_notice(
-    tmp_path: Path, ears: Ears, mode: int
+    tmp_path: Path, watching: ListenerInTime, mode: int
 ) -> None:
     path = tmp_path / "own" / "notice"
     path.parent.mkdir()
     path.parent.chmod(mode)
-    ears.time.hooks = {5: lambda: write_notice(path)}
-    ears.listen(f"file:{path}", trusted_uids=own_uids())
-    assert len(ears.notices) == 1
-    assert ears.said == []
+    watching.time.hooks = {5: lambda: write_notice(path)}
+    watching.listen(f"file:{path}", trusted_uids=own_uids())
+    assert len(watching.notices) == 1
+    assert watching.said == []
 
 
-def test_a_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path, ears: Ears) -> None:
+def test_a_file_that_is_being_written_is_read_when_it_is_whole(
+    tmp_path: Path, watching: ListenerInTime
+) -> None:
     path = tmp_path / "notice"
-    ears.time.hooks = {5: path.touch, 6: lambda: path.write_text("60")}
-    ears.listen(f"file:{path}")
-    assert [one.deadline_ns is not None for one in ears.notices] == [True]
+    watching.time.hooks = {5: path.touch, 6: lambda: path.write_text("60")}
+    watching.listen(f"file:{path}")
+    assert [one.deadline_ns is not None for one in watching.notices] == [True]
 
 
-def test_nonsense_in_a_file_is_said_once(tmp_path: Path, ears: Ears) -> None:
+def test_nonsense_in_a_file_is_said_once(tmp_path: Path, watching: ListenerInTime) -> None:
     path = tmp_path / "notice"
     path.write_text("at noon")
-    ears.listen(f"file:{path}")
-    assert ears.notices == []
-    ((level, words), *_) = ears.said
+    watching.listen(f"file:{path}")
+    assert watching.notices == []
+    ((level, words), *_) = watching.said
     assert level == "warning"
     assert "says 'at noon', which is no notice" in words
 
 
-def test_a_fifo_takes_a_notice_a_line(tmp_path: Path, ears: Ears) -> None:
+def test_a_fifo_takes_a_notice_a_line(tmp_path: Path, watching: ListenerInTime) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
 
@@ -197,24 +205,26 @@ def test_a_fifo_takes_a_notice_a_line(tmp_path: Path, ears: Ears) -> None:
         with path.open("w") as fifo:
             fifo.write('{"id": "a", "deadline": 50}\n{"id": "a", "state": "withdrawn"}\n')
 
-    ears.time.hooks = {3: write}
-    ears.listen(f"file:{path}")
-    assert [one.state for one in ears.notices] == [NoticeState.SCHEDULED, NoticeState.WITHDRAWN]
-    assert ears.notices[0].key == ears.notices[1].key
+    watching.time.hooks = {3: write}
+    watching.listen(f"file:{path}")
+    assert [one.state for one in watching.notices] == [NoticeState.SCHEDULED, NoticeState.WITHDRAWN]
+    assert watching.notices[0].key == watching.notices[1].key
 
 
-def test_no_line_of_a_fifo_is_lost_by_another_that_is_no_notice(tmp_path: Path, ears: Ears) -> None:
+def test_no_line_of_a_fifo_is_lost_by_another_that_is_no_notice(
+    tmp_path: Path, watching: ListenerInTime
+) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     lines = ["50", "at noon", *(f'{{"id": "{n}", "deadline": 50}}' for n in range(500))]
-    ears.time.hooks = {3: lambda: path.write_text("\n".join(lines))}
-    ears.listen(f"file:{path}")
-    assert [one.event_id for one in ears.notices] == ["", *map(str, range(500))]
-    assert "says 'at noon'" in ears.said[0][1]
-    assert ears.standing().failures == 1
+    watching.time.hooks = {3: lambda: path.write_text("\n".join(lines))}
+    watching.listen(f"file:{path}")
+    assert [one.event_id for one in watching.notices] == ["", *map(str, range(500))]
+    assert "says 'at noon'" in watching.said[0][1]
+    assert watching.standing().failures == 1
 
 
-def test_a_fifo_that_is_made_anew_is_heard(tmp_path: Path, ears: Ears) -> None:
+def test_a_fifo_that_is_made_anew_is_heard(tmp_path: Path, watching: ListenerInTime) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
 
@@ -222,9 +232,9 @@ def test_a_fifo_that_is_made_anew_is_heard(tmp_path: Path, ears: Ears) -> None:
         path.unlink()
         os.mkfifo(path)
 
-    ears.time.hooks = {3: make_anew, 6: lambda: path.write_text("50")}
-    ears.listen(f"file:{path}")
-    assert len(ears.notices) == 1
+    watching.time.hooks = {3: make_anew, 6: lambda: path.write_text("50")}
+    watching.listen(f"file:{path}")
+    assert len(watching.notices) == 1
 
 
 def test_a_signal_says_how_much_time_there_is_and_says_it_once() -> None:
@@ -255,7 +265,7 @@ def test_a_signal_says_how_much_time_there_is_and_says_it_once() -> None:
 
 
 def test_a_server_that_never_waits_is_not_asked_without_end(
-    ears: Ears, monkeypatch: pytest.MonkeyPatch
+    watching: ListenerInTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of its answers comes at once, and has an etag of its own."""
     asked: list[str] = []
@@ -268,7 +278,7 @@ def test_a_server_that_never_waits_is_not_asked_without_end(
         return fetch.HttpAnswer(200, headers, b"NONE")
 
     monkeypatch.setattr(fetch, "fetch", answer)
-    ears.listen("gce:http://127.0.0.1:9")
+    watching.listen("gce:http://127.0.0.1:9")
     assert len(asked) < 300
 
 
@@ -299,7 +309,9 @@ class Wanted(registry.WantedSource):
         return self.source
 
 
-def watched_until_cancelled(ears: Ears, source: protocol.NoticeSource) -> listener.Watched:
+def watched_until_cancelled(
+    watching: ListenerInTime, source: protocol.NoticeSource
+) -> listener.Watched:
     class This(Wanted):
         pass
 
@@ -307,25 +319,33 @@ def watched_until_cancelled(ears: Ears, source: protocol.NoticeSource) -> listen
     watched = listener.Watched(
         This("gce", "", "as set"),
         SourceSurroundings(),
-        clock=ears.time.clock,
-        heard=ears.notices.append,
-        say=lambda level, words: ears.said.append((level, words)),
-        sleep=ears.time.sleep,
-        luck=lambda: 1.0 - 1e-9,
+        clock=watching.time.clock,
+        heard=watching.notices.append,
+        say=lambda level, words: watching.said.append((level, words)),
+        sleep=watching.time.sleep,
+        jitter=lambda: 1.0 - 1e-9,
     )
     asyncio.run(watched.run())
     return watched
 
 
-def test_whatever_a_source_does_is_survived_and_a_notice_is_told_once(ears: Ears) -> None:
-    watched = watched_until_cancelled(ears, Broken())
-    assert len(ears.notices) == 1
-    assert [level for level, _ in ears.said] == ["warning", "info", "warning", "info", "warning"]
-    assert "nobody is there" in ears.said[0][1]
-    assert "RuntimeError: a bug" in ears.said[2][1]
+def test_whatever_a_source_does_is_survived_and_a_notice_is_told_once(
+    watching: ListenerInTime,
+) -> None:
+    watched = watched_until_cancelled(watching, Broken())
+    assert len(watching.notices) == 1
+    assert [level for level, _ in watching.said] == [
+        "warning",
+        "info",
+        "warning",
+        "info",
+        "warning",
+    ]
+    assert "nobody is there" in watching.said[0][1]
+    assert "RuntimeError: a bug" in watching.said[2][1]
     assert watched.standing.failures == 4
     # Each wait is longer, and the first after an answer short again.
-    assert ears.time.sleeps == pytest.approx([3, 5, 3, 3], rel=1e-6)
+    assert watching.time.sleeps == pytest.approx([3, 5, 3, 3], rel=1e-6)
 
 
 class HalfBroken:
@@ -348,29 +368,29 @@ class HalfBroken:
             await self.time.sleep(0.5)
 
 
-def test_the_trouble_of_one_watch_stops_no_other_and_is_said_once(ears: Ears) -> None:
-    source = HalfBroken(ears.time)
-    watched = watched_until_cancelled(ears, source)
+def test_the_trouble_of_one_watch_stops_no_other_and_is_said_once(watching: ListenerInTime) -> None:
+    source = HalfBroken(watching.time)
+    watched = watched_until_cancelled(watching, source)
     assert source.asked >= 8  # of 30 sleeps in all
-    assert len(ears.notices) == source.asked
-    assert [level for level, _ in ears.said] == ["warning"]
+    assert len(watching.notices) == source.asked
+    assert [level for level, _ in watching.said] == ["warning"]
     assert watched.standing.has_answered
     assert watched.standing.trouble == "it answers with status 500"
 
 
 @pytest.mark.parametrize("name", ["aws", "azure", "gce"])
 def test_a_metadata_server_in_trouble_is_asked_again_within_the_shortest_warning(
-    ears: Ears, name: str, monkeypatch: pytest.MonkeyPatch
+    watching: ListenerInTime, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_ns: list[int] = []
 
     async def no_answer(*_: object, **__: object) -> fetch.HttpAnswer:
-        asked_ns.append(ears.time.now_ns)
+        asked_ns.append(watching.time.now_ns)
         raise Trouble("nobody is there")
 
     monkeypatch.setattr(fetch, "fetch", no_answer)
-    ears.listen(f"{name}:http://127.0.0.1:9")
+    watching.listen(f"{name}:http://127.0.0.1:9")
     assert len(asked_ns) > 10
-    assert max(ears.time.sleeps) <= 5
-    assert min(ears.time.sleeps) >= 1
-    assert len(set(ears.time.sleeps)) > 1
+    assert max(watching.time.sleeps) <= 5
+    assert min(watching.time.sleeps) >= 1
+    assert len(set(watching.time.sleeps)) > 1

@@ -116,7 +116,7 @@ class House:
         self.book = MachinesBook(self.folder)
         self.recovery = RunRecovery(
             self.machines, self.cloud, policy, self.book,
-            clock=lambda: self.now, sleep=self.sleep, luck=lambda: 0.5,
+            clock=lambda: self.now, sleep=self.sleep, jitter=lambda: 0.5,
             say=lambda level, words: self.said.append(words),
         )  # fmt: skip
         return self.recovery

@@ -240,7 +240,7 @@ class AutocheckpointAgent:
             self._drop(process)
 
     def _write(self) -> None:
-        """What is so now, for a successor and for people. Without it the work goes on."""
+        """What is so now, for the next agent and for people. Without it the work goes on."""
         standings = self.listener.standings if self.listener is not None else ()
         self.snapshot = status(
             self._machine, self._tally, self._last, standings, self._release.words

@@ -99,7 +99,7 @@ def looked_after(
             book,
             clock=time.time_ns,
             sleep=time.sleep,
-            luck=random.random,
+            jitter=random.random,
             say=tell,
             is_done=lambda: _is_done(folder),
         )

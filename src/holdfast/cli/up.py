@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,11 +42,14 @@ PROVIDER = "cloud-tpu"
 @click.option("--type", "accelerator", required=True, metavar="TYPE", help="Such as v5litepod-8.")
 @click.option("--runtime", required=True, metavar="VERSION", help="The machines' software.")
 @click.option("--slices", type=int, default=1, metavar="N", help="More than one need --queued.")
-@click.option("--queued", is_flag=True, help="Through the queue: a queued resource, not a node.")
+@click.option(
+    "--queued", "is_queued", is_flag=True, help="Through the queue: a queued resource, not a node."
+)
 @click.option(
     "--buy",
     type=click.Choice([str(one) for one in Buy]),
     default=str(Buy.ON_DEMAND),
+    callback=lambda _context, _parameter, text: Buy(text),
     help="How they are paid for.",
 )
 @click.option("--setup", metavar="FILE", help="A shell script that each machine runs first.")
@@ -60,9 +64,20 @@ PROVIDER = "cloud-tpu"
     "--service-account", default="", metavar="EMAIL", help="The service account of the machines."
 )
 @click.option("--network", default="", metavar="NAME", help="The network of the machines.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Another label.")
 @click.option(
-    "--no-autocheckpoint", is_flag=True, help="Do not ask for a warning ahead of maintenance."
+    "--label",
+    "labels",
+    multiple=True,
+    callback=lambda _context, _parameter, texts: tuple(map(_label, texts)),
+    metavar="KEY=VALUE",
+    help="Another label.",
+)
+@click.option(
+    "--no-autocheckpoint",
+    "autocheckpoint",
+    is_flag=True,
+    callback=lambda _context, _parameter, is_given: not is_given,
+    help="Do not ask for a warning ahead of maintenance.",
 )
 @click.option("--api", default="v2alpha1", metavar="VERSION", help="Of Cloud TPU: v2alpha1 or v2.")
 @click.option("--dry-run", is_flag=True, help="Show what would be made, and its script.")
@@ -72,25 +87,14 @@ def up(
     run: str,
     store: str | None,
     accept_stored: bool,
-    project: str,
-    zone: str,
-    accelerator: str,
-    runtime: str,
-    slices: int,
-    queued: bool,
-    buy: str,
     setup: str | None,
     workers: str,
     no_agent: bool,
-    service_account: str,
-    network: str,
-    labels: Sequence[str],
-    no_autocheckpoint: bool,
-    api: str,
     dry_run: bool,
     every: float,
     limit: float | None,
     command: Sequence[str],
+    **made_of: Any,
 ) -> None:
     """Make the machines of RUN, which then train it.
 
@@ -106,31 +110,7 @@ def up(
             f"--workers each: ranks without a supervisor share a folder, and {same} is none; "
             "name one that is mounted on every host"
         )
-
-    def machines(run_id: str) -> Machines:
-        return checked(
-            Machines(
-                provider=PROVIDER,
-                prefix=prefix_for(run, run_id),
-                owner=run_id,
-                run=run,
-                project=project,
-                zone=zone,
-                accelerator=accelerator,
-                runtime=runtime,
-                slices=slices,
-                is_queued=queued,
-                api=api,
-                buy=Buy(buy),
-                autocheckpoint=not no_autocheckpoint,
-                script="",
-                service_account=service_account,
-                network=network,
-                labels=tuple(map(_label, labels)),
-            )
-        )
-
-    wanted = machines("0" * 12)
+    wanted = _machines(run, "0" * 12, made_of)
     check(wanted)  # what cannot be is said before anything is made
     script = startup_script(
         check_name(run),
@@ -142,14 +122,22 @@ def up(
         agent=not no_agent,
     )
     if dry_run:
-        what = f"{slices} slices" if slices > 1 else "one slice"
-        click.echo(f"would make {name_of(wanted.prefix, 1)}: {what} of {accelerator}, {buy}\n")
+        what = f"{wanted.slices} slices" if wanted.slices > 1 else "one slice"
+        name = name_of(wanted.prefix, 1)
+        click.echo(f"would make {name}: {what} of {wanted.accelerator}, {wanted.buy}\n")
         click.echo(script, nl=False)
         return
-    with cloud(project, zone, api):  # no library, or no credentials: said before all else
+    # No library, or no credentials: said before all else.
+    with cloud(wanted.project, wanted.zone, wanted.api):
         folder = runs.open(run, command=command)
-    made = replace(machines(folder.identity.run_id), script=script)
+    made = replace(_machines(run, folder.identity.run_id, made_of), script=script)
     sys.exit(_made(folder, made, accept_stored, every, limit))
+
+
+def _machines(run: str, run_id: str, made_of: Mapping[str, Any]) -> Machines:
+    """`made_of`: the flags that are named as the fields are."""
+    prefix = prefix_for(run, run_id)
+    return checked(Machines(provider=PROVIDER, prefix=prefix, owner=run_id, run=run, **made_of))
 
 
 def _made(

@@ -62,7 +62,7 @@ class Watched:
         since_unix_ns: int | None = None,
         trusted_uids: Collection[int] | None = None,
         sleep: Sleep = asyncio.sleep,
-        luck: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
         backoff: Backoff | None = None,
     ) -> None:
         """`backoff`: the source's own where none is given.
@@ -72,7 +72,7 @@ class Watched:
         self.standing = Standing(wanted.name, wanted.why)
         self._heard, self._say, self._sleep = heard, say, sleep
         self._changed = changed
-        self._luck, self._backoff = luck, backoff or wanted.backoff
+        self._jitter, self._backoff = jitter, backoff or wanted.backoff
         self._troubles: dict[Watch, str] = {}
         self._last: dict[tuple[str, str, str], Notice] = {}
         lent = Tools(clock, sleep, grace_ns, since_unix_ns, trusted_uids)
@@ -99,7 +99,7 @@ class Watched:
                 self._failed(watch, str(trouble))
             except Exception as error:  # a bug of ours: the run must not notice
                 self._failed(watch, f"{type(error).__name__}: {error}")
-            wait_ns = self._backoff.next_ns(wait_ns, self._luck())
+            wait_ns = self._backoff.next_ns(wait_ns, self._jitter())
             await self._sleep(wait_ns / SECOND_NS)
 
     def _take(self, notice: Notice) -> None:
@@ -146,7 +146,7 @@ class Listener:
         trusted_uids: Collection[int] | None = None,
         changed: Callable[[], None] = lambda: None,
         sleep: Sleep = asyncio.sleep,
-        luck: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
         backoff: Backoff | None = None,
     ) -> None:
         """Nothing is opened yet; raises ConfigurationError for options that are not valid.
@@ -157,7 +157,7 @@ class Listener:
         """
         lent: dict[str, Any] = {"clock": clock, "grace_ns": grace_ns, "backoff": backoff}
         lent |= {"since_unix_ns": since_unix_ns, "trusted_uids": trusted_uids}
-        lent |= {"sleep": sleep, "changed": changed, "luck": luck}
+        lent |= {"sleep": sleep, "changed": changed, "jitter": jitter}
         self._watched = [Watched(one, around, heard=heard, say=say, **lent) for one in wanted]
         self._say = say
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -91,8 +91,8 @@ class RecoveryWaits:
 class RunRecovery:
     """One run's machines, looked after by this process.
 
-    `clock` gives unix nanoseconds, `luck` numbers from [0, 1); `say` takes a level and a sentence.
-    `is_done`: whether the run is, and needs no machines any more.
+    `clock` gives unix nanoseconds, `jitter` numbers from [0, 1); `say` takes a level and a
+    sentence. `is_done`: whether the run is, and needs no machines any more.
     """
 
     machines: Machines
@@ -101,7 +101,7 @@ class RunRecovery:
     book: Book
     clock: Callable[[], int]
     sleep: Callable[[float], None]
-    luck: Callable[[], float]
+    jitter: Callable[[], float]
     say: Callable[[str, str], None]
     is_done: Callable[[], bool] = lambda: False
     _waits: RecoveryWaits = field(default_factory=RecoveryWaits, repr=False)
@@ -117,7 +117,7 @@ class RunRecovery:
             record,
             self._seen(record),
             self.clock(),
-            self.luck(),
+            self.jitter(),
         )
 
     def step(self) -> Decision:
@@ -209,7 +209,7 @@ class RunRecovery:
 
     def _after(self, decision: Decision, record: RecoveryRecord, answer: OrderAnswer) -> Decision:
         act, outcome = decision.action.act, answer.outcome
-        after = answered(record, act, outcome, answer.words, self.clock(), self.luck())
+        after = answered(record, act, outcome, answer.words, self.clock(), self.jitter())
         if after != record:
             self.book.save(after)
         if outcome is ActOutcome.ACCEPTED:

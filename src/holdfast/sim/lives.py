@@ -1,7 +1,7 @@
 """How long hosts, racks and slices live, and which ends of hosts are announced.
 
 The first lives, which all begin at time 0, are drawn as one cohort, in the order in which they end.
-Each later one is drawn by itself. Its luck depends on the seed, the place and its number alone:
+Each later one is drawn by itself, from the seed, the place and its number alone:
 policies that are compared with the same seed meet the same faults, but for when lost hosts are
 replaced.
 """

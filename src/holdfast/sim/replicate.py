@@ -1,4 +1,4 @@
-"""Many runs of one scenario, each with luck of its own: what they came to, and how far apart."""
+"""Many runs of one scenario, each with draws of its own: what they came to, and how far apart."""
 
 from __future__ import annotations
 

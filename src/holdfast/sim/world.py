@@ -100,7 +100,7 @@ class World(Idle):
         self._clock = VirtualClock()
         self._faults = faults
         self._policy = policy
-        self._rng = Random(seed)  # noqa: S311 - luck, not secrets
+        self._rng = Random(seed)  # noqa: S311 - draws, not secrets
         self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng, faults.hosts_at_start)
         self._slices: Slices | None = None
         if scenario.fleet.elastic:

@@ -18,43 +18,43 @@ def aws():
 
 
 def test_what_spot_and_the_calendar_say_is_told_once_and_withdrawn(aws, listening):
-    ears = listening(f"aws:{aws.url}", naps=True)
-    ears.answered()
+    watching = listening(f"aws:{aws.url}", naps=True)
+    watching.answered()
     aws.do("rebalance")
-    assert ears.heard(1)[0].action is NoticeAction.REBALANCE
+    assert watching.heard(1)[0].action is NoticeAction.REBALANCE
     aws.do("spot", "terminate", "120")
-    told = ears.heard(2)[1]
+    told = watching.heard(2)[1]
     assert (told.action, told.words) == (NoticeAction.TERMINATE, "Spot interruption: terminate")
-    assert ears.leaves(told, 120)
+    assert watching.leaves(told, 120)
     aws.do("scheduled", "system-reboot", "7200")
-    told = ears.heard(3)[2]
+    told = watching.heard(3)[2]
     assert (told.action, told.event_id) == (NoticeAction.REBOOT, "instance-event-1")
-    assert ears.leaves(told, 7200)
+    assert watching.leaves(told, 7200)
     aws.do("scheduled", "system-reboot", "7200", "instance-event-1", "canceled")
-    assert (ears.heard(4)[3].key, ears.heard(4)[3].state) == (told.key, GONE)
+    assert (watching.heard(4)[3].key, watching.heard(4)[3].state) == (told.key, GONE)
     aws.do("spot", "none")
-    assert ears.heard(5)[4].state is GONE
-    ears.until(lambda: len(aws.requests) > 60)
-    assert (len(ears.notices), ears.said) == (5, [])
+    assert watching.heard(5)[4].state is GONE
+    watching.until(lambda: len(aws.requests) > 60)
+    assert (len(watching.notices), watching.said) == (5, [])
 
 
 def test_a_token_is_kept_until_it_is_refused_or_half_its_life_is_over(aws, listening):
     def tokens():
         return sum(request.method == "PUT" for request in aws.requests)
 
-    ears = listening(f"aws:{aws.url}", naps=True)
-    ears.until(lambda: len(aws.requests) > 20)
+    watching = listening(f"aws:{aws.url}", naps=True)
+    watching.until(lambda: len(aws.requests) > 20)
     assert tokens() == 1
     aws.do("rotate")
     aws.do("spot")
-    assert ears.heard(1)
-    assert (tokens(), ears.said) == (2, [])
-    ears.slept_ns += 10801 * S
-    ears.until(lambda: tokens() == 3)
+    assert watching.heard(1)
+    assert (tokens(), watching.said) == (2, [])
+    watching.slept_ns += 10801 * S
+    watching.until(lambda: tokens() == 3)
     aws.do("fail", "status", "9999", "401")  # whatever token it is shown
-    ears.until(lambda: ears.standing.failures > 2)
-    assert {level for level, _ in ears.said} == {"warning"}
-    assert "status 401" in ears.said[0][1]
+    watching.until(lambda: watching.standing.failures > 2)
+    assert {level for level, _ in watching.said} == {"warning"}
+    assert "status 401" in watching.said[0][1]
 
 
 def test_an_event_that_is_on_and_was_never_announced_has_no_date(aws, listening):
@@ -65,22 +65,22 @@ def test_an_event_that_is_on_and_was_never_announced_has_no_date(aws, listening)
 
 def test_a_date_is_put_on_our_clock_by_the_servers_calendar(aws, listening):
     aws.do("spot")
-    ears = listening(f"aws:{aws.url}", naps=True, skew_ns=-3600 * S)
-    (told,) = ears.heard(1)
-    assert ears.leaves(told, 120)
+    watching = listening(f"aws:{aws.url}", naps=True, skew_ns=-3600 * S)
+    (told,) = watching.heard(1)
+    assert watching.leaves(told, 120)
 
 
 @pytest.mark.parametrize("how", ["status", "html", "garbage", "giant", "redirect", "cut"])
 def test_trouble_is_counted_said_once_and_over(aws, listening, how):
-    ears = listening(f"aws:{aws.url}", naps=True)
-    ears.answered()
+    watching = listening(f"aws:{aws.url}", naps=True)
+    watching.answered()
     aws.do("fail", how, "4")
-    ears.until(lambda: ears.standing.failures >= 2)
-    ears.answered()
-    assert ears.trouble_was_said()
+    watching.until(lambda: watching.standing.failures >= 2)
+    watching.answered()
+    assert watching.trouble_was_said()
     assert not any(request.path == "/elsewhere" for request in aws.requests)
     aws.do("spot")
-    assert ears.heard(1)[0].words == "Spot interruption: terminate"
+    assert watching.heard(1)[0].words == "Spot interruption: terminate"
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_trouble_is_counted_said_once_and_over(aws, listening, how):
 def test_one_item_in_trouble_stops_no_other(aws, listening, item, verb):
     aws.do("refuse", item)
     aws.do(*verb)
-    ears = listening(f"aws:{aws.url}", naps=True)
-    ears.heard(1)
-    ears.until(lambda: ears.standing.failures > 2)
-    ((level, words),) = ears.said
+    watching = listening(f"aws:{aws.url}", naps=True)
+    watching.heard(1)
+    watching.until(lambda: watching.standing.failures > 2)
+    ((level, words),) = watching.said
     assert (level, item in words) == ("warning", True)
 
 
 def test_a_service_that_hangs_is_let_go_of_when_listening_ends(aws, listening):
     aws.do("fail", "hang", "5")
-    ears = listening(f"aws:{aws.url}", naps=True)
-    ears.until(lambda: aws.requests)
+    watching = listening(f"aws:{aws.url}", naps=True)
+    watching.until(lambda: aws.requests)

@@ -90,68 +90,68 @@ def azure():
 
 def test_events_of_this_machine_are_told_once_started_and_withdrawn(azure, listening):
     azure.do("event", "Reboot", "900", "other", "trainer_1,trainer_2")
-    ears = listening(f"azure:{azure.url}", naps=True)
-    ears.answered()
+    watching = listening(f"azure:{azure.url}", naps=True)
+    watching.answered()
     azure.do("event", "Preempt", "30", "mine", "trainer_1,TRAINER_0")
-    (told,) = ears.heard(1)
+    (told,) = watching.heard(1)
     assert (told.action, told.event_id, told.words) == (NoticeAction.TERMINATE, "mine", "Preempt")
-    assert ears.leaves(told, 30)
+    assert watching.leaves(told, 30)
     azure.do("event", "Freeze", "900", "pause")
-    told = ears.heard(2)[1]
+    told = watching.heard(2)[1]
     assert (told.action, told.action.is_end) == (NoticeAction.FREEZE, False)
     azure.do("start", "mine")
-    told = ears.heard(3)[2]
+    told = watching.heard(3)[2]
     assert (told.state, told.deadline_ns, told.lead_ns) == (NoticeState.STARTED, None, None)
     azure.do("remove", "mine")
-    assert ears.heard(4)[3].state is NoticeState.WITHDRAWN
+    assert watching.heard(4)[3].state is NoticeState.WITHDRAWN
     asked = len(azure.requests)
-    ears.until(lambda: len(azure.requests) > asked + 10)
-    assert (len(ears.notices), ears.said, azure.approved) == (4, [], [])
+    watching.until(lambda: len(azure.requests) > asked + 10)
+    assert (len(watching.notices), watching.said, azure.approved) == (4, [], [])
 
 
 def test_a_document_that_is_not_new_says_nothing(azure, listening):
-    ears = listening(f"azure:{azure.url}", naps=True)
-    ears.answered()
+    watching = listening(f"azure:{azure.url}", naps=True)
+    watching.answered()
     azure.do("event", "Terminate", "600")
     azure.do("event", "Reboot", "60", "E2")
-    ears.heard(2)
+    watching.heard(2)
     azure.events.clear()  # but the incarnation stays
     asked = len(azure.requests)
-    ears.until(lambda: len(azure.requests) > asked + 10)
-    assert len(ears.notices) == 2
+    watching.until(lambda: len(azure.requests) > asked + 10)
+    assert len(watching.notices) == 2
 
 
 def test_dates_are_put_on_our_clock_and_where_none_is_told_the_lead_counts(azure, listening):
     azure.do("event", "Terminate", "600")
     azure.do("event", "Redeploy", "", "E2")
-    ears = listening(f"azure:{azure.url}", naps=True, skew_ns=86400 * S)
-    dated, undated = ears.heard(2)
-    assert ears.leaves(dated, 600)
+    watching = listening(f"azure:{azure.url}", naps=True, skew_ns=86400 * S)
+    dated, undated = watching.heard(2)
+    assert watching.leaves(dated, 600)
     assert (undated.deadline_ns, undated.lead_ns) == (None, 600 * S)
 
 
 @pytest.mark.parametrize("how", ["status", "html", "garbage", "giant", "redirect", "cut"])
 def test_trouble_is_counted_said_once_and_over(azure, listening, how):
-    ears = listening(f"azure:{azure.url}", naps=True)
-    ears.answered()
+    watching = listening(f"azure:{azure.url}", naps=True)
+    watching.answered()
     azure.do("fail", how, "3")
-    ears.until(lambda: ears.standing.failures >= 2)
-    ears.answered()
-    assert [level for level, _ in ears.said] == ["warning", "info"]
+    watching.until(lambda: watching.standing.failures >= 2)
+    watching.answered()
+    assert [level for level, _ in watching.said] == ["warning", "info"]
     assert not any(request.path == "/elsewhere" for request in azure.requests)
     azure.do("event", "Preempt", "30")
-    assert ears.heard(1)[0].words == "Preempt"
+    assert watching.heard(1)[0].words == "Preempt"
 
 
 def test_a_page_is_not_taken_for_the_machines_name(azure, listening):
     azure.do("fail", "html", "1")
     azure.do("event", "Preempt", "30")
-    ears = listening(f"azure:{azure.url}", naps=True)
-    assert ears.heard(1)[0].words == "Preempt"
-    assert "instead of the machine's name" in ears.said[0][1]
+    watching = listening(f"azure:{azure.url}", naps=True)
+    assert watching.heard(1)[0].words == "Preempt"
+    assert "instead of the machine's name" in watching.said[0][1]
 
 
 def test_a_service_that_hangs_is_let_go_of_when_listening_ends(azure, listening):
     azure.do("fail", "hang", "5")
-    ears = listening(f"azure:{azure.url}", naps=True)
-    ears.until(lambda: azure.requests)
+    watching = listening(f"azure:{azure.url}", naps=True)
+    watching.until(lambda: azure.requests)

@@ -25,31 +25,31 @@ def hangs(gce):
 
 
 def test_each_change_is_told_once_and_what_is_over_is_withdrawn(gce, listening):
-    ears = listening(f"gce:{gce.url}")
-    ears.until(lambda: hangs(gce))
+    watching = listening(f"gce:{gce.url}")
+    watching.until(lambda: hangs(gce))
     gce.do("preempted")
-    (told,) = ears.heard(1)
+    (told,) = watching.heard(1)
     assert (told.action, told.words, told.lead_ns) == (NoticeAction.TERMINATE, "preempted", 30 * S)
     gce.do("maintenance-event", "MIGRATE_ON_HOST_MAINTENANCE")
-    assert ears.heard(2)[1].action is NoticeAction.LIVE_MIGRATION
+    assert watching.heard(2)[1].action is NoticeAction.LIVE_MIGRATION
     gce.do("maintenance-event", "NONE")
-    assert ears.heard(3)[2].state is NoticeState.WITHDRAWN
-    assert ears.heard(3)[2].key == ears.heard(3)[1].key != told.key
-    assert (len(ears.notices), ears.said) == (3, [])
+    assert watching.heard(3)[2].state is NoticeState.WITHDRAWN
+    assert watching.heard(3)[2].key == watching.heard(3)[1].key != told.key
+    assert (len(watching.notices), watching.said) == (3, [])
 
 
 def test_a_window_is_put_on_our_clock_by_the_servers_calendar(gce, listening):
     gce.do("upcoming")
     skew_ns = 3600 * S  # this host's calendar is an hour ahead; the server's answers tell the truth
-    ears = listening(f"gce:{gce.url}", skew_ns=skew_ns)
+    watching = listening(f"gce:{gce.url}", skew_ns=skew_ns)
     opens = datetime.now(UTC) + timedelta(hours=2)
     gce.do("upcoming", opens.isoformat())
-    (told,) = ears.heard(1)
-    assert ears.leaves(told, 7200)
+    (told,) = watching.heard(1)
+    assert watching.leaves(told, 7200)
     assert told.state is NoticeState.SCHEDULED
     gce.do("upcoming", opens.isoformat(), "ONGOING")
-    assert ears.heard(2)[1].state is NoticeState.STARTED
-    assert ears.heard(2)[1].deadline_ns is None
+    assert watching.heard(2)[1].state is NoticeState.STARTED
+    assert watching.heard(2)[1].deadline_ns is None
 
 
 @pytest.mark.parametrize(
@@ -62,23 +62,23 @@ def test_a_window_is_put_on_our_clock_by_the_servers_calendar(gce, listening):
 def test_trouble_is_counted_said_once_and_over(gce, listening, fault):
     how, what = fault
     gce.do("fail", how, "3", what)
-    ears = listening(f"gce:{gce.url}")
-    ears.answered()
-    assert ears.standing.failures >= 2
-    assert ears.trouble_was_said()
+    watching = listening(f"gce:{gce.url}")
+    watching.answered()
+    assert watching.standing.failures >= 2
+    assert watching.trouble_was_said()
     assert not any(request.path == "/elsewhere" for request in gce.requests)
     gce.do("preempted")
-    assert ears.heard(1)[0].words == "preempted"
+    assert watching.heard(1)[0].words == "preempted"
 
 
 def test_a_machine_that_has_never_had_a_notice_is_in_no_trouble(gce, listening):
-    ears = listening(f"gce:{gce.url}", naps=True)
-    ears.until(lambda: sum("upcoming" in request.path for request in gce.requests) > 3)
-    assert (ears.standing.failures, ears.said) == (0, [])
+    watching = listening(f"gce:{gce.url}", naps=True)
+    watching.until(lambda: sum("upcoming" in request.path for request in gce.requests) > 3)
+    assert (watching.standing.failures, watching.said) == (0, [])
     gce.do("upcoming", (datetime.now(UTC) + timedelta(hours=2)).isoformat())
-    assert ears.leaves(ears.heard(1)[0], 7200)
+    assert watching.leaves(watching.heard(1)[0], 7200)
     gce.do("upcoming")
-    assert ears.heard(2)[1].state is NoticeState.WITHDRAWN
+    assert watching.heard(2)[1].state is NoticeState.WITHDRAWN
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_a_machine_that_has_never_had_a_notice_is_in_no_trouble(gce, listening):
 def test_one_key_in_trouble_stops_no_other(gce, listening, key, verb, status):
     gce.do("refuse", key, status)
     gce.do(verb, *([datetime.now(UTC).isoformat()] if verb == "upcoming" else []))
-    ears = listening(f"gce:{gce.url}")
-    assert ears.heard(1)[0].action is NoticeAction.TERMINATE
+    watching = listening(f"gce:{gce.url}")
+    assert watching.heard(1)[0].action is NoticeAction.TERMINATE
     if key != "on-host-maintenance":  # without which the worst is assumed
-        ears.until(lambda: ears.standing.failures > 2)
-        ((level, words),) = ears.said
+        watching.until(lambda: watching.standing.failures > 2)
+        ((level, words),) = watching.said
         assert level == "warning"
         assert f"{key} with status {status}" in words
 
@@ -108,42 +108,42 @@ def test_one_key_in_trouble_stops_no_other(gce, listening, key, verb, status):
 def test_what_maintenance_does_is_taken_for_the_worst_where_it_is_not_told(gce, listening):
     gce.do("set", "scheduling/on-host-maintenance", "MIGRATE")
     gce.do("upcoming", (datetime.now(UTC) + timedelta(hours=2)).isoformat())
-    ears = listening(f"gce:{gce.url}")
-    assert ears.heard(1)[0].action is NoticeAction.LIVE_MIGRATION
+    watching = listening(f"gce:{gce.url}")
+    assert watching.heard(1)[0].action is NoticeAction.LIVE_MIGRATION
     gce.do("refuse", "on-host-maintenance")
-    ears = listening(f"gce:{gce.url}")
-    assert ears.heard(1)[0].action is NoticeAction.TERMINATE
+    watching = listening(f"gce:{gce.url}")
+    assert watching.heard(1)[0].action is NoticeAction.TERMINATE
     gce.do("recover")
     gce.do("upcoming", (datetime.now(UTC) + timedelta(hours=3)).isoformat())
-    assert ears.heard(2)[1].action is NoticeAction.LIVE_MIGRATION
+    assert watching.heard(2)[1].action is NoticeAction.LIVE_MIGRATION
 
 
 def test_a_change_while_it_was_in_trouble_is_not_lost(gce, listening):
-    ears = listening(f"gce:{gce.url}")
-    ears.until(lambda: hangs(gce))
+    watching = listening(f"gce:{gce.url}")
+    watching.until(lambda: hangs(gce))
     gce.do("fail", "html", "9999")
     gce.do("drop")
     gce.do("preempted")
-    ears.until(lambda: ears.standing.failures > 5)
-    assert ears.notices == []
+    watching.until(lambda: watching.standing.failures > 5)
+    assert watching.notices == []
     gce.do("recover")
-    assert ears.heard(1)[0].words == "preempted"
+    assert watching.heard(1)[0].words == "preempted"
 
 
 def test_a_server_that_hangs_is_let_go_of_when_listening_ends(gce, listening):
     gce.do("fail", "hang", "5")
-    ears = listening(f"gce:{gce.url}")
-    ears.until(lambda: gce.requests)
+    watching = listening(f"gce:{gce.url}")
+    watching.until(lambda: gce.requests)
 
 
 def test_google_is_found_by_a_variable_without_a_name_being_looked_up(gce, listening):
-    ears = listening("auto", environment={"GCE_METADATA_HOST": f"127.0.0.1:{gce.port}"})
-    ears.answered()
-    assert ears.standing.why == "GCE_METADATA_HOST is set"
+    watching = listening("auto", environment={"GCE_METADATA_HOST": f"127.0.0.1:{gce.port}"})
+    watching.answered()
+    assert watching.standing.why == "GCE_METADATA_HOST is set"
 
 
 def test_where_nobody_listens_training_goes_on(listening):
-    ears = listening("gce:http://127.0.0.1:9")
-    ears.until(lambda: ears.standing.failures > 3)
-    assert [level for level, _ in ears.said] == ["warning"]
-    assert "no connection to 127.0.0.1:9" in ears.said[0][1]
+    watching = listening("gce:http://127.0.0.1:9")
+    watching.until(lambda: watching.standing.failures > 3)
+    assert [level for level, _ in watching.said] == ["warning"]
+    assert "no connection to 127.0.0.1:9" in watching.said[0][1]

@@ -41,35 +41,37 @@ def watching(cluster, account, listening, tmp_path):
 
     def begin(folders=frozenset({PODS, NODES}), **more):
         option = f"kubernetes:{cluster.url}"
-        ears = listening(option, environment={"HOSTNAME": POD}, root=tmp_path, naps=True, **more)
-        ears.until(lambda: set(cluster.watching) >= folders)
-        return ears
+        watching = listening(
+            option, environment={"HOSTNAME": POD}, root=tmp_path, naps=True, **more
+        )
+        watching.until(lambda: set(cluster.watching) >= folders)
+        return watching
 
     return begin
 
 
 def test_what_the_node_and_the_pod_announce_is_told_once(cluster, watching):
-    ears = watching()
+    watching = watching()
     cluster.do("taint", "example.com/of-no-interest")
     cluster.do("taint", IMPENDING)
-    (told,) = ears.heard(1)
+    (told,) = watching.heard(1)
     assert (told.action, told.lead_ns) == (NoticeAction.TERMINATE, 30 * S)
     cluster.do("taint", IMPENDING, "-")
-    assert ears.heard(2)[1].state is NoticeState.WITHDRAWN
+    assert watching.heard(2)[1].state is NoticeState.WITHDRAWN
     cluster.do("label", AT, str(int(time.time()) + 3600))
-    told = ears.heard(3)[2]
-    assert ears.leaves(told, 3600)
+    told = watching.heard(3)[2]
+    assert watching.leaves(told, 3600)
     cluster.do("label", ACTIVE, "ONGOING")
-    on = ears.heard(4)[3]
+    on = watching.heard(4)[3]
     assert (on.key, on.state, on.deadline_ns) == (told.key, NoticeState.STARTED, None)
     cluster.do("delete-pod", "60", "PreemptionByScheduler")
-    told = ears.heard(5)[4]
-    assert ears.leaves(told, 60)
+    told = watching.heard(5)[4]
+    assert watching.leaves(told, 60)
     assert told.words == "the pod is deleted: PreemptionByScheduler"
     cluster.do("remove-pod")
-    on = ears.heard(6)[5]
+    on = watching.heard(6)[5]
     assert (on.key, on.state) == (told.key, NoticeState.STARTED)
-    assert (len(ears.notices), ears.said) == (6, [])
+    assert (len(watching.notices), watching.said) == (6, [])
 
 
 def test_a_watch_goes_on_from_where_it_ended_and_from_the_start_where_that_is_forgotten(
@@ -78,48 +80,48 @@ def test_a_watch_goes_on_from_where_it_ended_and_from_the_start_where_that_is_fo
     def lists():
         return sum("watch" not in request.query for request in cluster.requests)
 
-    ears = watching()
+    watching = watching()
     listed = lists()
     asked = len(cluster.requests)
     cluster.do("bookmark")
     cluster.do("end")
-    ears.until(lambda: len(cluster.requests) >= asked + 2)
+    watching.until(lambda: len(cluster.requests) >= asked + 2)
     cluster.do("taint", IMPENDING)
-    ears.heard(1)
+    watching.heard(1)
     assert lists() == listed
     cluster.do("compact")
-    ears.until(lambda: lists() >= listed + 2)
+    watching.until(lambda: lists() >= listed + 2)
     cluster.do("taint", IMPENDING, "-")
-    ears.heard(2)
-    assert (len(ears.notices), ears.said) == (2, [])
+    watching.heard(2)
+    assert (len(watching.notices), watching.said) == (2, [])
 
 
 def test_what_happened_while_the_connection_was_lost_is_told(cluster, watching, account):
-    ears = watching()
+    watching = watching()
     cluster.do("rotate", "second")  # the kubelet writes it a little later
     cluster.do("taint", "karpenter.sh/disrupted")
-    assert ears.heard(1)[0].action is NoticeAction.DRAIN
+    assert watching.heard(1)[0].action is NoticeAction.DRAIN
     cluster.do("drop")
-    ears.until(lambda: "status 401" in ears.standing.trouble)
+    watching.until(lambda: "status 401" in watching.standing.trouble)
     cluster.do("delete-pod")
     (account / "token").write_text("second")
-    assert ears.heard(2)[1].words == "the pod is deleted"
-    ears.answered()
+    assert watching.heard(2)[1].words == "the pod is deleted"
+    watching.answered()
 
 
 def test_where_nodes_are_forbidden_it_is_said_once_and_the_pod_is_watched(cluster, watching):
     cluster.do("forbid", "nodes")
     cluster.do("taint", IMPENDING)
-    ears = watching({PODS})
+    watching = watching({PODS})
     cluster.do("delete-pod")
-    assert ears.heard(1)[0].words == "the pod is deleted"
-    ears.until(lambda: sum(request.path == NODES for request in cluster.requests) > 5)
-    assert [level for level, _ in ears.said] == ["warning"]
-    assert "may not list and watch /api/v1/nodes" in ears.said[0][1]
+    assert watching.heard(1)[0].words == "the pod is deleted"
+    watching.until(lambda: sum(request.path == NODES for request in cluster.requests) > 5)
+    assert [level for level, _ in watching.said] == ["warning"]
+    assert "may not list and watch /api/v1/nodes" in watching.said[0][1]
     assert sum(one.path == PODS and "watch" in one.query for one in cluster.requests) == 1
     cluster.do("allow", "nodes")
-    assert ears.heard(2)[1].words == f"taint {IMPENDING}"
-    assert [level for level, _ in ears.said] == ["warning", "info"]
+    assert watching.heard(2)[1].words == f"taint {IMPENDING}"
+    assert [level for level, _ in watching.said] == ["warning", "info"]
 
 
 @pytest.mark.parametrize("stopped", ["nodes", "pods"])
@@ -128,42 +130,44 @@ def test_the_trouble_with_one_object_does_not_stop_the_watch_of_the_other(
 ):
     cluster.do("refuse", f"/{stopped}", "503")
     environment = {"HOSTNAME": POD, "NODE_NAME": NODE}
-    ears = listening(f"kubernetes:{cluster.url}", environment=environment, root=tmp_path, naps=True)
-    ears.until(lambda: ears.standing.failures > 3)
+    watching = listening(
+        f"kubernetes:{cluster.url}", environment=environment, root=tmp_path, naps=True
+    )
+    watching.until(lambda: watching.standing.failures > 3)
     asked = len(cluster.watching)
     assert asked == 1
     cluster.do(*(("delete-pod",) if stopped == "nodes" else ("taint", IMPENDING)))
-    assert ears.heard(1)[0].action is NoticeAction.TERMINATE
+    assert watching.heard(1)[0].action is NoticeAction.TERMINATE
 
 
 @pytest.mark.parametrize("how", ["status", "html", "garbage", "giant", "redirect", "cut"])
 def test_trouble_is_counted_said_once_and_over(cluster, watching, how):
-    ears = watching()
+    watching = watching()
     cluster.do("fail", how, "2")
     cluster.do("drop")
-    ears.until(lambda: ears.standing.failures >= 1)
-    ears.answered()
+    watching.until(lambda: watching.standing.failures >= 1)
+    watching.answered()
     assert not any(request.path == "/elsewhere" for request in cluster.requests)
     cluster.do("delete-pod")
-    assert ears.heard(1)
+    assert watching.heard(1)
 
 
 def test_a_watch_that_never_begins_is_trouble(cluster, watching, monkeypatch):
-    ears = watching()
+    watching = watching()
     monkeypatch.setattr(source, "PATIENCE_S", 0.2)
     cluster.do("fail", "hang", "2")
     cluster.do("end")
-    ears.until(lambda: ears.said)
-    assert "a watch has not begun within 0.2 s" in ears.said[0][1]
+    watching.until(lambda: watching.said)
+    assert "a watch has not begun within 0.2 s" in watching.said[0][1]
     monkeypatch.undo()
     cluster.do("delete-pod")
-    assert ears.heard(1)
+    assert watching.heard(1)
 
 
 def test_dates_are_put_on_our_clock_by_the_clusters_calendar(cluster, watching):
-    ears = watching(skew_ns=7200 * S)
+    watching = watching(skew_ns=7200 * S)
     cluster.do("delete-pod", "60")
-    assert ears.leaves(ears.heard(1)[0], 60)
+    assert watching.leaves(watching.heard(1)[0], 60)
 
 
 def test_a_cluster_is_believed_by_its_own_authority_alone(account, listening, tmp_path):
@@ -179,14 +183,14 @@ def test_a_cluster_is_believed_by_its_own_authority_alone(account, listening, tm
             "POD_NAME": POD,
             "NODE_NAME": NODE,
         }
-        ears = listening("auto", environment=environment, root=tmp_path, naps=True)
-        ears.until(lambda: ears.standing.failures > 1)
-        assert "certificate verify failed" in ears.said[0][1]
+        watching = listening("auto", environment=environment, root=tmp_path, naps=True)
+        watching.until(lambda: watching.standing.failures > 1)
+        assert "certificate verify failed" in watching.said[0][1]
         assert cluster.requests == []
         (account / "ca.crt").write_bytes((tmp_path / "ca.pem").read_bytes())
-        ears.until(lambda: set(cluster.watching) >= {PODS, NODES})
+        watching.until(lambda: set(cluster.watching) >= {PODS, NODES})
         cluster.do("taint", IMPENDING)
-        ears.heard(1)
+        watching.heard(1)
 
 
 def _certificate(folder, name):

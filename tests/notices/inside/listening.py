@@ -1,4 +1,4 @@
-"""A listener whose waits are short, and its ears."""
+"""A listener whose waits are short, and what it heard."""
 
 from __future__ import annotations
 

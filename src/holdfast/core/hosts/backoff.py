@@ -20,8 +20,8 @@ class Backoff:
     shortest_ns: int = SECOND_NS
     cap_ns: int = 60 * SECOND_NS
 
-    def next_ns(self, before_ns: int, luck: float) -> int:
-        """The wait after one of `before_ns` (0: none yet); `luck` is drawn from [0, 1)."""
+    def next_ns(self, before_ns: int, jitter: float) -> int:
+        """The wait after one of `before_ns` (0: none yet); `jitter` is drawn from [0, 1)."""
         most_ns = min(self.cap_ns, GROWTH * max(before_ns, self.shortest_ns))
         least_ns = min(self.shortest_ns, most_ns)
-        return least_ns + int((most_ns - least_ns) * luck)
+        return least_ns + int((most_ns - least_ns) * jitter)

@@ -7,7 +7,7 @@
 The *record* says which of these is under way, and survives whoever carries it out. It is written
 before the act that it announces, so a crash between the two leaves an intent that the next start
 meets. Every generation has a name of its own, made from its number alone: an act that is done
-twice, or too late, names the same resource again and never its successor.
+twice, or too late, names the same resource again and never the one after it.
 
 A record moves on by what is *seen*, not by what an answer said: DELETING ends when the service has
 no such resource, CREATING when the resource is up. What nobody understands, an error included,
@@ -154,11 +154,11 @@ def decide(
     record: RecoveryRecord,
     look: ResourcesSeen | Unseen,
     now_unix_ns: int,
-    luck: float = 0.0,
+    jitter: float = 0.0,
 ) -> Decision:
     """What to do now, what to write down before it, and why.
 
-    `run` is the prefix of its resources' names and the id in their labels. `luck` is drawn from
+    `run` is the prefix of its resources' names and the id in their labels. `jitter` is drawn from
     [0, 1).
     """
     if isinstance(look, Unseen):
@@ -186,7 +186,7 @@ def decide(
             # It was there: the next has a new name.
             record = replace(record, phase=GenerationPhase.STANDING)
         record = replace(record, condition=condition, since_unix_ns=now_unix_ns)
-    return _move(policy, prefix, record, ours, reason, now_unix_ns, luck)
+    return _move(policy, prefix, record, ours, reason, now_unix_ns, jitter)
 
 
 def waiting_for(decision: Decision, is_queued: bool) -> str | None:
@@ -205,22 +205,27 @@ def waiting_for(decision: Decision, is_queued: bool) -> str | None:
 
 
 def answered(
-    record: RecoveryRecord, act: Act, outcome: ActOutcome, words: str, now_unix_ns: int, luck: float
+    record: RecoveryRecord,
+    act: Act,
+    outcome: ActOutcome,
+    words: str,
+    now_unix_ns: int,
+    jitter: float,
 ) -> RecoveryRecord:
     """The record after an act was answered: what failed is not tried again at once.
 
-    `words`: of the answer. `luck` is drawn from [0, 1).
+    `words`: of the answer. `jitter` is drawn from [0, 1).
     """
     if outcome in _BACKOFF and act is Act.CREATE:
-        return _put_off(record, outcome, words, now_unix_ns, luck)
+        return _put_off(record, outcome, words, now_unix_ns, jitter)
     return record
 
 
 def _put_off(
-    record: RecoveryRecord, outcome: ActOutcome, words: str, now_unix_ns: int, luck: float
+    record: RecoveryRecord, outcome: ActOutcome, words: str, now_unix_ns: int, jitter: float
 ) -> RecoveryRecord:
     """A creation has failed of that: the next one waits, longer than the last time."""
-    wait_ns = _BACKOFF[outcome].next_ns(record.wait_ns, luck)
+    wait_ns = _BACKOFF[outcome].next_ns(record.wait_ns, jitter)
     why = f"{outcome}: {words}"
     return replace(record, wait_ns=wait_ns, not_before_unix_ns=now_unix_ns + wait_ns, why=why)
 
@@ -232,7 +237,7 @@ def _move(
     ours: Resource | None,
     reason: str,
     now_unix_ns: int,
-    luck: float,
+    jitter: float,
 ) -> Decision:
     """By the condition of the present generation's resource, and its reason."""
     name = name_of(prefix, record.generation)
@@ -256,7 +261,7 @@ def _move(
             left = f"{reason}, for {_words(stands_ns)} of at most {_words(limit_ns)}"
             return Decision(Action(Act.WAIT, name), record, left)
         reason = f"stuck: {reason}, for {_words(stands_ns)}"
-    return _delete(policy, record, ours, reason, now_unix_ns, luck)
+    return _delete(policy, record, ours, reason, now_unix_ns, jitter)
 
 
 def _create(
@@ -283,7 +288,7 @@ def _delete(
     ours: Resource,
     reason: str,
     now_unix_ns: int,
-    luck: float,
+    jitter: float,
 ) -> Decision:
     """It does not come back by itself. What was decided before a crash counts once in the rate.
 
@@ -303,7 +308,7 @@ def _delete(
     intent = replace(record, phase=GenerationPhase.DELETING, deleted_unix_ns=recent)
     if ours.failure is not None:
         return Decision(
-            action, _put_off(intent, ours.failure, ours.words, now_unix_ns, luck), reason
+            action, _put_off(intent, ours.failure, ours.words, now_unix_ns, jitter), reason
         )
     return Decision(action, replace(intent, wait_ns=0, why=""), reason)
 

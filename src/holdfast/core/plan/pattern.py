@@ -14,8 +14,8 @@ from the durable save if a host is lost. Between announcement and loss nothing e
 a save on demand is never struck.
 
 Let V_k be the mean time from the begin of interval k (0 … K−1) to the next moment at which all
-progress is durable, and G_k the progress kept by then. Each obeys a linear equation in itself, its
-successor, and V_0 or G_0 (after the loss of a host); the coefficients of V_0 in V_k are those of
+progress is durable, and G_k the progress kept by then. Each obeys a linear equation in itself, the
+next one, and V_0 or G_0 (after the loss of a host); the coefficients of V_0 in V_k are those of
 G_0 in G_k, and cancel in the quotient G_0 / V_0, which is the efficiency, by the renewal-reward
 theorem: at those moments the run begins anew. With K = 1 and a = f = 0 it is Daly's equation 20.
 """
