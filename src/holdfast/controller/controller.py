@@ -22,6 +22,8 @@ from holdfast.core.hosts.report import HostReport, ReportReader
 from holdfast.core.run.machine import RunMachine, RunPolicy, State
 from holdfast.core.save import agree_events as news
 
+PUBLISHED = (news.PublishOrder, news.PublishVerdict)  # in the ranks' pages
+
 
 class Controller:
     """Feed events; all of this is for one thread. `finish`: how the run is over, once it is."""
@@ -143,7 +145,7 @@ class Controller:
         what = action.what
         if isinstance(what, news.Commit):
             self._store.commit(action.attempt, what.epoch, what.step, self.machine.saving.ranks)
-        elif isinstance(what, news.PublishOrder | news.PublishVerdict):
+        elif isinstance(what, PUBLISHED):
             self._want(action)
 
     def _flush(self, action: act.Flush) -> None:

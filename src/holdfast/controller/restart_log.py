@@ -19,6 +19,7 @@ PHASES = ("detect", "drain", "wait", "choose", "record", "launch", "start")
 OF_A_RESTART = (
     ev.RankExited, ev.TreeGone, ev.TimerFired, ev.SetsSeen, ev.Chosen, ev.Launched, ev.Joined,
 )  # fmt: skip
+OF_A_CHOICE = (ev.SetsSeen, ev.Chosen)
 
 
 class RestartLog:
@@ -45,7 +46,7 @@ class RestartLog:
             self._moments["drain"] = event.at_ns
         elif isinstance(event, ev.TimerFired) and event.timer == Timer.RESTART:
             self._moments["wait"] = event.at_ns
-        elif isinstance(event, ev.SetsSeen | ev.Chosen):
+        elif isinstance(event, OF_A_CHOICE):
             self._moments["choose"] = event.at_ns
         elif isinstance(event, ev.Launched):
             self._moments["launch"] = event.at_ns

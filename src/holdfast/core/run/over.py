@@ -15,6 +15,7 @@ from holdfast.core.run.state import State, Timer
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 
 LAST = "the run ends here"
+FLUSH_FAILED = (ev.FlushFailed, ev.FlushCommitFailed)
 
 
 def over_in_a_gap(run: RunState, at_ns: int, exit_code: int, words: str) -> list[act.Action]:
@@ -46,7 +47,7 @@ def over(run: RunState, at_ns: int, exit_code: int, words: str) -> list[act.Acti
 
 def go_on_flushing(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """News of what the end waits for: wait on, try again, or end."""
-    if isinstance(event, ev.FlushFailed | ev.FlushCommitFailed):
+    if isinstance(event, FLUSH_FAILED):
         if run.done_ns is not None and run.flushing.is_ahead(run.saving):
             held = run.holding.failed(event.at_ns, event.step, event.why)
             if event.at_ns < (run.holding.until_ns or 0):
@@ -69,7 +70,7 @@ def end_hold(run: RunState, at_ns: int) -> list[act.Action]:
 
 def flush_again(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """The last step is in memory, and the store did not take it: try again after a while."""
-    is_failed = isinstance(event, ev.FlushFailed | ev.FlushCommitFailed)
+    is_failed = isinstance(event, FLUSH_FAILED)
     until_ns = run.holding.until_ns
     if not is_failed or until_ns is None:
         return []
