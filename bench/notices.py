@@ -44,10 +44,10 @@ IDLE = """
 import sys, time
 from holdfast.journal.clocks import read_clock_pair
 from holdfast.notices.listener import Listener
-from holdfast.notices.protocol import Clocks, Surroundings
+from holdfast.notices.protocol import Clocks, SourceSurroundings
 from holdfast.notices.registry import wanted
 
-around = Surroundings()
+around = SourceSurroundings()
 Listener(
     wanted(sys.argv[1], around), around, clock=lambda: Clocks(*read_clock_pair()), heard=print,
     say=print, grace_ns=30 * 10**9,

@@ -270,8 +270,8 @@ def test_it_gives_way_to_the_training(
 AGENT = """
 import os, selectors, sys, time
 from pathlib import Path
-from holdfast.agent.flush import Flushes
-flushes = Flushes(selectors.DefaultSelector(), dict(os.environ))
+from holdfast.agent.flush import FlushProcesses
+flushes = FlushProcesses(selectors.DefaultSelector(), dict(os.environ))
 flushes.start()
 print(*flushes.pids, flush=True)
 while True:
