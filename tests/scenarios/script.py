@@ -343,6 +343,11 @@ class Script:
         if 0 < int(number) < self.shape.hosts:
             self.live.lose_host(int(number), ns(noticed or "0s"), ns(replaced or "1s"))
 
+    def host_stalls(self, number: str, time: str) -> None:
+        """Its agent does not come round; the ranks train on."""
+        if 0 < int(number) < self.shape.hosts and not self.live.is_over:
+            self.live.stall_host(int(number), ns(time))
+
     def memory_is_lost(self) -> None:
         """As with the host."""
         self.live.memory.lose()
@@ -432,6 +437,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"kill supervisor( alone)?": lambda script, alone: script.live.die(with_tree=not alone),
     r"lose host": lambda script: script.live.die(with_host=True),
     r"host (\d+) is lost(?:, noticed in (\w+))?(?:, replaced in (\w+))?": Script.host_is_lost,
+    r"host (\d+) stalls for (\S+)": Script.host_stalls,
     r"supervisor stalls for (\S+)": lambda script, time: script.live.stall(ns(time)),
     r"heal": Script.heal,
     r"quiet": Script.quiet,

@@ -61,7 +61,7 @@ class _Draw:
         for _ in range(1 + min(int(self._rng.expovariate(0.4)), 9)):
             found += self._moment()
             found += self._thing()
-            found += self._lost_host()
+            found += self._elsewhere()
         found += (
             ["run until over within 60s", "start again", "heal"] if self._maybe(0.2) else ["heal"]
         )
@@ -198,14 +198,16 @@ class _Draw:
             found += [*self._moment(), f"{words}{name} {one(('started', 'withdrawn'))}"]
         return found
 
-    def _lost_host(self) -> list[str]:
-        """One that is not the controller's, now and then."""
+    def _elsewhere(self) -> list[str]:
+        """What befalls a host that is not the controller's, now and then."""
         of_hosts = self._of_hosts
-        if self._hosts == 1 or of_hosts.random() > 0.3:
+        if self._hosts == 1 or of_hosts.random() > 0.4:
             return []
-        noticed, replaced = of_hosts.choice(WAITS), of_hosts.choice(WAITS)
         number = of_hosts.randrange(1, self._hosts)
+        noticed, replaced = of_hosts.choice(WAITS), of_hosts.choice(WAITS)
         found = [f"host {number} is lost, noticed in {noticed}, replaced in {replaced}"]
+        if of_hosts.random() < 0.3:
+            found = [f"host {number} stalls for {of_hosts.choice(WAITS)}"]
         return [f"run for {of_hosts.choice(WAITS)}", *found] if of_hosts.random() < 0.5 else found
 
     def _gap(self) -> list[str]:

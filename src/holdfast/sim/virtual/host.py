@@ -47,7 +47,7 @@ class VirtualHost(Host):
         self.is_lost = False
         self.reported: Callable[[], None] = lambda: None
         self._world = world
-        self._heard = heard
+        self.heard = heard
         self._machine = host.HostMachine()
         self._launch: act.Launch | None = None
         self._reaper_alive = True
@@ -113,7 +113,7 @@ class VirtualHost(Host):
             if tree is self.tree:
                 self._hear(host.ReaperLost(self.clock.now_ns))
 
-        self.clock.later(REAP_NS, lambda: self._heard.give(Source.REAPER, lost))
+        self.clock.later(REAP_NS, lambda: self.heard.give(Source.REAPER, lost))
 
     def kill_all(self) -> None:
         """SIGKILL to every process of the attempt."""
@@ -172,11 +172,11 @@ class VirtualHost(Host):
             if self._kills_at_once:
                 self._kill_tree(self.tree)
 
-        self.clock.later(spawn_ns, lambda: self._heard.give(Source.REAPER, spawned))
+        self.clock.later(spawn_ns, lambda: self.heard.give(Source.REAPER, spawned))
 
     def _reaped(self, ns: int, event: Callable[[], host.HostEvent]) -> None:
         """The loop hears this of the reaper in so long, or when it comes round."""
-        self.clock.later(ns, lambda: self._heard.give(Source.REAPER, lambda: self._hear(event())))
+        self.clock.later(ns, lambda: self.heard.give(Source.REAPER, lambda: self._hear(event())))
 
     def _reap(self, tree: ProcessTree, rank: VirtualRank) -> None:
         if tree is not self.tree or rank.how is None or not self._reaper_alive:
@@ -204,7 +204,7 @@ class VirtualHost(Host):
         left = tree.pids_left
         if left and tree is self.tree:
             stuck = lambda: self._hear(host.Stuck(self.clock.now_ns, left))  # noqa: E731
-            self._heard.give(Source.REAPER, stuck)
+            self.heard.give(Source.REAPER, stuck)
 
     def _sweep(self, tree: ProcessTree) -> None:
         self._sigkill(tree)
@@ -291,7 +291,7 @@ class VirtualHost(Host):
             self._note(ev.StacksCollected(self.clock.now_ns, action.attempt, stacks))
 
         if takes_ns is not None:
-            self.clock.later(takes_ns, lambda: self._heard.give(Source.INBOX, collected))
+            self.clock.later(takes_ns, lambda: self.heard.give(Source.INBOX, collected))
 
     def seal(self, action: act.Seal) -> None:
         """Sealed or SealFailed follows."""
@@ -374,4 +374,4 @@ class VirtualHost(Host):
         if self._reaper_alive:
             reap = lambda: self._reap(tree, rank)  # noqa: E731
             after_ns = world.taking.next_ns("reap_ns")
-            self.clock.later(after_ns, lambda: self._heard.give(Source.REAPER, reap))
+            self.clock.later(after_ns, lambda: self.heard.give(Source.REAPER, reap))

@@ -66,7 +66,7 @@ class Taking:
 class Inputs:
     """What waits for the loop to come round."""
 
-    def __init__(self, clock: VirtualClock, woken: Callable[[int], None] | None = None) -> None:
+    def __init__(self, clock: VirtualClock, woken: Callable[[int], None]) -> None:
         """`woken` is told how long the loop did not come round, where that is to be told."""
         self._clock = clock
         self._woken = woken
@@ -94,7 +94,7 @@ class Inputs:
         self._until_ns = 0
         held, self._held = self._held, []
         late_ns = self._clock.now_ns - self._since_ns
-        if late_ns > ASLEEP_NS and self._woken is not None:
+        if late_ns > ASLEEP_NS:
             self._woken(late_ns)
         for _, do in sorted(held, key=lambda item: item[0]):  # a stable sort: then in order of time
             do()

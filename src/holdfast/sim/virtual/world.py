@@ -88,7 +88,11 @@ class VirtualWorld(Shared):
 
     def _new_host(self, number: int) -> VirtualHost:
         """Host 0 is where the controller is: one loop reads both."""
-        return VirtualHost(self, number, self.heard if number == 0 else Inputs(self.clock))
+        if number == 0:
+            return VirtualHost(self, 0, self.heard)
+        heard = Inputs(self.clock, lambda late_ns: host.woken(late_ns))
+        host = VirtualHost(self, number, heard)
+        return host
 
     # --- time -------------------------------------------------------------------------------
 
@@ -221,6 +225,11 @@ class VirtualWorld(Shared):
         """A process ends, or is ended by somebody else. What it wished for is in its report."""
         if self.live is not None:
             self.live.by_rank[number].end(how)
+
+    def stall_host(self, number: int, ns: int) -> None:
+        """The agent of a host without the controller does not come round for so long."""
+        self.held_ns += ns
+        self.hosts[number].heard.stall(ns)
 
     def lose_host(self, number: int, noticed_ns: int, replaced_ns: int) -> None:
         """A host without the controller is gone; that is noticed, and an empty one comes."""
