@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.core import events as ev
 from holdfast.core.ledger import facts
 from holdfast.sim.virtual.world import VirtualWorld
 
@@ -39,9 +40,11 @@ def facts_of(world: VirtualWorld) -> list[facts.Fact]:
     for one in world.history:  # the supervisor died before it heard of their launch
         if one.attempt not in known:
             started.setdefault(one.attempt, one.start_ns)
+    half = {one.attempt for one in world.inputs if isinstance(one, ev.LaunchFailed)}
     for number, start_ns in started.items():  # the next start closes it, as its ranks tell
-        assert world.died_ns is not None, "an attempt has not ended"
+        is_known = world.died_ns is not None or number in half  # that some hosts had launched
+        assert is_known, "an attempt has not ended"
         last = [one.end_ns or 0 for one in world.history if one.attempt == number]
-        end_ns = max(world.died_ns, *last, 0)
+        end_ns = max(world.died_ns or 0, start_ns, *last)
         found.append(facts.AttemptFact(number, start_ns, end_ns, "killed"))
     return found

@@ -320,6 +320,8 @@ class Watch:
         kept = {one.step for one in world.store.sets}
         if step == world.shape.until:
             kept |= {one.step for _, one in world.memory.sets()}
+            if world.lost_hosts:  # what one took along was there, by all that anybody knew
+                kept |= {sealed for _, sealed in world.memory.ever}
         require(step in kept, f"rank {rank.rank} leaves with step {step}, which is in no set")
 
     # --- when all is over -------------------------------------------------------------------

@@ -37,7 +37,7 @@ FOUND_BY = {
     "overwrites what is sealed": 11,
     "overwrites what is flushed": 20,
     "gives the newest away": 13,
-    "flushes another branch": 256,
+    "flushes another branch": 685,
     "manifest after one shard": 2,
     "ends with memory ahead": 178,
     "no back off": 6,

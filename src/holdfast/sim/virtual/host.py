@@ -25,6 +25,7 @@ from holdfast.sim.virtual.loop import Inputs, Source
 from holdfast.sim.virtual.memory import CopiedShard
 from holdfast.sim.virtual.memory_work import MemoryWork
 from holdfast.sim.virtual.pages import HostPages, ProcessTree
+from holdfast.sim.virtual.process import RankProcess
 from holdfast.sim.virtual.ranks import VirtualRank
 from holdfast.sim.virtual.shape import Shape
 from holdfast.sim.virtual.shared import Shared, VirtualAttempt
@@ -178,7 +179,7 @@ class VirtualHost(Host):
         """The loop hears this of the reaper in so long, or when it comes round."""
         self.clock.later(ns, lambda: self.heard.give(Source.REAPER, lambda: self._hear(event())))
 
-    def _reap(self, tree: ProcessTree, rank: VirtualRank) -> None:
+    def _reap(self, tree: ProcessTree, rank: RankProcess) -> None:
         if tree is not self.tree or rank.how is None or not self._reaper_alive:
             return
         how = replace(rank.how, asked_to_stop=self.attention.is_stopping)
@@ -313,7 +314,7 @@ class VirtualHost(Host):
         """The controller has heard of the others."""
         self._report.forget_seals(is_wanted)
 
-    # --- what its ranks do (virtual.ranks.RankSurroundings) ----------------------------------
+    # --- what its ranks do (virtual.process.RankSurroundings) ----------------------------------
 
     def failure(self, rank: int, step: int) -> Exit | str | None:
         """Whether this rank fails in this step."""
@@ -336,35 +337,35 @@ class VirtualHost(Host):
         """A page has changed."""
         self._pages.touched()
 
-    def stepped(self, _rank: VirtualRank) -> None:
+    def stepped(self, _rank: RankProcess) -> None:
         """It has passed a boundary."""
         self._world.rank_stepped()
 
-    def restored(self, rank: VirtualRank) -> None:
+    def restored(self, rank: RankProcess) -> None:
         """It has what it starts from."""
         self._world.rank_restored(rank)
 
-    def copying(self, rank: VirtualRank, buffer: int) -> None:
+    def copying(self, rank: RankProcess, buffer: int) -> None:
         """It begins to write into a buffer."""
         self._world.memory.copying(self.number, rank.rank, buffer)
 
-    def copied(self, rank: VirtualRank, buffer: int, epoch: int, step: int) -> None:
+    def copied(self, rank: RankProcess, buffer: int, epoch: int, step: int) -> None:
         """It has copied into a buffer, and rings: the pages are looked at at once."""
         if self.tree is not None:
             shard = CopiedShard(self.tree.attempt, epoch, step)
             self._world.memory.copied(rank.rank, buffer, shard)
             self._pages.look_in(self._world.taking.next_ns("bell_ns"))
 
-    def written(self, rank: VirtualRank, step: int) -> None:
+    def written(self, rank: RankProcess, step: int) -> None:
         """A shard is durable."""
         if self.tree is not None:
             self._world.store.shards.add((self.tree.attempt, step, rank.rank))
 
-    def left_saved(self, rank: VirtualRank, step: int) -> None:
+    def left_saved(self, rank: RankProcess, step: int) -> None:
         """It leaves, because that step is durable."""
         self._world.watch.left_saved(self._world, rank, step)
 
-    def ended(self, rank: VirtualRank) -> None:
+    def ended(self, rank: RankProcess) -> None:
         """A process is no more: the reaper reports it, and when nothing is left."""
         tree, world = self.tree, self._world
         if tree is None:

@@ -19,6 +19,7 @@ from holdfast.core.run.rollback import Wish
 from holdfast.sim.clock import MS, VirtualClock
 from holdfast.sim.virtual.loop import Delays, Inputs, Taking
 from holdfast.sim.virtual.memory import RanksByHost, VirtualMemory
+from holdfast.sim.virtual.process import RankProcess
 from holdfast.sim.virtual.ranks import VirtualRank
 from holdfast.sim.virtual.shape import Barrier, PlannedFailure, Shape
 from holdfast.sim.virtual.store import VirtualStore
@@ -36,7 +37,7 @@ class Watcher(Protocol):
     def sees(self, world: Any, wish: Wish | None) -> None:
         """The store was asked what there is to start from."""
 
-    def restored(self, world: Any, rank: VirtualRank) -> None:
+    def restored(self, world: Any, rank: RankProcess) -> None:
         """A rank is about to train on what it has read."""
 
     def commits(self, world: Any, attempt: int, step: int) -> None:
@@ -54,7 +55,7 @@ class Watcher(Protocol):
     def deletes(self, world: Any, name: str) -> None:
         """A set is about to be deleted."""
 
-    def left_saved(self, world: Any, rank: VirtualRank, step: int) -> None:
+    def left_saved(self, world: Any, rank: RankProcess, step: int) -> None:
         """A rank leaves, because its step is durable."""
 
 
@@ -89,9 +90,9 @@ class VirtualAttempt:
         self._gone -= {one.rank for one in ranks}
 
     def end(self, ranks: Sequence[int]) -> bool:
-        """Nothing is left of those; whether nothing is left of any."""
+        """Nothing is left of those; whether all were there, and nothing is left of any."""
         self._gone |= set(ranks)
-        return self._gone >= self.by_rank.keys()
+        return len(self._gone) == self._of
 
     @property
     def slowest(self) -> int:
@@ -195,7 +196,7 @@ class Shared(ABC):
             live.step, live.step_start_ns = slowest, self.now_ns
             self.reached = max(self.reached, slowest)
 
-    def rank_restored(self, rank: VirtualRank) -> None:
+    def rank_restored(self, rank: RankProcess) -> None:
         """A rank has read its set: steps begin with the last; rank 0's reading is recorded."""
         live = self.live
         if live is None:
