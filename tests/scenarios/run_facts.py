@@ -11,8 +11,11 @@ from holdfast.sim.virtual.world import VirtualWorld
 
 def facts_of(world: VirtualWorld) -> list[facts.Fact]:
     """What the run left for the ledger, from its ranks and from its controller."""
+    # What some hosts had begun when another could not is on no record.
+    half = {one.attempt for one in world.inputs if isinstance(one, ev.LaunchFailed)}
+    history = [one for one in world.history if one.attempt not in half]
     run = facts.RunFact("virtual", 0, None, world.shape.ranks)
-    found: list[facts.Fact] = [run, facts.SeenFact(world.now_ns), *world.history]
+    found: list[facts.Fact] = [run, facts.SeenFact(world.now_ns), *history]
     started = {}
     for told in world.recorded:
         match told:
@@ -37,14 +40,12 @@ def facts_of(world: VirtualWorld) -> list[facts.Fact]:
             case _:
                 raise AssertionError(told)
     known = {one.attempt for one in found if isinstance(one, facts.AttemptFact)} | set(started)
-    for one in world.history:  # the supervisor died before it heard of their launch
+    for one in history:  # the supervisor died before it heard of their launch
         if one.attempt not in known:
             started.setdefault(one.attempt, one.start_ns)
-    half = {one.attempt for one in world.inputs if isinstance(one, ev.LaunchFailed)}
     for number, start_ns in started.items():  # the next start closes it, as its ranks tell
-        is_known = world.died_ns is not None or number in half  # that some hosts had launched
-        assert is_known, "an attempt has not ended"
-        last = [one.end_ns or 0 for one in world.history if one.attempt == number]
-        end_ns = max(world.died_ns or 0, start_ns, *last)
+        assert world.died_ns is not None, "an attempt has not ended"
+        last = [one.end_ns or 0 for one in history if one.attempt == number]
+        end_ns = max(world.died_ns, *last, 0)
         found.append(facts.AttemptFact(number, start_ns, end_ns, "killed"))
     return found

@@ -9,12 +9,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.exits import Exit, RankReport
 from holdfast.core.ledger.facts import Fact
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.save import policy as saves
 from holdfast.sim.clock import MS, SECOND
-from holdfast.sim.virtual.shape import PlannedFailure, Shape
+from holdfast.sim.virtual.shape import Shape
 from holdfast.sim.virtual.world import VirtualWorld
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
@@ -34,26 +33,13 @@ shapes = st.builds(
     buffers=st.sampled_from([0, 3]),
     flush_ns=st.just(0),  # a host writes one shard after the other, and hosts do not wait for hosts
 )
-failures = st.lists(
-    st.builds(
-        PlannedFailure,
-        st.integers(0, 5),
-        st.integers(1, 60),
-        st.sampled_from([Exit(signal=9), Exit(code=1, report=RankReport("E", "", "a.py:1", ""))]),
-        st.just(1),
-    ),
-    max_size=3,
-)
 times = st.one_of(st.none(), st.sampled_from([200 * MS, 900 * MS, 2 * SECOND]))
 
 
-def played(
-    shape: Shape, failing: list[PlannedFailure], saved_ns: int | None, stopped_ns: int | None
-) -> list[Fact]:
+def played(shape: Shape, saved_ns: int | None, stopped_ns: int | None) -> list[Fact]:
     """What a run of that shape leaves."""
     policy = RunPolicy(ranks=shape.ranks, hosts=shape.hosts, save=saves.EverySteps(5))
     world = VirtualWorld(shape, policy, watch=Watch())
-    world.failures = list(failing)
     if saved_ns is not None:
         world.clock.later(saved_ns, world.save)
     if stopped_ns is not None:
@@ -64,14 +50,13 @@ def played(
 
 
 @settings(max_examples=40)
-@given(shapes, failures, times, times, st.integers(2, 3))
+@given(shapes, times, times, st.integers(2, 3))
 def test_hosts_to_which_nothing_happens_are_one(
     shape: Shape,
-    failing: list[PlannedFailure],
     saved_ns: int | None,
     stopped_ns: int | None,
     hosts: int,
 ) -> None:
     several = replace(shape, hosts=min(hosts, shape.ranks))
-    at_one = played(shape, failing, saved_ns, stopped_ns)
-    assert played(several, failing, saved_ns, stopped_ns) == at_one
+    at_one = played(shape, saved_ns, stopped_ns)
+    assert played(several, saved_ns, stopped_ns) == at_one
