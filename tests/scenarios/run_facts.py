@@ -44,8 +44,9 @@ def facts_of(world: VirtualWorld) -> list[facts.Fact]:
         if one.attempt not in known:
             started.setdefault(one.attempt, one.start_ns)
     for number, start_ns in started.items():  # the next start closes it, as its ranks tell
-        assert world.died_ns is not None, "an attempt has not ended"
+        unheard = [one.cause for one in world.ends if one.attempt == number]  # of its launch
+        assert world.died_ns is not None or unheard, "an attempt has not ended"
         last = [one.end_ns or 0 for one in history if one.attempt == number]
-        end_ns = max(world.died_ns, *last, 0)
-        found.append(facts.AttemptFact(number, start_ns, end_ns, "killed"))
+        end_ns = max(world.died_ns or world.finished_ns, *last, 0)
+        found.append(facts.AttemptFact(number, start_ns, end_ns, (*unheard, "killed")[0]))
     return found

@@ -190,7 +190,7 @@ def on_timer_while_launching(run: RunState, event: ev.TimerFired) -> list[act.Ac
     if not run.is_on_record:
         words = f"{now.source}; the run store does not answer"
         return over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)
-    words = f"{now.source}; its processes had not started yet"
+    words = f"{now.source}; nothing was heard of its processes yet"
     cause = exits.HISTORY_CAUSE[exits.ExitCause.STOPPED]
     end = act.EndAttempt(run.attempt, cause, words, None, is_incident=False)
     return [end, *over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)]
