@@ -6,6 +6,7 @@ nothing. `bench/core.py` tells the time.
 
 from __future__ import annotations
 
+import gc
 import sys
 from types import FrameType
 
@@ -59,11 +60,13 @@ def calls_of(machine: RunMachine, event: ev.Event) -> int:
         nonlocal count
         count += what in ("call", "c_call")
 
+    gc.disable()  # what others have put into `gc.callbacks` would be counted
     sys.setprofile(called)
     try:
         machine.handle(event)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
