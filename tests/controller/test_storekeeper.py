@@ -18,10 +18,9 @@ from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
-from holdfast.core.hosts.placement import place
 from holdfast.core.save import agree_events as news
 from holdfast.core.save.choose import choose
-from holdfast.errors import EXIT_UNAVAILABLE, RunHeld, StoreUnavailable
+from holdfast.errors import EXIT_UNAVAILABLE, StoreUnavailable
 from holdfast.journal.attempts import attempts, create_attempt
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.store import RunFolder, RunStore
@@ -438,45 +437,3 @@ def test_a_mark_that_comes_too_late_does_not_take_what_the_successor_writes(
     assert isinstance(chosen, ev.SetsSeen)
     assert start(chosen).set_name == name
     kept.close()
-
-
-def launch_of(attempt: int) -> act.Launch:
-    return act.Launch(attempt, ev.SCRATCH, place(1, [0]))
-
-
-def test_an_attempt_that_a_dead_supervisor_was_late_with_is_closed(folder: RunFolder) -> None:
-    """It was away for long between its look at the lease and the record."""
-    late = acquire(folder)
-    lease = take_over(folder, late)
-    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None, epoch=late.epoch)
-    kept = Kept(folder, lease)
-    kept.keeper.create_attempt(launch_of(0), nothing)
-    taken = kept.next()
-    assert isinstance(taken, ev.NumberTaken)
-    assert (taken.attempt, taken.next_attempt) == (0, 1)
-    assert taken.words.endswith("attempt 0 is closed")
-    (record,) = attempts(folder).records
-    assert record.end is not None
-    created: list[str] = []
-    kept.keeper.create_attempt(launch_of(1), lambda: created.append("1"))
-    assert kept.close() == []
-    assert created == ["1"]
-
-
-def test_who_was_replaced_closes_nothing_of_a_newer_supervisor(folder: RunFolder) -> None:
-    """It slept after its look at the lease; what it finds on record trains."""
-    old = acquire(folder)
-    newer = take_over(folder, old)
-    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None, epoch=newer.epoch)
-
-    def replaced() -> None:
-        raise RunHeld("another supervisor holds the run")
-
-    kept = Kept(folder, Looked(old, [nothing, replaced]))
-    kept.keeper.create_attempt(launch_of(0), nothing)
-    failed = kept.next()
-    assert isinstance(failed, ev.LaunchFailed)
-    assert failed.exit_code == EXIT_UNAVAILABLE
-    kept.close()
-    (record,) = attempts(folder).records
-    assert record.end is None

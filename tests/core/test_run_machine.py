@@ -50,7 +50,6 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Chosen: ev.Chosen(1, SCRATCH, "starting from scratch (no checkpoint yet)"),
     ev.ChoiceFailed: ev.ChoiceFailed(1, 69, "the store is away"),
     ev.SetRefused: ev.SetRefused(2, 0, "a flipped bit"),
-    ev.NumberTaken: ev.NumberTaken(2, 0, 1, "attempt 0 is closed"),
     ev.OnRecord: ev.OnRecord(2, 0),
     ev.Launched: ev.Launched(2, 0),
     ev.LaunchFailed: ev.LaunchFailed(2, 0, 78, "no such file"),

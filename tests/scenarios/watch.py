@@ -355,7 +355,6 @@ class Watch:
         require(starts == ends == sorted(set(starts)), f"began: {starts}, ended: {ends}")
         on_record = [one.attempt for one in world.store.attempts if one.epoch == world.epoch]
         ended = [one.attempt for one in world.ends]
-        on_record = [one for one in on_record if one in ended or one not in world.store.closed]
         require(ended == on_record, f"on record: {on_record}, ended: {ended}")
 
     def _lineage(self) -> None:

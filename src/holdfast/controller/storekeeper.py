@@ -26,7 +26,7 @@ from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import agree_events as news
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, RunHeld, StoreUnavailable
-from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
+from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import (
     stacks_name,
@@ -110,18 +110,12 @@ class Storekeeper:
             self._say(problem)
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
-        """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off.
-
-        Where a supervisor that is gone was quicker, its attempt is closed: NumberTaken.
-        """
+        """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
 
         def job() -> None:
             self._in_use = {action.resume.set_name} if action.resume.set_name else set()
             try:
                 self._lease.check()
-                if taken := self._close_taken(action.attempt):
-                    self._tell(taken)
-                    return
                 create_attempt(
                     self._folder,
                     action.attempt,
@@ -147,17 +141,6 @@ class Storekeeper:
                     clear_settled(self._folder)
 
         self._worker.submit(job)
-
-    def _close_taken(self, attempt: int) -> ev.NumberTaken | None:
-        """If that number is on record already: give the attempt of others an end."""
-        if (free := next_number(self._folder)) <= attempt:
-            return None
-        from holdfast.journal.adopt import close_attempts  # it pulls in numpy
-
-        closed = close_attempts(self._folder, before_epoch=self._lease.epoch)
-        self._lease.check()  # a newer supervisor's would be those that are taken
-        words = "; ".join(closed) or f"attempt {attempt} is on record already"
-        return ev.NumberTaken(now_ns(), attempt, free, words)
 
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Write the manifest; then throw away what retention does not keep."""

@@ -126,19 +126,6 @@ class SetRefused:
 
 
 @value
-class NumberTaken:
-    """Another supervisor, which is gone, has put that attempt on record; its end is on record too.
-
-    `next_attempt`: the first number that is free. `words`: whose attempt it was.
-    """
-
-    at_ns: int
-    attempt: int
-    next_attempt: int
-    words: str
-
-
-@value
 class OnRecord:
     """The attempt is in the store, and its ranks are being started."""
 
@@ -308,7 +295,6 @@ Event = (
     | Chosen
     | ChoiceFailed
     | SetRefused
-    | NumberTaken
     | OnRecord
     | Launched
     | LaunchFailed

@@ -38,17 +38,9 @@ def adopt(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list
     call it. Returns sentences for people. Trouble with one file costs that file's tail, which stays
     where it is.
     """
-    return bring_home(folder, scratch, mine=mine) + close_attempts(folder)
-
-
-def close_attempts(folder: RunFolder, before_epoch: int | None = None) -> list[str]:
-    """Give attempts an end that nobody ended; sentences. For the holder of the run's lease.
-
-    `before_epoch`: only those that were launched under an older lease than this.
-    """
-    said: list[str] = []
+    said = bring_home(folder, scratch, mine=mine)
     for record in attempts(folder).records:
-        if record.end is None and (before_epoch is None or record.epoch < before_epoch):
+        if record.end is None:
             end = _close(folder, record)
             said.append(
                 f"{end.words[:1].upper()}{end.words[1:]}; attempt {record.attempt} is closed"

@@ -155,15 +155,6 @@ def on_set_refused(run: RunState, event: ev.SetRefused) -> list[act.Action]:
     return choose(run, event.at_ns)
 
 
-def on_number_taken(run: RunState, event: ev.NumberTaken) -> list[act.Action]:
-    """Somebody was quicker, and is gone: choose anew, and what was wished for still stands."""
-    run.next_attempt = event.next_attempt
-    run.rollbacks.stand_again()
-    if run.stop is not None or run.stopping.now is not None:
-        return over_in_a_gap(run, event.at_ns, run.stopping.exit_code, event.words)
-    return [act.Say("warning", event.words), *choose(run, event.at_ns)]
-
-
 def on_record(run: RunState, _: ev.OnRecord) -> list[act.Action]:
     """Whatever becomes of it from now on, its end has to be recorded too."""
     run.is_on_record = True

@@ -172,7 +172,6 @@ TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
     (State.LAUNCHING, ev.SaveTook): saves.on_save_took,
     (State.LAUNCHING, ev.BuffersReady): saves.on_buffers_ready,
     (State.LAUNCHING, ev.SetRefused): before.on_set_refused,
-    (State.LAUNCHING, ev.NumberTaken): before.on_number_taken,
     (State.LAUNCHING, ev.OnRecord): before.on_record,
     (State.LAUNCHING, ev.Launched): during.on_launched,
     (State.LAUNCHING, ev.LaunchFailed): before.on_launch_failed,
@@ -236,7 +235,6 @@ TABLE.update(
 LATE: frozenset[type[ev.Event]] = frozenset(
     {
         ev.SetRefused,
-        ev.NumberTaken,
         ev.OnRecord,
         ev.Joined,
         ev.Heard,

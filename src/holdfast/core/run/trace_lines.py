@@ -82,8 +82,6 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name} {event.of_attempt}-{event.step} of rank {event.rank}"
         case ev.Joined():
             return f"{name} rank {event.rank}"
-        case ev.NumberTaken():
-            return f"{name} {event.attempt}, {event.next_attempt} is free"
         case ev.SetRefused():
             return f"{name}: {event.words}"
         case ev.TimerFired():

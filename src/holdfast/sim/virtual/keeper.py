@@ -64,9 +64,6 @@ class VirtualKeeper:
                 store.waiting.append(lambda: job(is_ours))
                 return
             is_taken = any(one.attempt == action.attempt for one in store.attempts)
-            if is_taken and is_ours and not store.is_fenced:
-                self._tell(self._close_taken(action.attempt))
-                return
             if store.is_fenced or is_taken or not is_ours:
                 words = f"attempt {action.attempt} was created by another supervisor"
                 failed = ev.LaunchFailed(world.now_ns, action.attempt, EXIT_UNAVAILABLE, words)
@@ -91,14 +88,6 @@ class VirtualKeeper:
             world.heard.give(Source.INBOX, created)
 
         self._in_order(job)
-
-    def _close_taken(self, attempt: int) -> ev.NumberTaken:
-        """The attempts of a supervisor that is gone get their ends."""
-        world, store = self._world, self._store
-        store.closed |= {one.attempt for one in store.attempts if one.epoch < world.epoch}
-        free = max(one.attempt for one in store.attempts) + 1
-        words = f"The previous supervisor died without shutting down; attempt {attempt} is closed"
-        return ev.NumberTaken(world.now_ns, attempt, free, words)
 
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Of a save that the ranks have written themselves."""

@@ -40,7 +40,6 @@ class VirtualStore:
     is_fenced: bool = False  # another supervisor creates the next attempt first
     is_mute: bool = False  # it writes manifests, and its answer is lost
     epoch: int = 0  # of the lease: the newest that was claimed
-    closed: set[int] = field(default_factory=set)  # attempts that a later supervisor has ended
     failures: int = 0  # that are on record, and of them those that took memory along
     memory_lost: int = 0
 
