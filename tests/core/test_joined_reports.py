@@ -179,6 +179,15 @@ def test_what_a_host_had_done_when_it_was_lost_is_done() -> None:
     assert hosts.says(0, flushed(0), flushed(1)) == [flushed(0), flushed(1)]
 
 
+def test_an_attempt_is_launched_once_also_where_a_host_was_replaced() -> None:
+    hosts = Hosts()
+    hosts.lose(1)
+    hosts.joined.replace(1)
+    hosts.reports[1] = HostReport()
+    hosts.reports[1].begin(0, 3, 2)
+    assert hosts.says(1, ev.Launched(9, 0)) == []
+
+
 def test_an_empty_host_starts_what_is_ordered_after_the_loss() -> None:
     hosts = Hosts(launched=False)
     hosts.says(0, ev.Launched(1, 0))

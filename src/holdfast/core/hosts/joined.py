@@ -163,7 +163,8 @@ class JoinedReports:
 
     def _hear(self, number: int, host: _Host, fact: ev.Event) -> None:
         if isinstance(fact, ev.Launched):
-            self._hear_launched(host, fact, fact.at_ns)
+            if not host.has_launched:  # once an attempt, also where the host was replaced since
+                self._hear_launched(host, fact, fact.at_ns)
         elif isinstance(fact, ev.LaunchFailed):
             is_first = not any(one.has_failed for one in self._hosts)
             host.has_failed = True
