@@ -27,7 +27,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.notices.board import Notice, NoticeAction
 from holdfast.core.run.machine import RunMachine, RunPolicy, Timer
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.policy import EverySeconds
 from holdfast.core.save.word import Order, buffer_of
 

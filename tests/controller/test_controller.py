@@ -16,7 +16,8 @@ from holdfast.core.hosts.order import DO as WANTED
 from holdfast.core.hosts.order import Attention, HostOrder, Hurry
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.run.machine import RunPolicy, State
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
+from holdfast.core.save.ranks import RankAnswers
 
 RESUME = ev.Resume(None, 0, None)
 
@@ -55,7 +56,7 @@ class Ports:
 
     def rank_is_at(self, step: int) -> HostReport:
         """Rank 0's page says so."""
-        self.state.ranks = (RankState(True, news.RankAnswers(step=step)),)
+        self.state.ranks = (RankState(True, RankAnswers(step=step)),)
         self.state.number += 1
         return self.state
 

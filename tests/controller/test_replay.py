@@ -22,7 +22,7 @@ from holdfast.core.exits import ExitCause
 from holdfast.core.hang import deadline as hang
 from holdfast.core.run import restart
 from holdfast.core.run.machine import RunPolicy
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save import policy as saves
 from holdfast.errors import JournalError
 from holdfast.journal.layout import CONTROLLER_RANK, Identity

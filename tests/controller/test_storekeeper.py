@@ -18,7 +18,7 @@ from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.choose import choose
 from holdfast.errors import EXIT_UNAVAILABLE, StoreUnavailable
 from holdfast.journal.attempts import attempts, create_attempt

@@ -3,7 +3,7 @@ from __future__ import annotations
 from holdfast.controller.tally import SaveCounts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 
 
 def test_saves_are_counted_and_priced() -> None:

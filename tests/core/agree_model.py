@@ -8,7 +8,7 @@ order, and then the newest. The answer
 limit may pass too early (a false NACK), a rank may die, the deadline may come, a save may fail.
 With a hold, the last step's save is tried again whenever nothing else can happen.
 
-With buffers copies go into memory, by the real rules of `core.save.buffers`. A copy takes time: a
+With buffers copies go into memory, by the real rules of `core.save.memory`. A copy takes time: a
 rank that dies in it leaves half of one. Seals and flushes happen whenever they like, and read what
 the ranks have left there; a rank whose order comes late may be writing at that very moment.
 
@@ -27,24 +27,23 @@ from dataclasses import fields, replace
 from typing import NamedTuple
 
 from holdfast.core.save import agree
-from holdfast.core.save import agree_events as ev
+from holdfast.core.save import events as ev
 from holdfast.core.save.agree import Agreement, AgreementPhase
-from holdfast.core.save.agree_rank import (
+from holdfast.core.save.events import SetInBuffer
+from holdfast.core.save.memory import Buffers
+from holdfast.core.save.ranks import RankAnswers, Ranks, changes
+from holdfast.core.save.word import (
+    Agreed,
     Answer,
+    Order,
     after_loop,
     at_boundary,
     between_steps,
-    while_waiting,
-)
-from holdfast.core.save.agree_state import Ranks
-from holdfast.core.save.buffers import Buffers, SetInBuffer
-from holdfast.core.save.word import (
-    Agreed,
-    Order,
     buffer_of,
     may_end_later,
     pack,
     unpack,
+    while_waiting,
     with_buffer,
 )
 
@@ -63,7 +62,7 @@ class Rank(NamedTuple):
     at: str
     n: int  # last boundary reached
     committed: int  # the COMMITTED word, or where it began
-    out: tuple[ev.RankAnswers, ...]  # its words: as last read by the controller, then as stored
+    out: tuple[RankAnswers, ...]  # its words: as last read by the controller, then as stored
     epoch: int = 0  # answered last,
     answer: int = 0  # with this step
     writing: tuple[tuple[int, int], ...] = ()  # copies on their way to the disk
@@ -176,7 +175,7 @@ class House:
         self._unheard_ids: dict[int, int] = {}
         self._permuted: dict[tuple[int, tuple[int, ...]], int] = {}
         shards = (NOTHING,) * buffers
-        words = (ev.RankAnswers(step=1),)
+        words = (RankAnswers(step=1),)
         rank = self._rank_id(Rank("run", 1, 0, words, shards=shards, joined=not late))
         agreement = Agreement.start(ranks, 0, hold_ns=HOLD_NS if hold else 0)
         for number in range(ranks):
@@ -238,7 +237,7 @@ class House:
         """The rank without what it stored for a controller that does not listen any more."""
         known = self._unheard_ids.get(rank_id)
         if known is None:
-            rank = self._ranks[rank_id]._replace(out=(ev.RankAnswers(),), writing=())
+            rank = self._ranks[rank_id]._replace(out=(RankAnswers(),), writing=())
             known = self._unheard_ids[rank_id] = self._rank_id(rank)
         return known
 
@@ -398,7 +397,7 @@ class House:
             return
         for index in range(1, len(rank.out)):
             read = self._rank_id(rank._replace(out=rank.out[index:]))
-            events = ev.changes(0, number, rank.out[0], rank.out[index])
+            events = changes(0, number, rank.out[0], rank.out[index])
             yield f"controller reads {number}", read, *self._decide(control, *events)
         if rank.at in GONE:
             read = self._rank_id(rank._replace(out=rank.out[:1]))
@@ -415,7 +414,7 @@ class House:
             and number not in known.ranks.gone
         )
         if rest.repeats and is_heard:
-            events = ev.changes(0, number, ev.RankAnswers(), rank.out[0])
+            events = changes(0, number, RankAnswers(), rank.out[0])
             after, stores = self._decide(control, *events)
             less = rest._replace(repeats=rest.repeats - 1)
             told = self._world(self._tell(ids, stores), after, less)

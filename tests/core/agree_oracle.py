@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.save.agree_events import (
+from holdfast.core.save.agree_moves import AgreementPhase
+from holdfast.core.save.events import (
     Action,
     CommitFailed,
     Committed,
@@ -35,7 +36,6 @@ from holdfast.core.save.agree_events import (
     StopMoved,
     Tick,
 )
-from holdfast.core.save.agree_state import AgreementPhase
 from holdfast.core.save.word import Order
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out

@@ -6,7 +6,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.core.save.agree_events import (
+from holdfast.core.save.agree_moves import (
+    EARLY_PATIENCE,
+    FIRST_AGAIN_NS,
+    LAST_AGAIN_NS,
+    MAX_LEAD,
+    MAX_SAVE_TRIES,
+    AgreementPhase,
+    HoldState,
+)
+from holdfast.core.save.events import (
     DEFAULT_ANSWER_LIMIT_NS,
     Abort,
     Action,
@@ -19,14 +28,6 @@ from holdfast.core.save.agree_events import (
     SealBuffer,
     StopDue,
 )
-from holdfast.core.save.agree_moves import (
-    EARLY_PATIENCE,
-    FIRST_AGAIN_NS,
-    LAST_AGAIN_NS,
-    MAX_LEAD,
-    MAX_SAVE_TRIES,
-)
-from holdfast.core.save.agree_state import AgreementPhase, HoldState
 from holdfast.core.save.word import MAX_EPOCH, Order, with_buffer
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out

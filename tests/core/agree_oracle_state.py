@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.core.save.agree_events import StopDue
-from holdfast.core.save.agree_state import AgreementPhase, HoldState
+from holdfast.core.save.agree_moves import AgreementPhase, HoldState
+from holdfast.core.save.events import StopDue
 
 _made = tuple.__new__
 

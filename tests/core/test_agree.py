@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.save.agree import TABLE, Agreement, AgreementPhase, lead_steps, step, wake_at_ns
-from holdfast.core.save.agree_events import (
+from holdfast.core.save.agree_moves import EARLY_PATIENCE, MAX_LEAD
+from holdfast.core.save.events import (
     Abort,
     Commit,
     CommitFailed,
@@ -19,7 +20,6 @@ from holdfast.core.save.agree_events import (
     Progress,
     PublishOrder,
     PublishVerdict,
-    RankAnswers,
     RankGone,
     Refuse,
     SaveDue,
@@ -28,18 +28,21 @@ from holdfast.core.save.agree_events import (
     StopDue,
     Taken,
     Tick,
-    changes,
 )
-from holdfast.core.save.agree_moves import EARLY_PATIENCE, MAX_LEAD
-from holdfast.core.save.agree_rank import (
+from holdfast.core.save.ranks import RankAnswers, changes
+from holdfast.core.save.word import (
+    MAX_EPOCH,
+    Agreed,
     Answer,
+    Order,
     after_loop,
     at_boundary,
     between_steps,
     is_settled,
+    pack,
     while_waiting,
+    with_buffer,
 )
-from holdfast.core.save.word import MAX_EPOCH, Agreed, Order, pack, with_buffer
 
 SECOND_NS = 1_000_000_000
 STOP = StopDue(0, "a notice")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.save.agree import Agreement, AgreementPhase, step
-from holdfast.core.save.agree_events import (
+from holdfast.core.save.events import (
     Abort,
     Action,
     Committed,

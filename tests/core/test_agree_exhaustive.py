@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.core.save import agree
-from holdfast.core.save import agree_events as ev
 from holdfast.core.save import agree_moves as moves
-from holdfast.core.save.agree_rank import Answer
-from holdfast.core.save.agree_state import Ranks
-from holdfast.core.save.buffers import Buffers
-from holdfast.core.save.word import Order, unpack
+from holdfast.core.save import events as ev
+from holdfast.core.save.memory import Buffers
+from holdfast.core.save.ranks import Ranks
+from holdfast.core.save.word import Answer, Order, unpack
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 import agree_model

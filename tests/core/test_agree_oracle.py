@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.save import agree
-from holdfast.core.save import agree_events as ev
+from holdfast.core.save import events as ev
 from holdfast.core.save.agree import Agreement
-from holdfast.core.save.agree_state import Extremes, Ranks
+from holdfast.core.save.ranks import Extremes, Ranks
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 import agree_model

@@ -14,7 +14,7 @@ from holdfast.core.hosts.report import HostReport, ReportReader
 from holdfast.core.run.machine import RunMachine, State, Timer
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import policy as saves
-from holdfast.core.save.seen import SeenSets, StoredSet
+from holdfast.core.save.choose import SeenSets, StoredSet
 from holdfast.session.controlling import bare_policy
 
 T = TypeVar("T")

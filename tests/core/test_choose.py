@@ -8,8 +8,16 @@ import pytest
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save.choose import NoChoice, Rejected, choose
-from holdfast.core.save.seen import SealedSet, SeenSets, Skip, StoredSet, set_name
+from holdfast.core.save.choose import (
+    NoChoice,
+    Rejected,
+    SealedSet,
+    SeenSets,
+    Skip,
+    StoredSet,
+    choose,
+    set_name,
+)
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
 
 NOTHING = SeenSets("r", -1)

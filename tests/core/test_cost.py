@@ -16,7 +16,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.notices.board import Notice, NoticeAction
 from holdfast.core.run.machine import RunMachine, RunPolicy, Timer
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.policy import EverySeconds
 
 SECOND = 10**9

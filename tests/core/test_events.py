@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import events
 from holdfast.core.event_json import decode, encode
-from holdfast.core.save import agree_events
+from holdfast.core.save import events as news
 
 
 @given(event=st.from_type(events.Event))
@@ -25,18 +25,18 @@ def test_every_kind_of_event_has_a_time_and_a_name(kind: type[events.Event]) -> 
     assert kind.__doc__
 
 
-@given(news=st.from_type(agree_events.Event))
-def test_every_kind_of_news_comes_back(news: agree_events.Event) -> None:
-    event = events.Heard(news.at_ns, 3, news)
+@given(told=st.from_type(news.Event))
+def test_every_kind_of_news_comes_back(told: news.Event) -> None:
+    event = events.Heard(told.at_ns, 3, told)
     assert decode(json.loads(json.dumps(encode(event)))) == event
 
 
 def test_a_newer_writers_keys_are_ignored_and_its_events_are_not_guessed() -> None:
     event = events.TreeGone(5, 1)
     assert decode({**encode(event), "mood": "calm"}) == event
-    heard = encode(events.Heard(5, 1, agree_events.Tick(5)))
+    heard = encode(events.Heard(5, 1, news.Tick(5)))
     heard["news"]["mood"] = "calm"
-    assert decode(heard) == events.Heard(5, 1, agree_events.Tick(5))
+    assert decode(heard) == events.Heard(5, 1, news.Tick(5))
     with pytest.raises(KeyError):
         decode({"event": "MoonRose", "at_ns": 5})
 

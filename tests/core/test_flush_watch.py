@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core import events as ev
-from holdfast.core.save.buffers import SetInBuffer
+from holdfast.core.save.events import SetInBuffer
 from holdfast.core.save.flushes import MOST_AT_HAND, FlushWatch
 
 SECOND = 10**9

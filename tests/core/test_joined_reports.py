@@ -13,7 +13,7 @@ from holdfast.core.hosts.joined import JoinedReports
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.report import HostReport, RankState
-from holdfast.core.save import agree_events as news
+from holdfast.core.save.ranks import RankAnswers
 
 SEAL = act.Seal(0, 1, 5, 0)
 FLUSH = act.Flush(0, 1, 5, 0, urgent=False, why="")
@@ -73,10 +73,10 @@ def test_an_attempt_is_launched_when_all_hosts_have_and_began_with_the_first() -
 
 def test_ranks_stand_in_the_order_of_the_placement() -> None:
     hosts = Hosts()
-    states = tuple(RankState(True, news.RankAnswers(step=step)) for step in (4, 5))
+    states = tuple(RankState(True, RankAnswers(step=step)) for step in (4, 5))
     hosts.reports[1].ranks = states
     hosts.says(1)
-    before = RankState(answers=news.RankAnswers(step=3))
+    before = RankState(answers=RankAnswers(step=3))
     assert hosts.joined.report.ranks == (before, before, *states)
 
 

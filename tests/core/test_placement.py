@@ -10,8 +10,8 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.placement import Placement, place
 from holdfast.core.run.machine import RunMachine, RunPolicy
-from holdfast.core.save import agree_events as news
-from holdfast.core.save.buffers import SetInBuffer
+from holdfast.core.save import events as news
+from holdfast.core.save.events import SetInBuffer
 from holdfast.core.save.flushes import Flushes, Wanted
 from holdfast.core.save.policy import EverySteps
 from holdfast.core.save.saving import Saving

@@ -22,7 +22,8 @@ from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState, ReportReader
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.run.rollback import Rollback
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
+from holdfast.core.save.ranks import RankAnswers
 from holdfast.core.save.word import Agreed
 
 RESUME = ev.Resume(None, 0, None)
@@ -206,7 +207,7 @@ def test_everything_that_can_be_wanted_has_a_method() -> None:
 
 
 def state(**words: Any) -> RankState:
-    return RankState(True, news.RankAnswers(**words))
+    return RankState(True, RankAnswers(**words))
 
 
 def happens(rng: random.Random, report: HostReport, step: int) -> None:

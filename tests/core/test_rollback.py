@@ -27,7 +27,7 @@ from holdfast.core.run.rollback import (
     wish_words,
     wishes_of,
 )
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save import policy as saves
 
 SCRATCH = ev.Resume(None, 0, None)

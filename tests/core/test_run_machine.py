@@ -25,9 +25,9 @@ from holdfast.core.run.machine import (
     Timer,
 )
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save import policy as saves
-from holdfast.core.save.seen import SeenSets, StoredSet
+from holdfast.core.save.choose import SeenSets, StoredSet
 from holdfast.core.save.word import Order
 
 SCRATCH = ev.Resume(None, 0, None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.agree import lead_steps
 from holdfast.core.save.policy import EverySeconds, EverySteps, Never, Optimal, SavePolicy, SaveView
 from holdfast.core.save.saving import REACTION_NS, Saving

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.agree import AgreementPhase
 from holdfast.core.save.flushing import Announced, alone_words, saving_words
 from holdfast.core.save.pace import SavePace, median

@@ -14,7 +14,7 @@ from holdfast.core import events as ev
 from holdfast.core.event_json import encode
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.notices.board import Notice, NoticeAction
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.control import request
 from holdfast.journal.layout import (

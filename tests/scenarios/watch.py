@@ -25,7 +25,7 @@ from holdfast.core.plain_json import copied
 from holdfast.core.run import policy_json, restart, state_json
 from holdfast.core.run.machine import RunMachine
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.word import MAX_EPOCH, buffer_of
 from holdfast.sim.clock import SECOND
 from holdfast.sim.virtual.broken import Broken, require

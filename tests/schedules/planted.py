@@ -22,18 +22,17 @@ from holdfast.core.run import course as run_course
 from holdfast.core.run import machine as run
 from holdfast.core.run import restart
 from holdfast.core.run.machine import State
-from holdfast.core.save import agree, agree_rank, choose
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import agree, choose, word
 from holdfast.core.save import agree_moves as moves
+from holdfast.core.save import events as news
 from holdfast.core.save.agree import AgreementPhase
-from holdfast.core.save.agree_rank import Answer
-from holdfast.core.save.agree_state import Ranks
-from holdfast.core.save.buffers import Buffers
+from holdfast.core.save.choose import Chain
 from holdfast.core.save.flushes import Flushes
 from holdfast.core.save.flushing import TierFlushing
+from holdfast.core.save.memory import Buffers
+from holdfast.core.save.ranks import Ranks
 from holdfast.core.save.saving import Saving
-from holdfast.core.save.seen import Chain
-from holdfast.core.save.word import Order
+from holdfast.core.save.word import Answer, Order
 from holdfast.sim.virtual import ranks as virtual_ranks
 
 Patches = list[tuple[Any, str, Any]]
@@ -63,10 +62,10 @@ def planted(name: str) -> Iterator[None]:
 
 def _steps_are_not_compared() -> Patches:
     def at_boundary(n: int, order: int, answered: int, at_loop_end: bool = False) -> Any:
-        epoch, flags, step = agree_rank.unpack(order)
+        epoch, flags, step = word.unpack(order)
         if epoch not in (0, answered) and not flags & Order.LEAVE and n >= step:
             return Answer.SNAPSHOT, "from S on"
-        return agree_rank.at_boundary(n, order, answered, at_loop_end)
+        return word.at_boundary(n, order, answered, at_loop_end)
 
     def judge(state: Any, rank: int, at_ns: int) -> Any:
         if not state.ranks.have_answered:

@@ -12,7 +12,7 @@ from holdfast.core.events import Resume
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.order import Attention, HostOrder
 from holdfast.core.hosts.placement import place
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.word import Agreed, Order, pack, unpack
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.writer import JournalWriter

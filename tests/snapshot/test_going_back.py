@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Rollback, Rollbacks, Target
-from holdfast.core.save.choose import NoChoice, choose, newest_up_to
-from holdfast.core.save.seen import SeenSets, Skip, StoredSet
+from holdfast.core.save.choose import NoChoice, SeenSets, Skip, StoredSet, choose, newest_up_to
 from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skips
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.lease import acquire

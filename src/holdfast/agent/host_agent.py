@@ -29,7 +29,7 @@ from holdfast.core import events as ev
 from holdfast.core.hosts import machine as host
 from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.gate import Go
 from holdfast.journal.store import RunFolder

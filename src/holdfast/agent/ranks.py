@@ -12,7 +12,8 @@ from pathlib import Path
 from holdfast.controller.pages import Orders, rank_state
 from holdfast.core.hang.deadline import StepIntervals
 from holdfast.core.hosts.report import RankState
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
+from holdfast.core.save.ranks import RankAnswers
 from holdfast.errors import JournalError
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.rank_page import PageValues, RankPage
@@ -38,7 +39,7 @@ class RankPages:
         # Also where that set is only in memory: a rank that has done no step since has nothing of
         # its own to save, and the run is not done before the controller has made the set durable.
         self.orders = Orders(committed=resume_step)
-        told = RankState(answers=news.RankAnswers(step=resume_step))
+        told = RankState(answers=RankAnswers(step=resume_step))
         self.views = [RankView(rank, path, state=told) for rank, path in sorted(journals.items())]
 
     def read(self, *, with_progress: bool) -> tuple[RankState, ...]:

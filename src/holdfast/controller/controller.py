@@ -20,7 +20,7 @@ from holdfast.core import events as ev
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport, ReportReader
 from holdfast.core.run.machine import RunMachine, RunPolicy, State
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 
 PUBLISHED = (news.PublishOrder, news.PublishVerdict)  # in the ranks' pages
 

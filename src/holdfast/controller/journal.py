@@ -18,7 +18,7 @@ from holdfast.core import events as ev
 from holdfast.core.event_json import encode
 from holdfast.core.run import policy_json
 from holdfast.core.run.state import RunPolicy
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.journal.clocks import boot_id, read_clock_pair
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, RankPhase, Word
 from holdfast.journal.store import RunFolder

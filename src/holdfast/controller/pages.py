@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.hosts.report import RankState
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save import word
+from holdfast.core.save.ranks import RankAnswers
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.rank_page import PageValues, RankPage
 
@@ -55,7 +56,7 @@ def rank_state(values: PageValues, told: RankState, *, with_progress: bool) -> R
     step = max(values.step, before.step) if with_progress or has_ended else before.step
     return RankState(
         has_session=True,
-        answers=news.RankAnswers(
+        answers=RankAnswers(
             step=step,
             loop_ended=before.loop_ended or has_ended,
             copied=values.copied,

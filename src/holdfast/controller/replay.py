@@ -19,7 +19,7 @@ from holdfast.core import events as ev
 from holdfast.core.event_json import decode
 from holdfast.core.run import policy_json
 from holdfast.core.run.machine import RunMachine, RunPolicy
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Kind, NoteType
 from holdfast.journal.reader import Journal, argument

@@ -24,7 +24,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import ExitCause
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns

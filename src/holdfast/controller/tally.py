@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 
 
 class SaveCounts:

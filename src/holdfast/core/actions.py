@@ -16,7 +16,7 @@ from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.restart import Restart
 from holdfast.core.run.rollback import Rollback, Wish
-from holdfast.core.save import agree_events
+from holdfast.core.save import events as news
 from holdfast.core.value import value
 from holdfast.errors import EXIT_DONE
 
@@ -47,13 +47,13 @@ class Launch:
 
 @value
 class CarryOut:
-    """Do what the agreement says (core.save.agree_events): publish a word, commit a set.
+    """Do what the agreement says (core.save.events): publish a word, commit a set.
 
     `deadline_ns` goes into the ranks' pages with an order.
     """
 
     attempt: int
-    what: agree_events.Action
+    what: news.Action
     deadline_ns: int | None = None
 
 

@@ -10,10 +10,10 @@ from typing import Any, get_args
 
 from holdfast.core.events import Event, Heard
 from holdfast.core.plain_json import Parts
-from holdfast.core.save import agree_events
+from holdfast.core.save import events as news
 
 _TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
-_FORM = Parts("event", get_args(agree_events.Event))  # the one place where any may stand
+_FORM = Parts("event", get_args(news.Event))  # the one place where any may stand
 
 
 def encode(event: Event) -> dict[str, Any]:

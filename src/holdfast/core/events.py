@@ -15,46 +15,23 @@ from holdfast.core.hang.events import StacksCollected as StacksCollected
 from holdfast.core.hang.events import Suspended as Suspended
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save import agree_events
-from holdfast.core.save.seen import SeenSets
-from holdfast.core.save.tier_events import BuffersReady as BuffersReady
-from holdfast.core.save.tier_events import FlushCommitFailed as FlushCommitFailed
-from holdfast.core.save.tier_events import FlushCommitted as FlushCommitted
-from holdfast.core.save.tier_events import Flushed as Flushed
-from holdfast.core.save.tier_events import FlushFailed as FlushFailed
-from holdfast.core.save.tier_events import Flushing as Flushing
-from holdfast.core.save.tier_events import Sealed as Sealed
-from holdfast.core.save.tier_events import SealFailed as SealFailed
-from holdfast.core.save.tier_events import TierEvent as TierEvent
+from holdfast.core.save import events as of_saves
+from holdfast.core.save.choose import SCRATCH as SCRATCH
+from holdfast.core.save.choose import Resume as Resume
+from holdfast.core.save.choose import SeenSets
+from holdfast.core.save.events import BuffersReady as BuffersReady
+from holdfast.core.save.events import FlushCommitFailed as FlushCommitFailed
+from holdfast.core.save.events import FlushCommitted as FlushCommitted
+from holdfast.core.save.events import Flushed as Flushed
+from holdfast.core.save.events import FlushFailed as FlushFailed
+from holdfast.core.save.events import Flushing as Flushing
+from holdfast.core.save.events import Sealed as Sealed
+from holdfast.core.save.events import SealFailed as SealFailed
+from holdfast.core.save.events import TierEvent as TierEvent
 from holdfast.core.value import value
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 NOTICE_TIMER = "notice"  # its firing may order a save, as a request does
-
-
-@value
-class Resume:
-    """What an attempt starts from: the set and who wrote it; `set_name` None: from scratch.
-
-    `skip_batches`: how many batches of each data stream it passes over from there. `buffer`: the
-    set is read from that buffer of the memory tier; None: from the durable tier. `committed_step`:
-    the newest step of the lineage that is durable; None: `step` is.
-    """
-
-    set_name: str | None
-    step: int
-    parent: int | None
-    skip_batches: int = 0
-    buffer: int | None = None
-    committed_step: int | None = None
-
-    @property
-    def durable_step(self) -> int:
-        """The newest step of the lineage that is durable; not above `step`, 0 for none."""
-        return self.step if self.committed_step is None else min(self.committed_step, self.step)
-
-
-SCRATCH = Resume(None, 0, None)
 
 
 @value
@@ -179,11 +156,11 @@ class Joined:
 
 @value
 class Heard:
-    """News about saves: a rank's progress and answers, a commit's outcome (save.agree_events)."""
+    """News about saves: a rank's progress and answers, a commit's outcome (save.events)."""
 
     at_ns: int
     attempt: int
-    news: agree_events.Event
+    news: of_saves.Event
 
 
 @value
@@ -331,5 +308,5 @@ def wants_progress(event: Event, *, is_stopping: bool) -> bool:
     if isinstance(event, TimerFired):
         return event.timer == NOTICE_TIMER
     if is_stopping and isinstance(event, Heard):
-        return isinstance(event.news, agree_events.Committed)
+        return isinstance(event.news, of_saves.Committed)
     return type(event) in REQUESTS or (is_stopping and isinstance(event, FlushCommitted))

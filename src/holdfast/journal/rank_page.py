@@ -93,7 +93,7 @@ def page_values(page: Words) -> PageValues:
 
     The page is another process's memory, and a program can write anywhere in its own: a step or a
     time that cannot be counts as never said. PHASE is loaded first, and the others in the order of
-    their numbers, STEP before TAKEN; what that proves, `core.save.agree_events.RankAnswers` says.
+    their numbers, STEP before TAKEN; what that proves, `core.save.ranks.RankAnswers` says.
     """
     phase = _phase(page[Word.PHASE])
     owner = page[: Word.OPEN_SPANS + 2 * SPAN_SLOTS].tolist()

@@ -13,7 +13,7 @@ from holdfast.controller.replay import inputs
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run.machine import RunMachine, RunPolicy
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.word import Order
 from holdfast.journal.reader import read_journal
 

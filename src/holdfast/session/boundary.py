@@ -12,15 +12,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from holdfast.core.save.agree_rank import (
+from holdfast.core.save.word import (
+    MAX_STEP,
     Answer,
+    Order,
     after_loop,
     at_boundary,
     between_steps,
+    is_durable,
     is_settled,
+    pack,
+    unpack,
     while_waiting,
 )
-from holdfast.core.save.word import MAX_STEP, Order, is_durable, pack, unpack
 from holdfast.core.visible import sentence
 from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns

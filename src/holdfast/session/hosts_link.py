@@ -20,7 +20,7 @@ from holdfast.core.exits import Exit
 from holdfast.core.hosts.messages import encode_order
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport, RankState
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.word import Order
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.journal.clocks import now_ns

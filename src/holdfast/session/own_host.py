@@ -13,7 +13,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport, RankState
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.journal.layout import Word
 from holdfast.journal.rank_page import RankPage
 

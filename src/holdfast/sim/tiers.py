@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.seen import SealedSet, SeenSets, StoredSet
+from holdfast.core.save.choose import SealedSet, SeenSets, StoredSet
 from holdfast.sim.clock import VirtualClock
 
 Set = tuple[int, int]  # the attempt that wrote it, and the step

@@ -30,8 +30,9 @@ from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.run.rollback import Wish
 from holdfast.core.run.state import State
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.policy import Optimal
+from holdfast.core.save.ranks import RankAnswers
 from holdfast.core.save.word import Order, buffer_of
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.announced import StandingNotices
@@ -399,7 +400,7 @@ class World(Idle):
         if life.training is not None:
             step = life.training.completed(at_ns)
         self._reports += 1
-        state = RankState(has_session=True, answers=news.RankAnswers(step=step))
+        state = RankState(has_session=True, answers=RankAnswers(step=step))
         return HostReport(self._reports, life.attempt, (state,))
 
     # --- slices, where the fleet is elastic -------------------------------------------------

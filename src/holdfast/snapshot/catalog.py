@@ -11,8 +11,7 @@ from pathlib import Path
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save.choose import NoChoice, Rejected, choose, newest_good
-from holdfast.core.save.seen import Chain, SeenSets
+from holdfast.core.save.choose import Chain, NoChoice, Rejected, SeenSets, choose, newest_good
 from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import (

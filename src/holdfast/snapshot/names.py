@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from holdfast.core.save.seen import parse_set_name, set_name
+from holdfast.core.save.choose import parse_set_name, set_name
 from holdfast.errors import StoreUnavailable
 
 __all__ = ["FIRST_COMMIT", "doing", "doomed_by", "doomed_name", "given_up", "is_committed",

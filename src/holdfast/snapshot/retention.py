@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.save.choose import newest_first
-from holdfast.core.save.seen import Chain
+from holdfast.core.save.choose import Chain, newest_first
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors, write_atomic
 from holdfast.journal.attempts import AttemptRecord

@@ -1,10 +1,10 @@
-"""What is seen of a run's checkpoints, made of what was read: see `core.save.seen`."""
+"""What is seen of a run's checkpoints, made of what was read: see `core.save.choose`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.core.save.seen import SealedSet, SeenSets, Skip, StoredSet
+from holdfast.core.save.choose import SealedSet, SeenSets, Skip, StoredSet
 from holdfast.journal.attempts import AttemptRecord, lineage, skips
 from holdfast.snapshot.buffers import SealedBuffer
 from holdfast.snapshot.removal import REMOVED, is_doomed

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core.save.choose import on_chain
-from holdfast.core.save.seen import Chain
+from holdfast.core.save.choose import Chain, on_chain
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.snapshot.manifest import Manifest, compose

@@ -20,7 +20,7 @@ from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState, subject_of_fact
 from holdfast.core.plain_json import Parts
 from holdfast.core.run.rollback import Rollback, Wish
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.register import Register
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 
 # These are about one attempt: the launch of the next takes their place.
 OF_AN_ATTEMPT = (

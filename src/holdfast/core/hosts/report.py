@@ -15,7 +15,7 @@ from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import seal_subject
 from holdfast.core.hosts.register import Register
-from holdfast.core.save import agree_events as news
+from holdfast.core.save.ranks import RankAnswers, changes
 
 # These are about one attempt: the launch of the next takes their place.
 OF_AN_ATTEMPT = (
@@ -34,7 +34,7 @@ class RankState(NamedTuple):
     """
 
     has_session: bool = False
-    answers: news.RankAnswers = news.RankAnswers()
+    answers: RankAnswers = RankAnswers()
     blocked_ns: int = 0
     buffers: int = 0
     saves_asked: int = 0
@@ -80,7 +80,7 @@ class HostReport:
 
 def before_the_first_page(resume_step: int, ranks: int) -> tuple[RankState, ...]:
     """What is known of ranks that nobody has heard of yet."""
-    return (RankState(answers=news.RankAnswers(step=resume_step)),) * ranks
+    return (RankState(answers=RankAnswers(step=resume_step)),) * ranks
 
 
 def subject_of_fact(event: ev.Event) -> Hashable:
@@ -193,7 +193,7 @@ class ReportReader:
             yield ev.SaveTook(at_ns, attempt, now.blocked_ns)
         if now.buffers != before.buffers:  # before progress: a save may be due with it
             yield ev.BuffersReady(at_ns, attempt, rank, now.buffers)
-        for item in news.changes(at_ns, rank, before.answers, now.answers):
+        for item in changes(at_ns, rank, before.answers, now.answers):
             yield ev.Heard(at_ns, attempt, item)
         count = now.saves_asked
         if not self._asked.is_heard(rank, count) and self._asked.is_new(

@@ -17,7 +17,7 @@ from holdfast.core.run.ending import EndEvidence
 from holdfast.core.run.holding import Absence, Holding
 from holdfast.core.run.state import RunPolicy, State, StopIntent
 from holdfast.core.run.stopping import Stopping
-from holdfast.core.save import agree_events
+from holdfast.core.save import events as news
 from holdfast.core.save.choose import Rejected
 from holdfast.core.save.flushes import FlushWatch
 from holdfast.core.save.flushing import Deed, TierFlushing
@@ -130,21 +130,21 @@ class RunState:
 
     def _carry_out(self, what: Deed) -> list[act.Action]:
         match what:
-            case agree_events.SealBuffer():
+            case news.SealBuffer():
                 return [act.Seal(self.attempt, what.epoch, what.step, what.buffer)]
-            case agree_events.FreeSpace():
+            case news.FreeSpace():
                 return [act.MakeRoom(self.attempt, what.step)]
-            case agree_events.Hold():
+            case news.Hold():
                 return self.holding.failed(what.at_ns, what.step, what.why, until_ns=what.until_ns)
-            case agree_events.LetRanksLeave():
+            case news.LetRanksLeave():
                 held = self.holding.failed(what.at_ns, what.step, what.why)
                 return [act.PublishCommitted(what.step), *held]
             case (
-                agree_events.PublishOrder()
-                | agree_events.PublishVerdict()
-                | agree_events.Commit()
-                | agree_events.Abort()
-                | agree_events.Refuse()
+                news.PublishOrder()
+                | news.PublishVerdict()
+                | news.Commit()
+                | news.Abort()
+                | news.Refuse()
             ):
                 return [act.CarryOut(self.attempt, what, self.stopping.deadline_ns)]
         return [what]

@@ -14,7 +14,7 @@ from holdfast.core.run.over import LAST
 from holdfast.core.run.saves import after_saving, time_passed
 from holdfast.core.run.state import State, Timer
 from holdfast.core.run.stops import begin_stop, end_to_go_back
-from holdfast.core.save import agree_events
+from holdfast.core.save import events as news
 from holdfast.errors import EXIT_DONE
 
 
@@ -106,7 +106,7 @@ def _rank_left(run: RunState, event: ev.RankExited) -> list[act.Action]:
     if run.stop is None or event.exit.report is not None:
         run.ending.is_faulty = True
         answer.append(records.fault(event, cause))
-    gone = agree_events.RankGone(event.at_ns, event.rank)
+    gone = news.RankGone(event.at_ns, event.rank)
     return answer + run.carry_out(run.saving.hear(gone)) + after_saving(run, event.at_ns)
 
 
@@ -118,7 +118,7 @@ def _rank_stopped(run: RunState, event: ev.RankExited) -> list[act.Action]:
     if run.stop is None:
         answer += begin_stop(run, run.stopping.note_left(event.rank), event.at_ns)
     if run.state is State.RUNNING and not run.is_relayed:
-        gone = agree_events.RankGone(event.at_ns, event.rank)
+        gone = news.RankGone(event.at_ns, event.rank)
         answer += run.carry_out(run.saving.hear(gone)) + after_saving(run, event.at_ns)
     return answer
 

@@ -12,16 +12,16 @@ from holdfast.core.run.before import choose
 from holdfast.core.run.course import RunState
 from holdfast.core.run.over import end_hold, flush_again, go_on_flushing
 from holdfast.core.run.state import State, Timer
-from holdfast.core.save import agree_events
+from holdfast.core.save import events as news
 
 # What a dying attempt may still say: of its saves, and how far it came. A fault that strikes at the
 # same step again must not pass for progress because more of the second attempt was heard in time.
 LAST_WORDS = (
-    agree_events.Committed,
-    agree_events.Durable,
-    agree_events.Taken,
-    agree_events.Snapped,
-    agree_events.Progress,
+    news.Committed,
+    news.Durable,
+    news.Taken,
+    news.Snapped,
+    news.Progress,
 )
 
 
@@ -35,7 +35,7 @@ def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
         run.hangs.stepped(at_ns)
         if slowest > run.high_water:
             run.high_water = slowest
-    if isinstance(event.news, agree_events.Committed):  # by now it is known what a save takes
+    if isinstance(event.news, news.Committed):  # by now it is known what a save takes
         answer += run.look_at_notices(at_ns)
         answer += run.flushing.tell(saving, at_ns)
     answer += after_saving(run, at_ns)
@@ -47,12 +47,12 @@ def on_heard_while_killing(run: RunState, event: ev.Heard) -> list[act.Action]:
 
     And how far they came counts.
     """
-    news = event.news
-    if isinstance(news, agree_events.LoopEnded):  # no last save is ordered of ranks that die
-        news = agree_events.Progress(news.at_ns, news.rank, news.step)
-    if not isinstance(news, LAST_WORDS):
+    told = event.news
+    if isinstance(told, news.LoopEnded):  # no last save is ordered of ranks that die
+        told = news.Progress(told.at_ns, told.rank, told.step)
+    if not isinstance(told, LAST_WORDS):
         return []
-    answer = run.carry_out(run.saving.hear_last_words(news))
+    answer = run.carry_out(run.saving.hear_last_words(told))
     run.high_water = max(run.high_water, run.saving.slowest_step)
     return answer
 
@@ -72,7 +72,7 @@ def on_save_asked(run: RunState, event: ev.SaveAsked) -> list[act.Action]:
 def time_passed(run: RunState, at_ns: int) -> list[act.Action]:
     """The saves' timer has fired."""
     run.saves_wake_ns = None
-    answer = run.carry_out(run.saving.hear(agree_events.Tick(at_ns)))
+    answer = run.carry_out(run.saving.hear(news.Tick(at_ns)))
     return answer + after_saving(run, at_ns)
 
 

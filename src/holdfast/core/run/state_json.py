@@ -18,24 +18,16 @@ from holdfast.core.plain_json import Parts
 from holdfast.core.run import ending, holding, policy_json, restart, rollback, stopping
 from holdfast.core.run.course import RunState
 from holdfast.core.run.state import StopIntent
-from holdfast.core.save import (
-    agree_events,
-    agree_state,
-    choose,
-    flushes,
-    flushing,
-    pace,
-    saving,
-    tiers,
-)
+from holdfast.core.save import agree_moves, choose, flushes, flushing, memory, pace, ranks, saving
+from holdfast.core.save import events as news
 
 _FORM = Parts(
     "part",
     (
         *policy_json.PARTS,
         RunState, StopIntent, Placement,
-        saving.Saving, agree_state.Agreement, agree_state.Ranks, agree_events.StopDue,
-        agree_state.Extremes, pace.SavePace, tiers.MemoryTier, flushes.Flushes, Resume,
+        saving.Saving, agree_moves.Agreement, ranks.Ranks, news.StopDue,
+        ranks.Extremes, pace.SavePace, memory.MemoryTier, flushes.Flushes, Resume,
         flushing.TierFlushing, flushes.FlushWatch, flushing.Announced, choose.Rejected,
         hang.HangWatch, hang.Suspicion, hang_events.RankStack,
         stopping.Stopping, StopNowAsked, holding.Holding, holding.Absence,

@@ -10,7 +10,7 @@ from holdfast.core.hang.events import RankLook
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.run.rollback import way_back
 from holdfast.core.run.state import SECOND_NS, Timer
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.word import Order, buffer_of, with_buffer
 
 # Told if something follows.

@@ -14,7 +14,7 @@ interleaving for two and three ranks.
 Rules that the functions below rely on:
 - An epoch's step and flags never change once published; an epoch that follows a stop's always has
   a larger step, so that a rank that waits for the old one goes on.
-- An order may name a buffer of the memory tier (core.save.buffers): then what all ranks have copied
+- An order may name a buffer of the memory tier (core.save.memory): then what all ranks have copied
   is sealed and, if it must be durable, flushed by others than they, who say how that went. A buffer
   that an order named is named again by the next, for as long as some rank may still take the order;
   but not while a rank is known to copy into it.
@@ -34,7 +34,9 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core.save import agree_moves as moves
-from holdfast.core.save.agree_events import (
+from holdfast.core.save.agree_moves import MAX_LEAD, Actions, AgreementPhase
+from holdfast.core.save.agree_moves import Agreement as Agreement
+from holdfast.core.save.events import (
     CommitFailed,
     Committed,
     Durable,
@@ -54,9 +56,6 @@ from holdfast.core.save.agree_events import (
     Taken,
     Tick,
 )
-from holdfast.core.save.agree_moves import MAX_LEAD, Actions
-from holdfast.core.save.agree_state import Agreement as Agreement
-from holdfast.core.save.agree_state import AgreementPhase
 from holdfast.core.save.word import Order
 
 

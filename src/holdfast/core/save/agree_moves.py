@@ -1,13 +1,16 @@
-"""The moves of the controller of an agreed save, of which its answers (`core.save.agree`) are made.
+"""The controller's side of an agreed save: what it remembers between two events, and its moves.
 
-Each moves the agreement on to where it stands next, and says what is to be done for that.
+The answers to events (`core.save.agree`) are made of the moves. Each moves the agreement on to
+where it stands next, and says what is to be done for that.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
 
-from holdfast.core.save.agree_events import (
+from holdfast.core.save.events import (
     DEFAULT_ANSWER_LIMIT_NS,
     Abort,
     Action,
@@ -20,7 +23,7 @@ from holdfast.core.save.agree_events import (
     SealBuffer,
     StopDue,
 )
-from holdfast.core.save.agree_state import Agreement, AgreementPhase, HoldState
+from holdfast.core.save.ranks import Ranks
 from holdfast.core.save.word import MAX_EPOCH, Order, with_buffer
 
 MAX_LEAD = 4096
@@ -29,6 +32,110 @@ MAX_SAVE_TRIES = 2  # a stop's save is tried again once, and so is the last step
 FIRST_AGAIN_NS, LAST_AGAIN_NS = 2_000_000_000, 30_000_000_000
 
 Actions = tuple[Action, ...]
+
+
+class AgreementPhase(StrEnum):
+    """Where an agreement stands."""
+
+    IDLE = "idle"
+    COLLECTING = "collecting"  # ordered; not every rank has answered
+    COPYING = "copying"  # every rank has taken the same step; not every copy is there
+    WRITING = "writing"  # every rank has copied the same step; not every shard is durable
+    COMMITTING = "committing"  # every shard is durable; the manifest is being written
+    OVER = "over"  # the ranks were told to leave, or one is gone: no more saves
+
+
+class HoldState(NamedTuple):
+    """How long the last step, which could not be saved, is held for; times of the hold so far."""
+
+    limit_ns: int = 0  # 0: not at all
+    since_ns: int | None = None
+    again_ns: int | None = None  # nothing is under way: it is tried again then
+
+
+@dataclass(slots=True)
+class Agreement:
+    """The whole state. `step` is the ordered step, and from COPYING on the agreed one.
+
+    `committed_step` is the newest durable step. `free_buffers` are those in which nothing is kept,
+    the best first; whoever calls `core.save.agree.step` sets them.
+    """
+
+    phase: AgreementPhase
+    ranks: Ranks
+    committed_step: int
+    epoch: int = 0
+    step: int = 0
+    is_stop: bool = False  # the current epoch's order says STOP
+    is_early: bool = True  # a stop may be answered between two steps; tried once
+    stop: StopDue | None = None  # the stop under way, or waiting for a save under way
+    why: str = ""
+    lead: int = 1
+    misses: int = 0
+    tries: int = 0
+    late_since_ns: int | None = None  # a rank keeps others waiting at S since then
+    free_buffers: tuple[int, ...] = ()
+    buffer: int | None = None  # into which the current epoch's copies go
+    in_memory: bool = False  # copies there are all that the current epoch is to bring
+    hold: HoldState = field(default_factory=HoldState)
+
+    @classmethod
+    def start(
+        cls,
+        ranks: int,
+        committed_step: int,
+        epoch: int = 0,
+        *,
+        resumed_step: int | None = None,
+        hold_ns: int = 0,
+    ) -> Agreement:
+        """An attempt begins. `committed_step`: the newest durable step, 0 for none.
+
+        `resumed_step`: what it resumed from, if that was newer. `hold_ns`: how long its last step
+        is held for if it cannot be saved.
+        """
+        step = committed_step if resumed_step is None else resumed_step
+        known = Ranks.start(ranks, step)
+        return cls(AgreementPhase.IDLE, known, committed_step, epoch, hold=HoldState(hold_ns))
+
+    def copy(self) -> Agreement:
+        """The same state, to go on from apart."""
+        return replace(self, ranks=self.ranks.copy())
+
+    @property
+    def fastest_step(self) -> int:
+        """The largest boundary any rank is known to have published."""
+        return self.ranks.fastest_step
+
+    @property
+    def open_buffers(self) -> tuple[int, ...]:
+        """The free buffers that an order given now may name: no rank is known to copy into them."""
+        return self.ranks.unwritten(self.free_buffers)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether a save is ordered of a step that no rank is in yet, and none has answered."""
+        ranks = self.ranks
+        return (
+            self.phase is AgreementPhase.COLLECTING
+            and not self.is_stop
+            and self.step > ranks.fastest_step + 1
+            and not (ranks.answers or ranks.ended)
+        )
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the last step waits for the next try to save it."""
+        return (
+            self.hold.again_ns is not None
+            and self.phase is AgreementPhase.IDLE
+            and not self.is_saved
+        )
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether nothing that is known to be completed is missing from the newest set."""
+        return self.ranks.fastest_step <= self.committed_step
 
 
 # --- orders, and what the ranks' answers to them come to -----------------------------------------

@@ -1,25 +1,130 @@
-"""Which set the next attempt restores.
+"""Which set the next attempt restores, of what is seen of a run's checkpoints.
 
     choose(seen, wish, rejected) == (Resume("0002-000000000040", 40, 2), "starting from step 40 …")
 
 The newest on the lineage that is complete in the store or sealed in memory, and that is not known
 to be bad. Never silently from step 0: only where no checkpoint was ever made on the lineage, or
-somebody asked for it.
+somebody asked for it. What is seen are facts that an edge reads; they are journaled with the
+choice, so that it can be made again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Target, Wish, target_words
-from holdfast.core.save.seen import Chain, SealedSet, SeenSets, StoredSet, parse_set_name
+from holdfast.core.value import value
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
 
+Chain = Sequence[tuple[int, int | None]]
+"""The lineage, newest attempt first: (attempt, the last step of it that counts; None: all)."""
+
+_NAME = re.compile(r"([0-9]{4,9})-([0-9]{12,13})")
+
+
+def set_name(attempt: int, step: int) -> str:
+    """What a set is called: sorts by attempt, then step."""
+    return f"{attempt:04d}-{step:012d}"
+
+
+def parse_set_name(name: str) -> tuple[int, int] | None:
+    """(attempt, step) of a set's name; None when it is no such name."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    attempt, step = int(found.group(1)), int(found.group(2))
+    return (attempt, step) if set_name(attempt, step) == name else None
+
+
+@value
+class StoredSet:
+    """A set in the run store: it has its manifest, and every shard has its size."""
+
+    attempt: int
+    step: int
+    tags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Unique in the run."""
+        return set_name(self.attempt, self.step)
+
+
+@value
+class SealedSet:
+    """A set in this host's memory, in the buffer of that number: it is sealed."""
+
+    attempt: int
+    step: int
+    buffer: int
+    tags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Unique in the run."""
+        return set_name(self.attempt, self.step)
+
+
+@value
+class Skip:
+    """An attempt of the lineage that passes over batches from the set that it started from."""
+
+    restore_set: str | None
+    resume_step: int
+    batches: int
+
+
+@value
+class SeenSets:
+    """All of it.
+
+    `bad`: a set's name, and why it cannot be chosen: it is damaged, or being removed. `bad_copies`:
+    the same of buffers, in words. `pins`: a tag, and the name of its set. `unread`: an attempt that
+    wrote a set, or is the newest, whose record cannot be read, and where that lies.
+    """
+
+    run: str
+    newest_attempt: int  # -1: there was none
+    chain: tuple[tuple[int, int | None], ...] = ()
+    stored: tuple[StoredSet, ...] = ()
+    sealed: tuple[SealedSet, ...] = ()
+    bad: tuple[tuple[str, str], ...] = ()
+    bad_copies: tuple[str, ...] = ()
+    pins: tuple[tuple[str, str], ...] = ()
+    skips: tuple[Skip, ...] = ()
+    unread: tuple[tuple[int, str], ...] = ()
+
+
 SHOWN = 3
+
+
+@value
+class Resume:
+    """What an attempt starts from: the set and who wrote it; `set_name` None: from scratch.
+
+    `skip_batches`: how many batches of each data stream it passes over from there. `buffer`: the
+    set is read from that buffer of the memory tier; None: from the durable tier. `committed_step`:
+    the newest step of the lineage that is durable; None: `step` is.
+    """
+
+    set_name: str | None
+    step: int
+    parent: int | None
+    skip_batches: int = 0
+    buffer: int | None = None
+    committed_step: int | None = None
+
+    @property
+    def durable_step(self) -> int:
+        """The newest step of the lineage that is durable; not above `step`, 0 for none."""
+        return self.step if self.committed_step is None else min(self.committed_step, self.step)
+
+
+SCRATCH = Resume(None, 0, None)
 
 
 class NoChoice(StrEnum):

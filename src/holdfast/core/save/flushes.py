@@ -20,7 +20,7 @@ from typing import NamedTuple
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
-from holdfast.core.save.buffers import SetInBuffer
+from holdfast.core.save.events import SetInBuffer
 
 SECOND_NS = 1_000_000_000
 LEAST_NS = SECOND_NS  # no flush is late before, whatever is due

@@ -15,8 +15,8 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
 from holdfast.core.run.holding import given_up_words
-from holdfast.core.save import agree_events as news
-from holdfast.core.save.agree_state import AgreementPhase
+from holdfast.core.save import events as news
+from holdfast.core.save.agree_moves import AgreementPhase
 from holdfast.core.save.flushes import FlushWatch, Wanted
 from holdfast.core.save.policy import ONLY_WHEN_ASKED, SaveFrequency
 from holdfast.core.save.saving import Saving

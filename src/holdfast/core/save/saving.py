@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from holdfast.core.events import Resume
 from holdfast.core.notices.plan import SaveTime
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.agree import Agreement, lead_steps, step, wake_at_ns
-from holdfast.core.save.agree_state import AgreementPhase
+from holdfast.core.save.agree_moves import AgreementPhase
+from holdfast.core.save.memory import MemoryTier
 from holdfast.core.save.pace import SavePace, latest, median
 from holdfast.core.save.policy import Never, SavePolicy, SaveView, Tier
-from holdfast.core.save.tiers import MemoryTier
 from holdfast.core.save.word import buffer_of
 
 # From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.

@@ -17,7 +17,7 @@ from holdfast.core.hosts import machine as host
 from holdfast.core.hosts.order import Host, HostOrder, Hurry
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.rollback import wishes_of
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.core.save.word import Order, pack
 from holdfast.sim.clock import MS, SECOND, VirtualClock
 from holdfast.sim.virtual.broken import require

@@ -13,7 +13,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save import agree_events as news
+from holdfast.core.save import events as news
 from holdfast.errors import EXIT_UNAVAILABLE
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.sim.clock import SECOND

@@ -11,7 +11,7 @@ from holdfast.core.events import Resume
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang import events as told
 from holdfast.core.hang.deadline import StepIntervals
-from holdfast.core.save import agree_events as news
+from holdfast.core.save.ranks import RankAnswers
 from holdfast.core.save.word import Agreed, buffer_of, may_end_later, unpack
 from holdfast.sim.clock import VirtualClock
 from holdfast.sim.virtual.shape import Shape
@@ -71,7 +71,7 @@ class RankProcess:
         self.alive = True
         self.is_stuck = False  # in the kernel: survives SIGKILL, and does nothing more
         self.has_page = False
-        self._answers = news.RankAnswers()
+        self._answers = RankAnswers()
         self.finished = False
         self.blocked_ns = 0
         self.sigterms = 0
@@ -100,12 +100,12 @@ class RankProcess:
         self._held: list[Callable[[], None]] = []
 
     @property
-    def words(self) -> news.RankAnswers:
+    def words(self) -> RankAnswers:
         """Its half of its page."""
         return self._answers
 
     @words.setter
-    def words(self, answers: news.RankAnswers) -> None:
+    def words(self, answers: RankAnswers) -> None:
         self._answers = answers
         self._host.touched()
 

@@ -1,7 +1,7 @@
 """Virtual training processes: they take steps, save and leave as `session.boundary` does.
 
 What a rank decides at a boundary, while it waits and after its loop is the real
-`core.save.agree_rank`; only time, memory and disk are virtual.
+`core.save.word`; only time, memory and disk are virtual.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from functools import partial
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit
 from holdfast.core.hang import events as told
-from holdfast.core.save.agree_rank import (
+from holdfast.core.save.word import (
     Answer,
+    Order,
     after_loop,
     at_boundary,
     between_steps,
+    unpack,
     while_waiting,
 )
-from holdfast.core.save.word import Order, unpack
 from holdfast.sim.virtual.process import RankProcess, RankSurroundings
 from holdfast.sim.virtual.shape import Barrier
 

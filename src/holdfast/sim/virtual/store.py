@@ -8,8 +8,7 @@ from pathlib import Path
 
 from holdfast.core import events as ev
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save.choose import choose
-from holdfast.core.save.seen import SeenSets
+from holdfast.core.save.choose import SeenSets, choose
 from holdfast.journal.attempts import AttemptRecord, lineage
 from holdfast.sim.virtual.memory import VirtualMemory
 from holdfast.snapshot.buffers import SealedBuffer

@@ -1,18 +1,17 @@
-"""What the controller's side of an agreed save hears (past facts) and says (imperatives).
+"""What the edges tell of saves (past facts), and what the agreement answers (imperatives).
 
-The edge reads each rank's words, turns what changed into events with `changes`, and feeds them to
-`core.save.agree.step`. Times are integer nanoseconds on one monotonic clock.
+The edge reads each rank's words, turns what changed into events with `core.save.ranks.changes`, and
+feeds them to `core.save.agree.step`. News of the memory tier is about a set in a buffer, not about
+an attempt that must still be there. Times are integer nanoseconds on one monotonic clock.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.core.save.word import Agreed, buffer_of
 from holdfast.core.value import value
 
 DEFAULT_ANSWER_LIMIT_NS = 1_000_000_000
-_NONE_YET = Agreed(0, 0, 0)
 
 
 @value
@@ -286,47 +285,118 @@ Action = (
 )
 
 
-class RankAnswers(NamedTuple):
-    """One reading of a rank's half of the word page.
+# --- the memory tier ------------------------------------------------------------------------------
 
-    Load them in the order of the fields. The rank stores STEP = N before PHASE = LOOP_ENDED, so a
-    loop that was seen to have ended shows its last step. It stores TAKEN = S before STEP = S + 1,
-    so a step beyond S without TAKEN = S proves that S was missed. And it takes no step before its
-    last copy is over, so a save in TAKEN that COPIED and FAILED do not name is being copied.
-    """
 
-    loop_ended: bool = False
-    step: int = 0
-    copied: Agreed = _NONE_YET
-    durable: Agreed = _NONE_YET
-    failed: Agreed = _NONE_YET
-    taken: Agreed = _NONE_YET  # with the flags of the order that it answers
+class SetInBuffer(NamedTuple):
+    """A set that lies in a buffer: who wrote it, under which epoch, and of which step it is."""
+
+    attempt: int
+    epoch: int
+    step: int
+    buffer: int
 
     @property
-    def is_copying(self) -> bool:
-        """Whether the copy that the rank took is still under way."""
-        taken = self.taken.save
-        return self.taken.epoch != 0 and taken not in (self.copied.save, self.failed.save)
+    def name(self) -> tuple[int, int]:
+        """What makes it a set: copies of one step in one attempt are alike."""
+        return self.attempt, self.step
 
 
-def changes(at_ns: int, rank: int, before: RankAnswers, now: RankAnswers) -> tuple[Event, ...]:
-    """The events between two readings of a rank's words, answers before progress.
+@value
+class BuffersReady:
+    """A rank has so many buffers of the memory tier allocated and touched, or says so."""
 
-    What was taken and is copied by now is told once: a copy that is there was taken. A copy that is
-    under way is told first: its buffer must not be named in answer to the rest.
+    at_ns: int
+    attempt: int
+    rank: int
+    buffers: int
+
+
+@value
+class Sealed:
+    """Every rank's shard in a buffer has its checksum, and the set its manifest: it restores.
+
+    `of_attempt` wrote it; it need not run any more. The same holds for the events below.
     """
-    events: list[Event] = []
-    if now.taken != before.taken and now.is_copying:
-        epoch, flags, step = now.taken
-        events.append(Taken(at_ns, rank, epoch, step, buffer_of(flags)))
-    if now.copied != before.copied:
-        events.append(Snapped(at_ns, rank, now.copied.epoch, now.copied.step))
-    if now.durable != before.durable:
-        events.append(Durable(at_ns, rank, now.durable.epoch, now.durable.step))
-    if now.failed != before.failed:
-        events.append(SaveFailed(at_ns, rank, now.failed.epoch, now.failed.step))
-    if now.loop_ended and not before.loop_ended:
-        events.append(LoopEnded(at_ns, rank, now.step))
-    elif now.step != before.step:
-        events.append(Progress(at_ns, rank, now.step))
-    return tuple(events)
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    buffer: int
+
+
+@value
+class SealFailed:
+    """What is in the buffer is no set, and will be none."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    buffer: int
+    why: str
+
+
+@value
+class Flushing:
+    """A flush is under way still, and has given the store so many bytes; told now and then."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    nbytes: int
+
+
+@value
+class Flushed:
+    """One rank's shard of a set in memory is durable, its receipt written.
+
+    `of_ranks`: how many shards the set has; another number of ranks than run now may have made it.
+    """
+
+    at_ns: int
+    of_attempt: int
+    rank: int
+    epoch: int
+    step: int
+    of_ranks: int
+
+
+@value
+class FlushFailed:
+    """A set in memory could not be written to the durable tier; it is still in its buffer."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    why: str
+
+
+@value
+class FlushCommitted:
+    """The manifest of a flushed set is durable: it restores from the durable tier too."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+
+
+@value
+class FlushCommitFailed:
+    """The manifest of a flushed set could not be written."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    why: str
+
+
+# Those that are taken in every state: they may be of an attempt that is long over.
+TierEvent = (
+    Sealed | SealFailed | Flushing | Flushed | FlushFailed | FlushCommitted | FlushCommitFailed
+)

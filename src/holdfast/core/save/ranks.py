@@ -1,16 +1,26 @@
-"""What the controller's side of an agreed save remembers between two events (`core.save.agree`).
+"""What the controller knows of the ranks of an agreed save: it reads one, and counts all.
 
-It changes with each event. What is asked of all ranks together is counted as they tell of
-themselves, so that news of one rank costs the same among ten and among ten thousand.
+What is asked of all ranks together is counted as they tell of themselves, so that news of one rank
+costs the same among ten and among ten thousand.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.core.save.agree_events import StopDue
+from holdfast.core.save.events import (
+    Durable,
+    Event,
+    LoopEnded,
+    Progress,
+    SaveFailed,
+    Snapped,
+    Taken,
+)
+from holdfast.core.save.word import Agreed, buffer_of
+
+_NONE_YET = Agreed(0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -51,25 +61,6 @@ class Extremes:
             self.least = min(ranks)
         if before == self.greatest:
             self.greatest = max(ranks)
-
-
-class AgreementPhase(StrEnum):
-    """Where an agreement stands."""
-
-    IDLE = "idle"
-    COLLECTING = "collecting"  # ordered; not every rank has answered
-    COPYING = "copying"  # every rank has taken the same step; not every copy is there
-    WRITING = "writing"  # every rank has copied the same step; not every shard is durable
-    COMMITTING = "committing"  # every shard is durable; the manifest is being written
-    OVER = "over"  # the ranks were told to leave, or one is gone: no more saves
-
-
-class HoldState(NamedTuple):
-    """How long the last step, which could not be saved, is held for; times of the hold so far."""
-
-    limit_ns: int = 0  # 0: not at all
-    since_ns: int | None = None
-    again_ns: int | None = None  # nothing is under way: it is tried again then
 
 
 @dataclass(slots=True)
@@ -236,86 +227,47 @@ class Ranks:
         return bool(self.late)
 
 
-@dataclass(slots=True)
-class Agreement:
-    """The whole state. `step` is the ordered step, and from COPYING on the agreed one.
+class RankAnswers(NamedTuple):
+    """One reading of a rank's half of the word page.
 
-    `committed_step` is the newest durable step. `free_buffers` are those in which nothing is kept,
-    the best first; whoever calls `core.save.agree.step` sets them.
+    Load them in the order of the fields. The rank stores STEP = N before PHASE = LOOP_ENDED, so a
+    loop that was seen to have ended shows its last step. It stores TAKEN = S before STEP = S + 1,
+    so a step beyond S without TAKEN = S proves that S was missed. And it takes no step before its
+    last copy is over, so a save in TAKEN that COPIED and FAILED do not name is being copied.
     """
 
-    phase: AgreementPhase
-    ranks: Ranks
-    committed_step: int
-    epoch: int = 0
+    loop_ended: bool = False
     step: int = 0
-    is_stop: bool = False  # the current epoch's order says STOP
-    is_early: bool = True  # a stop may be answered between two steps; tried once
-    stop: StopDue | None = None  # the stop under way, or waiting for a save under way
-    why: str = ""
-    lead: int = 1
-    misses: int = 0
-    tries: int = 0
-    late_since_ns: int | None = None  # a rank keeps others waiting at S since then
-    free_buffers: tuple[int, ...] = ()
-    buffer: int | None = None  # into which the current epoch's copies go
-    in_memory: bool = False  # copies there are all that the current epoch is to bring
-    hold: HoldState = field(default_factory=HoldState)
-
-    @classmethod
-    def start(
-        cls,
-        ranks: int,
-        committed_step: int,
-        epoch: int = 0,
-        *,
-        resumed_step: int | None = None,
-        hold_ns: int = 0,
-    ) -> Agreement:
-        """An attempt begins. `committed_step`: the newest durable step, 0 for none.
-
-        `resumed_step`: what it resumed from, if that was newer. `hold_ns`: how long its last step
-        is held for if it cannot be saved.
-        """
-        step = committed_step if resumed_step is None else resumed_step
-        known = Ranks.start(ranks, step)
-        return cls(AgreementPhase.IDLE, known, committed_step, epoch, hold=HoldState(hold_ns))
-
-    def copy(self) -> Agreement:
-        """The same state, to go on from apart."""
-        return replace(self, ranks=self.ranks.copy())
+    copied: Agreed = _NONE_YET
+    durable: Agreed = _NONE_YET
+    failed: Agreed = _NONE_YET
+    taken: Agreed = _NONE_YET  # with the flags of the order that it answers
 
     @property
-    def fastest_step(self) -> int:
-        """The largest boundary any rank is known to have published."""
-        return self.ranks.fastest_step
+    def is_copying(self) -> bool:
+        """Whether the copy that the rank took is still under way."""
+        taken = self.taken.save
+        return self.taken.epoch != 0 and taken not in (self.copied.save, self.failed.save)
 
-    @property
-    def open_buffers(self) -> tuple[int, ...]:
-        """The free buffers that an order given now may name: no rank is known to copy into them."""
-        return self.ranks.unwritten(self.free_buffers)
 
-    @property
-    def is_far(self) -> bool:
-        """Whether a save is ordered of a step that no rank is in yet, and none has answered."""
-        ranks = self.ranks
-        return (
-            self.phase is AgreementPhase.COLLECTING
-            and not self.is_stop
-            and self.step > ranks.fastest_step + 1
-            and not (ranks.answers or ranks.ended)
-        )
+def changes(at_ns: int, rank: int, before: RankAnswers, now: RankAnswers) -> tuple[Event, ...]:
+    """The events between two readings of a rank's words, answers before progress.
 
-    @property
-    def is_held(self) -> bool:
-        """Whether the last step waits for the next try to save it."""
-        return (
-            self.hold.again_ns is not None
-            and self.phase is AgreementPhase.IDLE
-            and not self.is_saved
-        )
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether nothing that is known to be completed is missing from the newest set."""
-        return self.ranks.fastest_step <= self.committed_step
+    What was taken and is copied by now is told once: a copy that is there was taken. A copy that is
+    under way is told first: its buffer must not be named in answer to the rest.
+    """
+    events: list[Event] = []
+    if now.taken != before.taken and now.is_copying:
+        epoch, flags, step = now.taken
+        events.append(Taken(at_ns, rank, epoch, step, buffer_of(flags)))
+    if now.copied != before.copied:
+        events.append(Snapped(at_ns, rank, now.copied.epoch, now.copied.step))
+    if now.durable != before.durable:
+        events.append(Durable(at_ns, rank, now.durable.epoch, now.durable.step))
+    if now.failed != before.failed:
+        events.append(SaveFailed(at_ns, rank, now.failed.epoch, now.failed.step))
+    if now.loop_ended and not before.loop_ended:
+        events.append(LoopEnded(at_ns, rank, now.step))
+    elif now.step != before.step:
+        events.append(Progress(at_ns, rank, now.step))
+    return tuple(events)
