@@ -198,6 +198,13 @@ def test_an_empty_host_starts_what_is_ordered_after_the_loss() -> None:
     assert hosts.joined.replace(1)
 
 
+def test_what_a_lost_host_has_sealed_is_gone_with_it() -> None:
+    hosts = Hosts(SEAL)
+    hosts.says(1, SEALED)
+    hosts.lose(1)
+    assert [type(one) for one in hosts.says(0, SEALED)] == [ev.SealFailed]
+
+
 def test_what_is_wanted_while_a_host_is_lost_it_cannot_do() -> None:
     hosts = Hosts()
     hosts.lose(1)

@@ -65,6 +65,8 @@ class Books:
         self.is_gone = True  # no attempt of its own is there
         self.epoch = 0  # the newest order's
         self.copying: dict[int, tuple[int, int | None]] = {}  # of a rank: epoch, into which buffer
+        self.sealed: set[int] = set()  # steps that memory held, by what was heard
+        self.host_lost_in = -1  # the newest attempt that has lost a host, by what was heard
         self.reached = world.machine.high_water  # by all ranks of one attempt, in truth
         self.row: list[str] = []  # causes of the ends since a step was last completed
         self.reached_before = 0
@@ -120,6 +122,12 @@ class Watch:
             self._note_copies(books, event.news)
         elif isinstance(event, ev.RankExited):
             books.copying.pop(event.rank, None)
+            if event.exit.host_lost:
+                books.host_lost_in = event.attempt
+        elif isinstance(event, ev.Sealed):
+            is_whole = event.of_attempt != books.host_lost_in
+            require(is_whole, f"{event}, and one of its hosts was lost")
+            books.sealed.add(event.step)
         for action in answer:
             if isinstance(action, act.CarryOut):
                 self._carried_out(books, event, action.what)
@@ -321,7 +329,7 @@ class Watch:
         if step == world.shape.until:
             kept |= {one.step for _, one in world.memory.sets()}
             if world.lost_hosts:  # what one took along was there, by all that anybody knew
-                kept |= {sealed for _, sealed in world.memory.ever}
+                kept |= self._of(world).sealed
         require(step in kept, f"rank {rank.rank} leaves with step {step}, which is in no set")
 
     # --- when all is over -------------------------------------------------------------------

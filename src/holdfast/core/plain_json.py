@@ -18,6 +18,8 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 Read = Callable[[Any], Any]
+Write = Callable[[Any], Any]
+_ATOMS = frozenset({int, float, bool, str, NoneType})
 _SCALARS = (int, float, bool, str)
 
 
@@ -31,26 +33,50 @@ class Parts:
     def __init__(self, tag: str, kinds: Iterable[type[Any]]) -> None:
         self._tag = tag
         self._kinds = {kind.__name__: kind for kind in kinds}
-        self._reads: dict[Any, Read] = {}  # by type: made once
+        self._writes: dict[type[Any], Write] = {}  # by type: made once
+        self._reads: dict[Any, Read] = {}
         self._named_reads: dict[type[Any], Read] = {}
 
     def write(self, part: Any) -> Any:
         """A part, or a value in one, as plain data. TypeError for what is not of the family."""
-        if is_dataclass(part) and not isinstance(part, type):
-            name = type(part).__name__
-            if self._kinds.get(name) is not type(part):
+        kind = type(part)
+        if kind in _ATOMS:
+            return part
+        write = self._writes.get(kind)
+        if write is None:
+            write = self._writes[kind] = self._write_of(kind)
+        return write(part)
+
+    def _write_of(self, kind: type[Any]) -> Write:
+        write = self.write
+        if is_dataclass(kind):
+            name = kind.__name__
+            if self._kinds.get(name) is not kind:
                 raise TypeError(f"{name} is no {self._tag} that a journal can hold")
-            values = {one.name: self.write(getattr(part, one.name)) for one in fields(part)}
-            return {self._tag: name} | values
-        if isinstance(part, Enum):
-            return part.value
-        if isinstance(part, tuple) and hasattr(part, "_fields"):
-            return {name: self.write(getattr(part, name)) for name in part._fields}
-        if isinstance(part, dict):
-            return [[self.write(key), self.write(value)] for key, value in part.items()]
-        if isinstance(part, set):
-            return [self.write(one) for one in sorted(part)]
-        return [self.write(one) for one in part] if isinstance(part, tuple | list) else part
+            return self._write_fields({self._tag: name}, tuple(one.name for one in fields(kind)))
+        if issubclass(kind, Enum):
+            return lambda part: part.value
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            return self._write_fields({}, kind._fields)
+        if issubclass(kind, dict):
+            return lambda part: [[write(key), write(value)] for key, value in part.items()]
+        if issubclass(kind, set):
+            return lambda part: [write(one) for one in sorted(part)]
+        if issubclass(kind, tuple | list):
+            return lambda part: [write(one) for one in part]
+        return lambda part: part
+
+    def _write_fields(self, begins: Mapping[str, str], names: tuple[str, ...]) -> Write:
+        write = self.write
+
+        def fields_of(part: Any) -> dict[str, Any]:
+            data: dict[str, Any] = {**begins}
+            for name in names:
+                value = getattr(part, name)
+                data[name] = value if type(value) in _ATOMS else write(value)
+            return data
+
+        return fields_of
 
     def read(self, wanted: Any, data: object) -> Any:
         """A value of the type `wanted`, from plain data; raises ValueError for what is none."""

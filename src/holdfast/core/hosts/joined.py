@@ -131,9 +131,8 @@ class JoinedReports:
                     self._hear(number, host, ev.RankExited(at_ns, attempt, rank, at_ns, how))
             self._note_ended(host, tuple(RankEvidence(rank) for rank in host.ranks))
             self._hear(number, host, ev.TreeGone(at_ns, attempt))
-        for of, want in list(self._wanted_seals.items()):
-            if number not in self._seals.get(of, ()):
-                self._hear_seal(number, _no_seal(want))
+        for want in list(self._wanted_seals.values()):  # what it had sealed is gone with it
+            self._hear_seal(number, _no_seal(want))
         if self._flush is not None and len(host.flushed) < len(host.ranks):
             self._hear(number, host, ev.FlushFailed(at_ns, *self._flush, WORDS))
         host.is_lost = True

@@ -12,7 +12,7 @@ from holdfast.core.durations import in_words
 from holdfast.core.notices.board import SAME_NS, Change, News
 from holdfast.core.notices.plan import NoticePlan, What
 from holdfast.core.run.course import RunState
-from holdfast.core.run.over import on_stop_asked_while_flushing
+from holdfast.core.run.over import move_deadline_while_flushing, on_stop_asked_while_flushing
 from holdfast.core.run.saves import after_saving
 from holdfast.core.run.state import State, Timer
 from holdfast.core.run.stops import move_deadline, on_stop_asked
@@ -37,13 +37,14 @@ def on_noticed(run: RunState, event: ev.Noticed) -> list[act.Action]:
 def on_noticed_while_flushing(run: RunState, event: ev.Noticed) -> list[act.Action]:
     """The run is over already; there may be a deadline now."""
     news = run.notices.take(event.notice)
-    one = news.after
-    if one is None:
-        return move_deadline(run, event.at_ns, None)
-    if not run.policy.notice.ends(one.action):
+    one = news.after or news.before
+    if one is None or not run.policy.notice.ends(one.action):
         return []
-    asked = ev.StopAsked(event.at_ns, one.words, one.deadline_ns, notice=True)
-    return on_stop_asked_while_flushing(run, asked)
+    deadline_ns, words = _earliest_end(run)
+    if news.after is None:
+        return move_deadline_while_flushing(run, event.at_ns, deadline_ns)
+    asked = ev.StopAsked(event.at_ns, words, deadline_ns, notice=True)
+    return on_stop_asked_while_flushing(run, asked, is_announced=True)
 
 
 def or_notice(on_timer: OnTimer) -> OnTimer:
@@ -132,14 +133,19 @@ def _act(run: RunState, at_ns: int, *, is_news: bool) -> list[act.Action]:
 
 def _leave_by(run: RunState, at_ns: int) -> list[act.Action]:
     """A stop under way goes by the earliest end that is announced now: sooner, later, or none."""
-    ends = [one for one in run.notices.announcements if run.policy.notice.ends(one.action)]
-    dated = [(one.deadline_ns, one.words) for one in ends if one.deadline_ns is not None]
-    deadline_ns, words = min(dated, default=(None, ""))
+    deadline_ns, words = _earliest_end(run)
     answer = move_deadline(run, at_ns, deadline_ns)
     if deadline_ns is not None:
         asked = ev.StopAsked(at_ns, words, deadline_ns, notice=True)
         answer += on_stop_asked(run, asked, is_announced=True)
     return answer
+
+
+def _earliest_end(run: RunState) -> tuple[int | None, str]:
+    """The deadline, and whose it is."""
+    ends = [one for one in run.notices.announcements if run.policy.notice.ends(one.action)]
+    dated = [(one.deadline_ns, one.words) for one in ends if one.deadline_ns is not None]
+    return min(dated, default=(None, ""))
 
 
 def _save(run: RunState, at_ns: int, why: str) -> list[act.Action]:

@@ -128,11 +128,22 @@ def on_flush_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     return finished(run, event.at_ns) if event.timer == Timer.FLUSH else []
 
 
-def on_stop_asked_while_flushing(run: RunState, event: ev.StopAsked) -> list[act.Action]:
+def on_stop_asked_while_flushing(
+    run: RunState, event: ev.StopAsked, *, is_announced: bool = False
+) -> list[act.Action]:
     """The run is over already; there may be a deadline now. Nobody waits for the next try."""
-    if event.deadline_ns is not None:
-        return [act.SetTimer(Timer.FLUSH, event.deadline_ns)]
+    by_ns = run.stopping.over_by_ns(event.deadline_ns, is_announced=is_announced)
+    if event.deadline_ns is not None and by_ns is not None:
+        return [act.SetTimer(Timer.FLUSH, by_ns)]
     return [] if run.flushing.is_pending(run.saving) else finished(run, event.at_ns)
+
+
+def move_deadline_while_flushing(
+    run: RunState, at_ns: int, announced_ns: int | None
+) -> list[act.Action]:
+    """What was announced is taken back: what it cut short has its time again."""
+    by_ns = run.stopping.over_by_ns(announced_ns, is_announced=True)
+    return [act.SetTimer(Timer.FLUSH, by_ns or at_ns + run.policy.store_patience_ns)]
 
 
 def on_stop_now_while_flushing(run: RunState, event: ev.StopNowAsked) -> list[act.Action]:

@@ -86,6 +86,14 @@ class Stopping:
         self.intent = StopIntent(before.source, now_ns, before.notice)
         return True
 
+    def over_by_ns(self, deadline_ns: int | None, *, is_announced: bool) -> int | None:
+        """By when a run that is over already must be gone, now that this is asked or announced."""
+        if is_announced:
+            self._announced_ns = deadline_ns
+        else:
+            self._asked_ns = _earlier(self._asked_ns, deadline_ns)
+        return _earlier(self._asked_ns, self._announced_ns)
+
     def note_now(self, event: ev.StopNowAsked) -> act.Action:
         """Remember that nothing is to be waited for."""
         if self.intent is None:

@@ -39,8 +39,6 @@ def move_deadline(run: RunState, at_ns: int, announced_ns: int | None) -> list[a
     if not run.stopping.announce(announced_ns):
         return []
     deadline_ns = run.stopping.deadline_ns
-    if run.state is State.FLUSHING:
-        return [act.SetTimer(Timer.FLUSH, deadline_ns or at_ns + run.policy.store_patience_ns)]
     if run.state is not State.RUNNING:
         return []
     if run.is_relayed and deadline_ns is None:

@@ -240,8 +240,12 @@ class VirtualWorld(Shared):
         host.lose()
 
         def noticed() -> None:
-            if not self.is_over and self.hosts[number] is host:
-                self.heard.give(Source.INBOX, lambda: self._link.lost(number))
+            if not self.is_over:
+                self.heard.give(Source.INBOX, heard)
+
+        def heard() -> None:
+            if self.hosts[number] is host:  # else its successor has told already
+                self._link.lost(number)
 
         def replaced() -> None:
             if not self.is_over:
