@@ -149,6 +149,13 @@ def test_compilation_is_what_first_steps_take_too_long(tmp_path: Path) -> None:
     assert account["badput_s"] == {"compile": pytest.approx(36.24 + 192.846 - 2 * 3.565, abs=0.1)}
 
 
+def test_of_two_stamps_the_first_counts(tmp_path: Path) -> None:
+    """That of the log service has a zone and a year; the logger's own has none."""
+    line = "I0317 03:00:13.2 77 m.py:1] completed step: 4, seconds: 2.500, loss: 1.0\n"
+    (row,) = steps(converted(tmp_path, "maxtext", at(13.25) + line).facts)
+    assert row.end_ns == T0 + 13_250_000_000
+
+
 def test_what_the_log_says_of_the_run(tmp_path: Path) -> None:
     log = "Config param run_name: demo\nConfig param steps: 2\nNum_devices: 8, shape (1, 8)\n"
     log += line_of(0, 1.0, 1.0) + line_of(1, 1.0, 2.0)

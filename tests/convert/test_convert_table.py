@@ -96,6 +96,20 @@ def test_attempts_and_ranks_have_columns(tmp_path: Path) -> None:
     assert (account_of(done)["steps_kept"], account_of(done)["lost_steps"]) == (15, 5)
 
 
+def test_elapsed_times_of_attempts_follow_one_another(tmp_path: Path) -> None:
+    """The second attempt says that it is further than the first was: it is another all the same."""
+    text = "step,elapsed,attempt\n1,10,a\n2,20,a\n2,30,b\n3,40,b\n"
+    account = account_of(done := converted(tmp_path, "table", text))
+    assert len([f for f in done.facts if isinstance(f, AttemptFact)]) == 2
+    assert (account["elapsed_s"], account["steps_kept"], account["lost_steps"]) == (60.0, 3, 1)
+
+
+def test_several_steps_in_a_second_by_a_clock_of_seconds(tmp_path: Path) -> None:
+    """What they took is no pause: they are one row of equal steps."""
+    text = "step,time\n" + "".join(f"{n},{1000 + n // 3}\n" for n in range(1, 31))
+    assert goodput_of(tmp_path, text) == pytest.approx(10.0, abs=0.5)
+
+
 def test_steps_from_0(tmp_path: Path) -> None:
     text = "step,seconds\n0,1\n1,1\n2,1\n"
     assert [r.last for r in steps(converted(tmp_path, "table", text).facts)] == [1, 2, 3]

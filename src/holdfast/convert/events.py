@@ -1,37 +1,34 @@
 """TensorBoard's event files: the scalars in them, each with the moment at which it was written.
 
 An event file is a row of records: length (8 bytes, little-endian), masked CRC32C of those, the
-data, masked CRC32C of the data. The data are a protocol buffer; its fields, of which few are named
-here, stand in TensorFlow's event.proto and summary.proto. The libraries are `holdfast-ml[logs]`.
+data, masked CRC32C of the data. The data are a protocol buffer, whose fields stand in TensorFlow's
+event.proto and summary.proto; the few that matter are read here, by their numbers.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterator
-from functools import cache
+from collections.abc import Generator, Iterator
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S
 from holdfast.convert.lines import opened
-from holdfast.convert.notes import Notes
-from holdfast.convert.seen import LogPlace
-from holdfast.errors import ConfigurationError, needs_extra
+from holdfast.convert.notes import LogPlace, Notes
+from holdfast.errors import ConfigurationError
 
 LARGEST_BYTES = 1 << 16  # a record of scalars is far smaller; pictures and the like are larger
 MAX_TAG_BYTES = 300
 _HEAD = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-_DOUBLE, _FLOAT, _INT64, _INT32, _MESSAGE, _BYTES = 1, 2, 3, 5, 11, 12
-_MESSAGES = {
-    "Event": (("wall_time", 1, _DOUBLE), ("step", 2, _INT64), ("file_version", 3, _BYTES),
-              ("summary", 5, "Summary")),
-    "Summary": (("value", 1, "Value*"),),
-    "Value": (("tag", 1, _BYTES), ("simple_value", 2, _FLOAT), ("tensor", 8, "Tensor")),
-    "Tensor": (("dtype", 1, _INT32), ("tensor_content", 4, _BYTES), ("float_val", 5, f"{_FLOAT}*")),
-}  # fmt: skip
+# Keys of fields: eight times their number, and how they are written (0: a number; 1 and 5: eight
+# and four bytes; 2: a length, and so many bytes). Of an event:
+_WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY = 0x09, 0x10, 0x1A, 0x2A
+_VALUE = 0x0A  # of a summary
+_TAG, _SIMPLE_VALUE, _TENSOR = 0x0A, 0x15, 0x42  # of a value
+_DTYPE, _CONTENT, _FLOATS, _FLOAT = 0x08, 0x22, 0x2A, 0x2D  # of a tensor
+_DT_FLOAT = 1
 
 
 class Scalar(NamedTuple):
@@ -47,47 +44,83 @@ class Scalar(NamedTuple):
 def scalars(path: Path, notes: Notes) -> Generator[Scalar, None, None]:
     """The scalars of an event file, in its order. What is damaged is noted, and left out.
 
-    Raises ConfigurationError when it is no event file, or the libraries are missing.
+    Raises ConfigurationError when it is no event file.
     """
-    parse = _parser()
     for number, data in _records(path, notes):
         place = LogPlace(str(path), number)
         try:
-            event = parse(data)
-        except Exception as error:
-            if type(error).__name__ != "DecodeError":  # of protobuf, which is imported lazily
-                raise
+            at_s, step, found = _event(data)
+        except (ValueError, IndexError, struct.error):
             notes.odd(place, "a record that is not an event: left out")
             continue
-        at_s = event.wall_time
         if not abs(at_s) <= MAX_NS / NS_PER_S:  # NaN is on neither side
             notes.odd(place, "a record with a time that cannot be: left out")
             continue
-        at_ns = round(at_s * NS_PER_S)
-        if event.file_version:
-            yield Scalar(place, at_ns, 0, "", 0.0)
-        for value in event.summary.value:
-            number_of = _number(value)
-            if number_of is not None and value.tag:
-                tag = value.tag[:MAX_TAG_BYTES].decode("utf-8", "replace")
-                yield Scalar(place, at_ns, event.step, tag, number_of)
+        for tag, value in found:
+            yield Scalar(place, round(at_s * NS_PER_S), step, tag, value)
 
 
-def _number(value: Any) -> float | None:
-    """The number in a summary's value, in its older or newer form."""
-    if value.HasField("simple_value"):
-        return float(value.simple_value)
-    if not value.HasField("tensor") or value.tensor.dtype != 1:  # DT_FLOAT
-        return None
-    if len(value.tensor.float_val) == 1:
-        return float(value.tensor.float_val[0])
-    content = value.tensor.tensor_content
-    return float(struct.unpack("<f", content)[0]) if len(content) == 4 else None
+def _event(data: bytes) -> tuple[float, int, list[tuple[str, float]]]:
+    """Its time in seconds, its step, and what it tells: tags and values."""
+    at_s, step = 0.0, 0
+    found: list[tuple[str, float]] = []
+    for key, number, content in _fields(data):
+        if key == _WALL_TIME:
+            (at_s,) = struct.unpack("<d", content)
+        elif key == _STEP:
+            step = number
+        elif key == _FILE_VERSION:
+            found.append(("", 0.0))
+        elif key == _SUMMARY:
+            found += [v for k, _, value in _fields(content) if k == _VALUE for v in _value(value)]
+    return at_s, step, found
+
+
+def _value(data: bytes) -> Iterator[tuple[str, float]]:
+    """A tag and its number, in its older or newer form; nothing for what is none."""
+    tag, number = "", None
+    for key, _, content in _fields(data):
+        if key == _TAG:
+            tag = content[:MAX_TAG_BYTES].decode("utf-8", "replace")
+        elif key == _SIMPLE_VALUE:
+            number = content
+        elif key == _TENSOR and number is None:
+            tensor = {k: (n, c) for k, n, c in _fields(content)}
+            if tensor.get(_DTYPE, (0, b""))[0] == _DT_FLOAT:
+                numbers = (tensor[k][1] for k in (_FLOAT, _FLOATS, _CONTENT) if k in tensor)
+                number = next((content for content in numbers if len(content) == 4), None)
+    if tag and number is not None:
+        yield tag, struct.unpack("<f", number)[0]
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Key, number, content of each field; raises ValueError or IndexError where it breaks off."""
+    at = 0
+    while at < len(data):
+        key, at = _number(data, at)
+        number = {1: 8, 5: 4}.get(key & 7)
+        if number is None:
+            number, at = _number(data, at)
+        end = at if key & 7 == 0 else at + number
+        if key & 7 not in (0, 1, 2, 5) or not key >> 3 or end > len(data):
+            raise ValueError("no field")
+        yield key, number, data[at:end]
+        at = end
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the lowest first, and where it ends."""
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = data[at + shift // 7]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at + shift // 7 + 1
+    raise ValueError("no number")
 
 
 def _records(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
     """Each record's number and data; after a damaged length nothing more can be found."""
-    crc = _crc()
     with opened(path) as file:
         for number in count(1):
             place = LogPlace(str(path), number)
@@ -97,7 +130,7 @@ def _records(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
             trouble = "the file breaks off within a record: left out"
             if len(start) == _HEAD.size:
                 length, length_crc = _HEAD.unpack(start)
-                if _masked(crc(start[:8])) != length_crc:
+                if _masked_crc(start[:8]) != length_crc:
                     trouble = "a damaged record: the file's rest is left out"
                 elif length > LARGEST_BYTES:
                     if _skip(file, length + _CRC.size):
@@ -105,7 +138,7 @@ def _records(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
                 else:
                     data, data_crc = file.read(length), file.read(_CRC.size)
                     if len(data_crc) == _CRC.size:
-                        if _masked(crc(data)) == _CRC.unpack(data_crc)[0]:
+                        if _CRC.pack(_masked_crc(data)) == data_crc:
                             yield number, data
                         else:
                             notes.odd(place, "a damaged record: left out")
@@ -123,43 +156,19 @@ def _skip(file: IO[bytes], length: int) -> bool:
     return not length
 
 
-def _masked(crc: int) -> int:
+def _masked_crc(data: bytes) -> int:
+    """CRC32C (Castagnoli), turned and shifted as TensorFlow does."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC_OF[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _missing(error: ImportError) -> ConfigurationError:
-    return ConfigurationError(needs_extra(f"TensorBoard's event files ({error.name}) need", "logs"))
+def _crc_of(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
 
 
-def _crc() -> Callable[[bytes], int]:
-    try:
-        from google_crc32c import value
-    except ImportError as error:
-        raise _missing(error) from None
-    found: Callable[[bytes], int] = value
-    return found
-
-
-@cache
-def _parser() -> Callable[[bytes], Any]:
-    """What reads an event; unknown fields are skipped."""
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError as error:
-        raise _missing(error) from None
-    file = descriptor_pb2.FileDescriptorProto(name="holdfast_events.proto", syntax="proto2")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind in fields:
-            many = str(kind).endswith("*")
-            kind = kind.removesuffix("*") if isinstance(kind, str) else kind
-            added = message.field.add(name=field, number=number, label=3 if many else 1)
-            if str(kind).isdigit():
-                added.type = int(kind)
-            else:
-                added.type, added.type_name = _MESSAGE, f".{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    event: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("Event"))
-    parse: Callable[[bytes], Any] = event.FromString
-    return parse
+_CRC_OF = tuple(map(_crc_of, range(256)))

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from holdfast.convert.notes import Notes
-from holdfast.convert.seen import LogPlace
+from holdfast.convert.notes import LogPlace, Notes
 from holdfast.errors import ConfigurationError
 
 HEAD_BYTES = 1 << 18
@@ -31,13 +30,12 @@ def lines(path: Path, notes: Notes) -> Generator[tuple[int, str], None, None]:
     number, rest, is_too_long = 1, b"", False
     with opened(path) as file:
         while piece := file.readline(MAX_LINE_BYTES):
-            *states, rest = (rest + piece.removesuffix(b"\n")).split(b"\r")
             is_whole = piece.endswith(b"\n")
+            *states, rest = (rest + piece.removesuffix(b"\n")).split(b"\r")
             if is_whole:
                 states, rest = [*states, rest], b""
             if not is_too_long:
-                for state in filter(None, states):
-                    yield number, _text(state)
+                yield from ((number, _text(state)) for state in states if state)
             if is_whole:
                 number, is_too_long = number + 1, False
             elif len(rest) > MAX_LINE_BYTES:
@@ -54,26 +52,6 @@ def lines(path: Path, notes: Notes) -> Generator[tuple[int, str], None, None]:
 def _text(state: bytes) -> str:
     text = state.decode("utf-8", "replace")
     return ESCAPES.sub("", text) if "\x1b" in text else text
-
-
-class Rules:
-    """What a line can tell: each by a name, words of the line, and a pattern of what follows them.
-
-    The first rule that fits counts.
-    """
-
-    def __init__(self, *rules: tuple[str, str] | tuple[str, str, str]) -> None:
-        self._rules = [
-            (name, words, re.compile(re.escape(words) + "".join(rest), re.ASCII))
-            for name, words, *rest in rules
-        ]
-
-    def find(self, line: str) -> tuple[str, re.Match[str]] | None:
-        """What the line tells, and where it stands; None: nothing."""
-        for name, words, pattern in self._rules:
-            if words in line and (found := pattern.search(line)):
-                return name, found
-        return None
 
 
 @contextmanager

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from holdfast.convert.seen import LogPlace
+from typing import NamedTuple
 
 PLACES = 3  # so many of each oddity are named
 MAX_CHARS = 400
 SORTS = 200  # a log cannot bring more sorts of them than a person reads
 
 
-@dataclass(slots=True)
-class _Odd:
-    places: list[str] = field(default_factory=list)
-    count: int = 0
+class LogPlace(NamedTuple):
+    """Where something stood."""
+
+    file: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(slots=True)
@@ -23,7 +26,7 @@ class Notes:
     """Sentences about a conversion; each sort is kept once, in the order of the first."""
 
     _assumed: dict[str, str] = field(default_factory=dict)
-    _odd: dict[str, _Odd] = field(default_factory=dict)
+    _odd: dict[str, tuple[int, list[str]]] = field(default_factory=dict)  # count, first places
 
     def assume(self, sentence: str, sort: str | None = None) -> None:
         """Say what was taken for true; a later sentence of the same sort replaces the earlier."""
@@ -36,21 +39,19 @@ class Notes:
         words = words[:MAX_CHARS]
         if words not in self._odd and len(self._odd) >= SORTS:
             words = "there was more that could not be understood"
-        one = self._odd.setdefault(words, _Odd())
-        one.count += 1
-        if len(one.places) < PLACES:
-            one.places.append(str(place)[-MAX_CHARS:])
+        count, places = self._odd.get(words, (0, []))
+        first = [str(place)[-MAX_CHARS:]] if count < PLACES else []
+        self._odd[words] = count + 1, places + first
 
-    def assumptions(self) -> Iterator[str]:
+    def assumptions(self) -> list[str]:
         """What the numbers rest on."""
-        yield from self._assumed.values()
+        return list(self._assumed.values())
 
     def oddities(self) -> Iterator[str]:
         """What was wrong, and what was made of it."""
-        for words, one in self._odd.items():
-            more = one.count - len(one.places)
-            rest = f", and {more:,} more" if more else ""
-            yield f"{', '.join(one.places)}{rest}: {words}"
+        for words, (count, places) in self._odd.items():
+            rest = f", and {count - PLACES:,} more" if count > PLACES else ""
+            yield f"{', '.join(places)}{rest}: {words}"
 
     def all(self) -> tuple[str, ...]:
         """Both: what a report on the history should repeat."""

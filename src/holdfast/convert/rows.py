@@ -10,41 +10,37 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.convert.lines import lines
-from holdfast.convert.notes import Notes
-from holdfast.convert.seen import LogPlace
+from holdfast.convert.notes import LogPlace, Notes
 
 DOCUMENT_LIMIT_CHARS = 16 << 20
-NO_JSON = "not JSON, or it breaks off: left out"
 Lines = Iterator[tuple[int, str]]
 Rows = Iterator[tuple[int, Mapping[str, Any]]]
 
 
 def rows(path: Path, notes: Notes) -> Rows:
     """Each row, by the names of its columns, with the number of its line."""
-    return _rows(lines(path, notes), str(path), notes)
-
-
-def _rows(found: Lines, file: str, notes: Notes, *, may_be_one: bool = True) -> Rows:
-    """`may_be_one`: the first line may begin one value of JSON that goes on over many."""
-    for number, text in found:
-        if not text.strip() or text.startswith("#"):
-            continue
-        if not text.lstrip().startswith(("{", "[")):
-            yield from _separated(number, text, found, file, notes)
-            return
-        value = _json(text)
-        if value is None and may_be_one:
-            held = [(number, text), *_held(found)]
-            value = _json("\n".join(line for _, line in held))
-            if value is None:
-                yield from _rows(chain(held, found), file, notes, may_be_one=False)
-                return
+    found: Lines = (
+        (number, text) for number, text in lines(path, notes) if text.strip() and text[0] != "#"
+    )
+    first = next(found, None)
+    if first is None:
+        return
+    number, text = first
+    if not text.lstrip().startswith(("{", "[")):
+        yield from _separated(text, found, str(path), notes)
+        return
+    held = [first]
+    if _json(text) is None:  # it may begin one value that goes on over many lines
+        held += _held(found)
+        value = _json("\n".join(line for _, line in held))
         if value is not None:
+            held = []
             yield from _objects(number, value)
-            for later, line in found:
-                yield from _objects(later, _json_or_odd(LogPlace(file, later), line, notes))
-            return
-        notes.odd(LogPlace(file, number), NO_JSON)
+    for number, text in chain(held, found):
+        value = _json(text)
+        if value is None:
+            notes.odd(LogPlace(str(path), number), "not JSON, or it breaks off: left out")
+        yield from _objects(number, value)
 
 
 def _held(found: Lines) -> Lines:
@@ -57,28 +53,33 @@ def _held(found: Lines) -> Lines:
             return
 
 
-def _separated(number: int, text: str, found: Lines, file: str, notes: Notes) -> Rows:
+def _separated(text: str, found: Lines, file: str, notes: Notes) -> Rows:
     """The rows under a line of names."""
     text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
     delimiter = max(",\t;", key=text.count)
-    names = [n.strip() for n in _split(text, delimiter) or ()]
+    names = [n.strip() for n in _split(text, delimiter)]
     for number, text in found:
-        if not text.strip():
-            continue
         fields = _split(text, delimiter)
-        if fields is None or len(fields) != len(names):
+        if len(fields) == len(names):
+            yield number, dict(zip(names, fields, strict=True))
+        else:
             notes.odd(
                 LogPlace(file, number), f"not the {len(names)} fields of the first line: left out"
             )
-        else:
-            yield number, dict(zip(names, fields, strict=True))
 
 
-def _split(text: str, delimiter: str) -> list[str] | None:
+def _split(text: str, delimiter: str) -> list[str]:
     try:
-        return next(csv.reader((text,), delimiter=delimiter))
-    except (csv.Error, StopIteration):
-        return None
+        return next(csv.reader((text,), delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+def _objects(number: int, value: object) -> Rows:
+    """The objects of a value of JSON: itself, or those of a list."""
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict):
+            yield number, one
 
 
 def _json(text: str) -> object:
@@ -88,17 +89,3 @@ def _json(text: str) -> object:
     except (ValueError, RecursionError):
         return None
     return found
-
-
-def _json_or_odd(place: LogPlace, text: str, notes: Notes) -> object:
-    value = _json(text) if text.strip() else ()
-    if value is None:
-        notes.odd(place, NO_JSON)
-    return value
-
-
-def _objects(number: int, value: object) -> Rows:
-    """The objects of a value of JSON: itself, or those of a list."""
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, dict):
-            yield number, one

@@ -1,95 +1,44 @@
-"""What readers see in a log: their only vocabulary. Times are nanoseconds; None: the log has none.
-
-Steps are counted as a history counts them: the first is 1, whatever the trainer calls it.
-"""
+"""What a log says, one thing after the other: what its reader hands to the story."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-
-class LogPlace(NamedTuple):
-    """Where something stood."""
-
-    file: str
-    line: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
+from holdfast.convert.notes import LogPlace
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
-    """The process wrote something; the kinds below say what."""
+class Seen:
+    """One thing. Times are nanoseconds; None: the log has none. The first step is 1.
 
-    place: LogPlace
-    at_ns: int | None = None
+    `what` is one of:
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stepped(LogEntry):
-    """Step `last` was over at `at_ns`, or before: the line may have been written later.
-
-    The row began with step `first`; None: after the row before it. `took_ns` is what the whole row
-    took. `writer` tells processes apart whose lines are mixed.
+    - step: `step` was over at `at_ns`, or before: the line may have been written later. `first` of
+      those that the line stands for (None: the one after the line before) to it took `took_ns`.
+      `writer` tells processes apart whose lines are mixed.
+    - pause: no step advanced, for a kind of span that `name` says. It ended at `at_ns` and took
+      `took_ns` (None: what the row of steps around it took too long). Without `at_ns`: it came
+      right after `step` (-1: nobody said).
+    - pause began, pause part, pause over: such a one, told in pieces; parts only by `took_ns`.
+    - began: a process started. `name`: by which line that is known: the same twice is two starts,
+      and `is_sure` even another one right after a start.
+    - restoring: a checkpoint with the steps up to `step` is read; who trained starts anew.
+    - restored: that reading is over.
+    - ended: the attempt did; `name` is a cause of the history.
+    - about: the run's `name` or number of `chips`, or that it is done after the step `wanted`.
+    - file: what follows stands in another file.
+    - torn: a line that cannot be understood.
+    - line: the process wrote something else.
     """
-
-    last: int
-    took_ns: int | None = None
-    first: int | None = None
-    writer: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Began(LogEntry):
-    """A process started. `what` says by which line that is known: the same twice is two starts."""
 
     what: str
-    sure: bool = False  # even right after another start
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEnded(LogEntry):
-    """The attempt ended, and how: a cause of the history."""
-
-    cause: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paused(LogEntry):
-    """No step advanced, for a span kind of the history.
-
-    It ended at `at_ns`; without `start_ns` its length is what the row around it took too long.
-    Without `at_ns`: it took `took_ns`, right after the step `after`.
-    """
-
-    kind: str
-    start_ns: int | None = None
-    took_ns: int = 0
-    after: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restoring(LogEntry):
-    """A checkpoint with the steps up to `step` is read; a process that trained starts anew."""
-
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreEnded(LogEntry):
-    """That reading is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile(LogEntry):
-    """What follows stands in another file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About(LogEntry):
-    """What the log says of the run itself."""
-
-    name: str | None = None
+    place: LogPlace
+    at_ns: int | None = None
+    step: int = -1
+    first: int | None = None
+    took_ns: int | None = None
+    writer: str | None = None
+    name: str = ""
+    is_sure: bool = False
     chips: int | None = None
+    wanted: int | None = None

@@ -1,10 +1,8 @@
-"""The time that stands in a line: many spellings, one clock of unix nanoseconds."""
+"""The times that a log has: stamps of many spellings, or what a process says that it ran so far."""
 
 from __future__ import annotations
 
 import re
-from calendar import timegm
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
@@ -12,18 +10,19 @@ from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions
 from holdfast.convert.lines import head
 from holdfast.convert.notes import Notes
 
-# Where the stamp may begin: after the words of a logger, a rank or a pod.
-_FAR = 120
-_GLOG = re.compile(r"(?<![A-Za-z])[IWEFD](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})", re.ASCII)
-_ISO = re.compile(
-    r"(?<!\d)(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
-    r" ?(Z|[+-]\d\d:?\d\d|[A-Z]{2,4}\b)?",
+_FAR = 120  # where a stamp may begin: after the words of a logger, a rank or a pod
+# Either a date with a year and perhaps a zone, or glog's letter, month and day.
+_STAMP = re.compile(
+    r"(?<!\d)(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
+    r" ?(Z|[+-]\d\d:?\d\d|[A-Z]{2,4}\b)?"
+    r"|(?<![A-Za-z])[IWEFD](\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{1,9})",
     re.ASCII,
 )
 _HOURS = {
     "Z": 0, "UTC": 0, "GMT": 0, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5,
     "EST": -5, "EDT": -4, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3,
 }  # fmt: skip
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
 class StampClock:
@@ -36,19 +35,27 @@ class StampClock:
         self._zone = zone
         self._year = year
         self._month = 0
-        self._readers: list[Callable[[str], int | None]] = [self._glog, self._iso]
-        self._second: tuple[tuple[str, ...], int] | None = None
-        self._has_no_zone = False
-        self._has_no_year = False
+        self._has_no_zone = self._has_no_year = False
 
     def read(self, line: str) -> int | None:
         """The time in the line; None: there is none, or one that cannot be."""
-        for reader in self._readers:
-            if (found := reader(line)) is not None:
-                if reader is not self._readers[0]:
-                    self._readers.reverse()
-                return found
-        return None
+        found = _STAMP.search(line, 0, _FAR)
+        if found is None:
+            return None
+        year, month, day, clock, decimals, name, *glog = found.groups()
+        if glog[0] is not None:
+            if self._year is None:
+                return None
+            month, day, clock, decimals = glog
+            self._year += self._month == 12 and month == "01"
+            self._has_no_year, year, self._month = True, f"{self._year:04}", int(month)
+        zone = _zone(name)
+        self._has_no_zone = self._has_no_zone or zone is None
+        try:
+            moment = datetime.fromisoformat(f"{year}-{month}-{day}T{clock}")
+            return _unix_ns(moment, zone or self._zone) + int((decimals or "").ljust(9, "0"))
+        except (ValueError, OverflowError):
+            return None
 
     def say(self, file: str, notes: Notes) -> None:
         """Note what had to be assumed of the stamps so far."""
@@ -60,38 +67,6 @@ class StampClock:
                 "last changed, or --start",
                 f"year of {file}",
             )
-
-    def _glog(self, line: str) -> int | None:
-        match = _GLOG.search(line, 0, _FAR)
-        if match is None or self._year is None:
-            return None
-        month, *rest, decimals = match.groups()
-        if self._month == 12 and int(month) == 1:
-            self._year += 1
-        self._has_no_year = self._has_no_zone = True
-        found = self._moment((str(self._year), month, *rest), decimals, self._zone)
-        if found is not None:
-            self._month = int(month)
-        return found
-
-    def _iso(self, line: str) -> int | None:
-        match = _ISO.search(line, 0, _FAR)
-        if match is None:
-            return None
-        *fields, decimals, name = match.groups()
-        zone = _zone(name)
-        self._has_no_zone = self._has_no_zone or zone is None
-        return self._moment(tuple(fields), decimals or "0", zone or self._zone)
-
-    def _moment(self, fields: tuple[str, ...], decimals: str, zone: tzinfo) -> int | None:
-        key = (*fields, str(zone))
-        if self._second is None or self._second[0] != key:
-            try:
-                moment = datetime(*map(int, fields), tzinfo=zone)  # type: ignore[arg-type, misc]
-                self._second = (key, timegm(moment.astimezone(UTC).timetuple()))
-            except (ValueError, OverflowError):
-                return None
-        return self._second[1] * NS_PER_S + int(decimals.ljust(9, "0"))
 
 
 def _zone(text: str | None) -> tzinfo | None:
@@ -107,6 +82,12 @@ def _zone(text: str | None) -> tzinfo | None:
     return timezone(-offset if text[0] == "-" else offset)
 
 
+def _unix_ns(moment: datetime, zone: tzinfo) -> int:
+    """`zone`: of a moment that names none."""
+    moment = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
+    return (moment - _EPOCH) // _MICROSECOND * 1000
+
+
 def moment_ns(text: str, zone: tzinfo) -> int | None:
     """A time that stands alone: unix seconds, or ISO 8601 (without a zone: of `zone`).
 
@@ -114,19 +95,16 @@ def moment_ns(text: str, zone: tzinfo) -> int | None:
     """
     try:
         seconds = float(text)
+        return round(seconds * NS_PER_S) if abs(seconds) <= MAX_NS // NS_PER_S else None
     except ValueError:
-        try:
-            moment = datetime.fromisoformat(text.strip())
-        except ValueError:
-            return StampClock(zone).read(text)
-        moment = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-        try:
-            whole = timegm(moment.astimezone(UTC).timetuple())
-        except OverflowError:
-            return None
-        found = whole * NS_PER_S + moment.microsecond * 1000
-        return found if abs(found) <= MAX_NS else None
-    return round(seconds * NS_PER_S) if abs(seconds) <= MAX_NS // NS_PER_S else None
+        pass
+    try:
+        at_ns = _unix_ns(datetime.fromisoformat(text.strip()), zone)
+        return at_ns if abs(at_ns) <= MAX_NS else None
+    except ValueError:
+        return StampClock(zone).read(text)
+    except OverflowError:
+        return None
 
 
 def in_order(paths: list[Path], asked: ConvertOptions, notes: Notes) -> list[Path]:
@@ -154,6 +132,23 @@ def clock_of(path: Path, asked: ConvertOptions) -> StampClock:
     if asked.start_ns is not None:
         changed = datetime.fromtimestamp(asked.start_ns / NS_PER_S, asked.zone)
         return StampClock(asked.zone, changed.year)
-    first = _GLOG.search(head(path).decode("utf-8", "replace")) if path.is_file() else None
-    is_last_years = first is not None and int(first[1]) > changed.month
-    return StampClock(asked.zone, changed.year - is_last_years)
+    stamps = _STAMP.finditer(head(path).decode("utf-8", "replace") if path.is_file() else "")
+    month = next((int(found[7]) for found in stamps if found[7]), 0)
+    return StampClock(asked.zone, changed.year - (month > changed.month))
+
+
+class ElapsedClock:
+    """The times of processes, one after another, that say how long they have run."""
+
+    def __init__(self, asked: ConvertOptions) -> None:
+        self.start_ns = asked.start_ns or 0
+        """Of the process that is heard: nothing tells what passed between two."""
+        self._elapsed_ns: int | None = None
+
+    def read(self, elapsed_ns: int, *, is_another: bool = False) -> tuple[int, bool]:
+        """The moment, and whether it is the first of a process; less than before is another's."""
+        began = is_another or self._elapsed_ns is None or elapsed_ns < self._elapsed_ns
+        if began:
+            self.start_ns += self._elapsed_ns or 0
+        self._elapsed_ns = elapsed_ns
+        return self.start_ns + elapsed_ns, began

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions, TableColumn
-from holdfast.convert.notes import Notes
+from holdfast.convert.notes import LogPlace, Notes
 from holdfast.convert.rows import rows
-from holdfast.convert.seen import Began, LogEntry, LogPlace, NewFile, Stepped
-from holdfast.convert.stamps import StampClock, clock_of
+from holdfast.convert.seen import Seen
+from holdfast.convert.stamps import ElapsedClock, StampClock, clock_of
 from holdfast.errors import ConfigurationError
 
 UNITS_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1, "min": 60 * NS_PER_S}
@@ -34,11 +34,11 @@ LATEST_S = MAX_NS // NS_PER_S
 LOOK_AT = 1000  # so many rows may come before the first with a step
 
 
-def read(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
+def read(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[Seen]:
     """What the tables tell, in the order of the files; ConfigurationError for unknown columns."""
     table = _Table(asked, notes)
     for path in paths:
-        yield NewFile(LogPlace(str(path)))
+        yield Seen("file", LogPlace(str(path)))
         yield from table.read(path)
 
 
@@ -51,10 +51,9 @@ class _Table:
         self._shift: int | None = None  # 1 where the table's first step is 0
         self._last = 0
         self._attempt: str | None = None
-        self._base_ns = asked.start_ns or 0
-        self._elapsed_ns: int | None = None
+        self._elapsed = ElapsedClock(asked)
 
-    def read(self, path: Path) -> Iterator[LogEntry]:
+    def read(self, path: Path) -> Iterator[Seen]:
         columns: dict[str, TableColumn] = {}
         clock = clock_of(path, self._asked)
         trouble: ConfigurationError | None = None
@@ -114,7 +113,7 @@ class _Table:
                 break
         return values
 
-    def _row(self, place: LogPlace, values: Mapping[str, Any]) -> Iterator[LogEntry]:
+    def _row(self, place: LogPlace, values: Mapping[str, Any]) -> Iterator[Seen]:
         if not values:
             return
         step: int = values["step"]
@@ -124,21 +123,19 @@ class _Table:
                 self._notes.assume("the table counts steps from 0; here the first is 1")
         step += self._shift
         at_ns, row_ns = values.get("time"), values.get("row_seconds")
-        attempt = values.get("attempt")
-        if attempt is not None and attempt != self._attempt:
-            self._attempt, self._elapsed_ns = attempt, None
-            yield Began(place, what="attempt", sure=True)
         took_ns, elapsed_ns = values.get("seconds"), values.get("elapsed")
+        attempt = values.get("attempt", self._attempt)
+        is_another, self._attempt = attempt != self._attempt, attempt
+        began_ns = None
         if elapsed_ns is not None and at_ns is None and took_ns is None and row_ns is None:
-            if self._elapsed_ns is None or elapsed_ns < self._elapsed_ns:
-                self._base_ns += self._elapsed_ns or 0
-                self._notes.assume(
-                    "elapsed times tell nothing of what passed between processes: goodput is an "
-                    "upper bound"
-                )
-                yield Began(place, self._base_ns, what="elapsed", sure=True)
-            self._elapsed_ns = elapsed_ns
-            at_ns = self._base_ns + elapsed_ns
+            at_ns, is_another = self._elapsed.read(elapsed_ns, is_another=is_another)
+            began_ns = self._elapsed.start_ns
+            self._notes.assume(
+                "elapsed times tell nothing of what passed between processes: goodput is an upper "
+                "bound"
+            )
+        if is_another:
+            yield Seen("began", place, began_ns, is_sure=True)
         first = None
         if row_ns is None and took_ns is not None:
             steps = step - self._last if 0 < self._last < step else 1
@@ -151,7 +148,7 @@ class _Table:
             row_ns, first = took_ns * steps, step - steps + 1
         self._last = step
         writer = values.get("rank")
-        yield Stepped(place, at_ns, last=step, took_ns=row_ns, first=first, writer=writer)
+        yield Seen("step", place, at_ns, step, first, row_ns, writer)
 
 
 def _value(

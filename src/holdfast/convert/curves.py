@@ -2,51 +2,37 @@
 
 One scalar, the training loss if there is one, tells of the steps; each event file is a process.
 PyTorch Lightning counts steps from 0, Hugging Face's Trainer from 1; others are taken to count from
-0 if they begin with 0.
+0 if they begin with 0. Beside them, the files in a Trainer's checkpoints tell when those were
+written.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
-from holdfast.convert.asked import NS_PER_S, ConvertOptions
+from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions
 from holdfast.convert.events import Scalar, scalars
-from holdfast.convert.notes import Notes
-from holdfast.convert.seen import Began, LogEnded, LogEntry, LogPlace, Paused, Stepped
+from holdfast.convert.notes import LogPlace, Notes
+from holdfast.convert.seen import Seen
 from holdfast.core.ledger.facts import DONE
-from holdfast.errors import ConfigurationError
 
 EVENTS = "*tfevents*"
 LOOK_AT = 5000  # so many values tell which scalar is which
 MOST_FILES = 10_000
+MOST_CHECKPOINTS = 100_000
+LATE_NS = 60 * NS_PER_S  # a checkpoint's files are not newer than the run by more
+_CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})", re.ASCII)
 _WITHOUT_TRAINING = re.compile(
     r"(?:^|[/_.\-])(?:val|valid|validation|validate|eval|evaluation|test|testing|predict)(?:$|[/_.\-])"
 )
 _NO_STEPS = ("epoch", "train/epoch", "hp_metric", "")
 _EVAL_SECONDS = "eval/runtime"  # of Hugging Face, as is the next
 _TRAINED = "train/train_runtime"
-
-
-def read(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
-    """What event files, or all of those under folders, tell; in the order of their times."""
-    yield from curves(event_files(paths), asked, notes, None)
-
-
-def read_lightning(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[LogEntry]:
-    """The same of PyTorch Lightning's folders; its metrics.csv has no times."""
-    files = event_files(paths)
-    if not files:
-        raise ConfigurationError(
-            f"{paths[0]} holds no TensorBoard event file; Lightning's metrics.csv has no times, "
-            "unless the script logs one: with such a column, use --from table --map "
-            "step=step,time=COLUMN"
-        )
-    notes.assume("Lightning counts steps from 0; here the first is 1")
-    yield from curves(files, asked, notes, 1)
 
 
 def event_files(paths: Iterable[Path]) -> list[Path]:
@@ -61,9 +47,9 @@ def event_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def curves(
-    files: list[Path], asked: ConvertOptions, notes: Notes, shift: int | None
-) -> Iterator[LogEntry]:
-    """What the files tell, one process each; `shift` is added to their steps (None: found out)."""
+    files: list[Path], asked: ConvertOptions, notes: Notes, first_step: int | None
+) -> Iterator[Seen]:
+    """What the files tell, one process each; `first_step`: as they count (None: found out)."""
     begun = []
     for path in files:
         with closing(scalars(path, Notes())) as found:
@@ -76,32 +62,32 @@ def curves(
         if over_ns is not None and at_ns < over_ns - NS_PER_S:
             notes.odd(LogPlace(name), f"begun while {before} was written: left out")
             continue
-        for seen in _curve(path, asked, notes, shift):
+        for seen in _curve(path, asked, notes, first_step):
             over_ns = max(over_ns or 0, seen.at_ns or 0)
             before = name
             yield seen
 
 
 def _curve(
-    path: Path, asked: ConvertOptions, notes: Notes, shift: int | None
-) -> Iterator[LogEntry]:
+    path: Path, asked: ConvertOptions, notes: Notes, first_step: int | None
+) -> Iterator[Seen]:
     """What one file tells, from its first step on."""
     found = scalars(path, notes)
-    head = list(islice(found, LOOK_AT))
-    tag = asked.tag or _tag_of_steps(head)
+    first = list(islice(found, LOOK_AT))
+    tag = asked.tag or _tag_of_steps(first)
     if tag is None:
         notes.odd(LogPlace(str(path)), "no scalar of training in it: left out")
         return
-    tags = {scalar.tag for scalar in head}
-    if shift is None:
+    tags = {scalar.tag for scalar in first}
+    if first_step is None:
         is_lightning = "epoch" in tags and "train/epoch" not in tags
-        shift = int(is_lightning or any(s.tag == tag and s.step == 0 for s in head))
-        if shift:
+        first_step = int(not (is_lightning or any(s.tag == tag and not s.step for s in first)))
+        if not first_step:
             notes.assume(f"{path} counts steps from 0; here the first is 1")
     notes.assume(f"the steps are those of the scalar {tag!r} (--tag)", f"tag {tag}")
     held_up = None  # the scalar that tells of evaluations without their length
     if _EVAL_SECONDS not in tags:
-        held_up = next((s.tag for s in head if _WITHOUT_TRAINING.search(s.tag)), None)
+        held_up = next((s.tag for s in first if _WITHOUT_TRAINING.search(s.tag)), None)
     if held_up is not None:
         notes.assume(
             f"a row of steps in which {held_up!r} was written is longer than usual because of an "
@@ -109,24 +95,24 @@ def _curve(
             "evaluations",
         )
     has_steps = False
-    for place, at_ns, step, name, value in chain(head, found):
+    for place, at_ns, step, name, value in chain(first, found):
         if name == tag:
             if not has_steps:
-                yield Began(head[0].place, head[0].at_ns, what="file", sure=True)
+                yield Seen("began", first[0].place, first[0].at_ns, is_sure=True)
             has_steps = True
-            yield Stepped(place, at_ns, last=step + shift)
+            yield Seen("step", place, at_ns, step + 1 - first_step)
         elif not has_steps:
             continue
         elif name == _EVAL_SECONDS:
             if 0 <= value * NS_PER_S <= abs(at_ns):
-                start_ns = at_ns - round(value * NS_PER_S)
-                yield Paused(place, at_ns, kind="custom:eval", start_ns=start_ns)
+                took_ns = round(value * NS_PER_S)
+                yield Seen("pause", place, at_ns, took_ns=took_ns, name="custom:eval")
         elif name == _TRAINED:
-            yield LogEnded(place, at_ns, cause=DONE)
+            yield Seen("ended", place, at_ns, name=DONE)
         elif name == held_up:
-            yield Paused(place, at_ns, kind="custom:eval")
+            yield Seen("pause", place, at_ns, name="custom:eval")
         else:
-            yield LogEntry(place, at_ns)
+            yield Seen("line", place, at_ns)
 
 
 def _tag_of_steps(found: Iterable[Scalar]) -> str | None:
@@ -138,3 +124,52 @@ def _tag_of_steps(found: Iterable[Scalar]) -> str | None:
     most = max(map(len, steps.values()), default=0)
     often = [tag for tag, those in steps.items() if 2 * len(those) >= most]
     return min(often, key=lambda t: ("loss" not in t, -len(steps[t]), t), default=None)
+
+
+# --- checkpoints of Hugging Face's Trainer ---
+
+
+def saves(folders: Iterable[Path]) -> list[Seen]:
+    """The checkpoints in folders, by their times: from the first to the last of their files."""
+    found: list[Seen] = []
+    for path in islice(chain(*(f.glob("checkpoint-*") for f in folders)), MOST_CHECKPOINTS):
+        name = _CHECKPOINT.fullmatch(path.name)
+        if name is not None and path.is_dir() and not path.is_symlink():
+            times = [at_ns for p in path.rglob("*") if (at_ns := _changed_ns(p)) is not None]
+            if times:
+                place, took_ns = LogPlace(str(path)), max(times) - min(times)
+                step = int(name[1])
+                found.append(Seen("pause", place, max(times), step, took_ns=took_ns, name="save"))
+    return sorted(found, key=_at_ns)
+
+
+def _at_ns(seen: Seen) -> int:
+    return seen.at_ns or 0
+
+
+def _changed_ns(path: Path) -> int | None:
+    """When a file was last changed; None for what is none, or is deleted meanwhile."""
+    try:
+        return path.lstat().st_mtime_ns if path.is_file() else None
+    except OSError:
+        return None
+
+
+def with_saves(curve: Iterator[Seen], found: list[Seen], notes: Notes) -> Iterator[Seen]:
+    """What was seen, and the saves at their times; those of another time are left out."""
+    waiting, first_ns, last_ns = deque(found), MAX_NS, -MAX_NS
+    for seen in chain(curve, [None]):
+        if seen is not None and seen.at_ns is not None:
+            last_ns = seen.at_ns
+            first_ns = min(first_ns, last_ns)
+        late_ns = LATE_NS if seen is None else 0
+        while waiting and _at_ns(waiting[0]) <= last_ns + late_ns:
+            save = waiting.popleft()
+            if _at_ns(save) - (save.took_ns or 0) < first_ns:
+                notes.odd(save.place, "its files are older than the run: not counted")
+            else:
+                yield save
+        if seen is not None:
+            yield seen
+    for save in waiting:
+        notes.odd(save.place, "its files are newer than the run (copied?): not counted")
