@@ -18,9 +18,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import standbys as standbys_module
+from holdfast.agent.launch import imports_path
 from holdfast.agent.reaper import descendants
-from holdfast.agent.standbys import GivenUpTree, Prepared, Standbys
+from holdfast.agent.standby import Standby
+from holdfast.agent.standbys import GivenUpTree, StandbyJob, Standbys
 from holdfast.agent.tree import RankCommand
+from holdfast.core import actions as act
+from holdfast.core.hosts.standby import StandbyOrder, StandbyStage
 
 WAITING = [sys.executable, str(Path(__file__).with_name("waiting.py"))]
 LIMIT_S = 60.0
@@ -51,21 +55,22 @@ class Next:
 
     def __init__(self, ranks: int = 2, **how) -> None:
         self.how = how
-        self.prepared = Prepared(ranks, WAITING, lambda outputs: commands(outputs, **how))
-        self.tree = self.prepared.tree
+        self.standby = Standby(ranks)
+        self.standby.prepare(WAITING, lambda outputs: commands(outputs, **how))
+        self.tree = self.standby.tree
         self.heard = []
         self.is_closed = False
 
     def ready(self) -> None:
         """Wait until all of them are."""
-        self.wait(lambda: all(one.is_ready for one in self.prepared.standbys.values()))
+        self.wait(lambda: self.standby.stage is StandbyStage.READY)
 
     def wait(self, condition) -> None:
         end = time.monotonic() + LIMIT_S
         while not condition():
             assert time.monotonic() < end, f"heard {self.heard}"
             select.select([self.tree], [], [], 0.5)
-            self.prepared.read()
+            self.standby.read()
 
     def waiting(self) -> list[int]:
         """The pids of the interpreters."""
@@ -73,7 +78,7 @@ class Next:
         return children(reaper)
 
     def launch(self, **how) -> None:
-        self.tree.launch(commands(self.prepared.outputs, **{**self.how, **how}))
+        self.tree.launch(commands(self.standby.outputs, **{**self.how, **how}))
 
     def until(self, event: str, count: int = 1):
         end = time.monotonic() + LIMIT_S
@@ -84,7 +89,7 @@ class Next:
         return found[-1]
 
     def line(self, rank: int) -> str:
-        fd, text = self.prepared.outputs[rank].read_fd, b""
+        fd, text = self.standby.outputs[rank].read_fd, b""
         while not text.endswith(b"\n"):
             assert select.select([fd], [], [], LIMIT_S)[0], "no output"
             text += os.read(fd, 4096)
@@ -93,7 +98,7 @@ class Next:
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
-            self.prepared.end()
+            self.standby.end()
             self.tree.close()
 
 
@@ -147,8 +152,8 @@ def test_a_woken_interpreter_is_the_rank(following):
 def test_what_it_says_of_itself_is_known(following):
     one = following(1)
     one.ready()
-    standby = one.prepared.standbys[0]
-    assert (standby.modules, standby.rss_bytes) == (7, 90 << 20)
+    said = one.standby.interpreters[0]
+    assert (said.modules, said.rss_bytes) == (7, 90 << 20)
     one.launch()
     assert one.until("standby").fields["status"] == {"event": "warm"}
 
@@ -178,7 +183,7 @@ def test_where_one_has_died_its_rank_starts_cold(following):
     one.ready()
     victim, other = one.waiting()
     os.kill(victim, signal.SIGKILL)
-    one.wait(lambda: len(one.prepared.standbys) == 1)
+    one.wait(lambda: len(one.standby.interpreters) == 1)
     one.launch()
     launched = one.until("launched").fields
     assert len(launched["woken"]) == 1
@@ -245,7 +250,7 @@ def test_fewer_ranks_than_were_prepared_leave_nobody_waiting(following):
     one = following()
     one.ready()
     waiting = one.waiting()
-    one.tree.launch(commands(one.prepared.outputs[:1]))
+    one.tree.launch(commands(one.standby.outputs[:1]))
     one.until("gone")
     wait_dead(*waiting)
 
@@ -262,7 +267,7 @@ def test_when_guard_or_reaper_is_killed_the_interpreters_go(following, victims):
     for victim in victims:
         os.kill({"guard": guard, "reaper": reaper}[victim], signal.SIGKILL)
     wait_dead(guard, reaper, *waiting)
-    assert not one.prepared.read()
+    assert not one.standby.read()
 
 
 AGENT = """
@@ -300,66 +305,131 @@ def test_when_the_agent_is_killed_the_interpreters_go(victims):
     wait_dead(guard, pids["reaper"], *waiting)
 
 
+class Keeper:
+    """The standbys of a run of one rank, whose first attempt has told what it imports."""
+
+    def __init__(self, scratch: Path, selector: selectors.BaseSelector, *, hot: bool) -> None:
+        imports_path(scratch, 0).write_text('{"restores": true}')
+        self.said: list[str] = []
+        self.how: dict[str, str] = {}
+        self.selector = selector
+        job = StandbyJob(WAITING, is_hot=hot)
+        self.standbys = Standbys(job, 1, scratch, selector, self._commands, self.said.append)
+        self.order(StandbyOrder.READY)
+
+    def _commands(self, outputs, *, attempt, gate):
+        return commands(outputs, **self.how)
+
+    def order(self, wanted: StandbyOrder) -> None:
+        self.standbys.stand_by(act.StandBy(1, wanted))
+
+    def turn_until(self, condition) -> None:
+        end = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < end, (self.standbys.words, self.said)
+            self.selector.select(0.05)
+            self.standbys.turn([])
+
+    def until_ready(self) -> None:
+        self.turn_until(lambda: self.standbys.words.startswith("ready"))
+
+
 @pytest.fixture
-def keeper():
-    said: list[str] = []
+def keeper(tmp_path):
     with selectors.DefaultSelector() as selector:
-        keeper = Standbys(1, WAITING, selector, said.append)
-        keeper.said = said
-        keeper.selector = selector
+        keeper = Keeper(tmp_path, selector, hot=False)
         yield keeper
-        keeper.close()
+        keeper.standbys.close()
 
 
-def look_until(keeper, condition) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, keeper.words
-        keeper.selector.select(0.5)
-        keeper.look()
+@pytest.fixture
+def hot_keeper(tmp_path):
+    with selectors.DefaultSelector() as selector:
+        keeper = Keeper(tmp_path, selector, hot=True)
+        yield keeper
+        keeper.standbys.close()
 
 
 @pytest.mark.real
 def test_the_keeper_says_what_is_ready(keeper):
-    assert keeper.are_wanted
-    keeper.prepare(commands)
-    assert not keeper.are_wanted
-    assert keeper.words == "0 of 1 ready"
-    look_until(keeper, lambda: keeper.words == "ready, 1 × 90 MiB")
-    prepared = keeper.take(1)
-    assert keeper.take(1) is None
-    assert keeper.are_wanted
-    prepared.end()
+    assert not keeper.standbys.words
+    keeper.standbys.turn([])
+    assert keeper.standbys.words == "0 of 1 ready"
+    keeper.turn_until(lambda: keeper.standbys.words == "ready, 1 × 90 MiB")
+    taken, cold = keeper.standbys.take(1), keeper.standbys.take(1)
+    assert (taken.stage, cold.stage) == (StandbyStage.READY, StandbyStage.COLD)
+    assert not keeper.standbys.words
+    for one in (taken, cold):
+        one.end()
+
+
+@pytest.mark.real
+def test_nothing_is_prepared_before_it_is_known_what_is_imported(tmp_path, keeper):
+    imports_path(tmp_path, 0).unlink()
+    keeper.standbys.turn([])
+    assert not keeper.standbys.words
+
+
+@pytest.mark.real
+def test_one_that_is_not_wanted_any_more_is_dropped(keeper):
+    keeper.until_ready()
+    keeper.order(StandbyOrder.NONE)
+    keeper.standbys.turn([])
+    assert not keeper.standbys.words
+    assert not keeper.said
 
 
 @pytest.mark.real
 def test_interpreters_that_end_by_themselves_are_given_up(keeper):
-    for _ in range(standbys_module.TRIES):
-        look_until(keeper, lambda: keeper.are_wanted)
-        keeper.prepare(lambda outputs: commands(outputs, mode="dead"))
-        look_until(keeper, lambda: not keeper.words)
-    assert not keeper.are_wanted
+    keeper.how = {"mode": "dead"}
+    keeper.turn_until(lambda: keeper.said)
+    keeper.turn_until(lambda: not keeper.standbys.pids)
+    keeper.standbys.turn([])
+    assert not keeper.standbys.words
     assert len(keeper.said) == 1
+    assert "restarts will take longer" in keeper.said[0]
+
+
+@pytest.mark.real
+def test_one_that_is_lost_ahead_is_said_once_and_never_hot_again(tmp_path, hot_keeper):
+    """Here the script does not come to its gate: it ends ahead of its attempt."""
+    hot_keeper.turn_until(lambda: hot_keeper.said)
+    assert "ended ahead of its attempt (exit code 0)" in hot_keeper.said[0]
+    assert hot_keeper.said[0].endswith("; it starts again with its attempt")
+    hot_keeper.turn_until(lambda: not (tmp_path / "attempt-0001").exists())
+    hot_keeper.until_ready()
+    for _ in range(3):
+        hot_keeper.standbys.turn([])
+    assert hot_keeper.standbys.words.startswith("ready")
+    assert len(hot_keeper.said) == 1
+
+
+@pytest.mark.real
+def test_a_folder_that_cannot_be_made(tmp_path, hot_keeper):
+    (tmp_path / "attempt-0001").touch()
+    hot_keeper.turn_until(lambda: hot_keeper.said)
+    assert "attempt-0001 cannot be made (File exists)" in hot_keeper.said[0]
+    assert not hot_keeper.standbys.words
 
 
 @pytest.mark.real
 def test_nothing_is_left_when_the_keeper_closes(keeper):
-    keeper.prepare(commands)
-    look_until(keeper, lambda: keeper.words.startswith("ready"))
+    keeper.until_ready()
     waiting = descendants(os.getpid())
-    keeper.close()
+    keeper.standbys.close()
     assert not [pid for pid in waiting if is_alive(pid)]
 
 
 @pytest.mark.real
 def test_a_tree_that_was_killed_is_not_taken(keeper):
-    keeper.prepare(commands)
-    look_until(keeper, lambda: keeper.words.startswith("ready"))
-    guard = keeper._prepared.tree.pid
+    keeper.until_ready()
+    (guard,) = keeper.standbys.pids
     reaper = children(guard)[0]
     os.kill(reaper, signal.SIGKILL)
     wait_dead(guard)
-    assert keeper.take(1) is None
+    taken = keeper.standbys.take(1)
+    assert taken.stage is StandbyStage.COLD
+    taken.end()
 
 
 class Given:
@@ -381,30 +451,32 @@ def test_the_folder_of_an_attempt_is_cleared_once_and_before_it_begins(
 ):
     """However late what waited for it is gone: what it then makes itself is its own."""
     monkeypatch.setattr(standbys_module, "LOOK_S", 0)
+    monkeypatch.setattr(standbys_module, "Standby", lambda _ranks: None)  # what would start now
     folder = tmp_path / "attempt-0001"
     folder.mkdir()
     (folder / "of one that waited").touch()
     with selectors.DefaultSelector() as selector:
-        keeper = Standbys(1, WAITING, selector, say=print)
+        keeper = Standbys(StandbyJob(WAITING), 1, tmp_path, selector, commands, say=print)
         keeper._ending = [GivenUpTree(Given(asked), folder), GivenUpTree(Given(9), None)]
-        assert keeper.take(1) is None
+        keeper.take(1)
         assert not folder.exists()
         folder.mkdir()
         (folder / "its own").touch()
         for _ in range(20):
             keeper.look()
         assert (folder / "its own").exists()
-        assert keeper.are_wanted
+        assert not keeper._ending
 
 
 def test_the_folder_of_an_attempt_is_its_own_though_what_waited_cannot_be_killed(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(standbys_module, "CLEAR_LIMIT_S", 0.0)
+    monkeypatch.setattr(standbys_module, "Standby", lambda _ranks: None)
     folder = tmp_path / "attempt-0001"
     folder.mkdir()
     with selectors.DefaultSelector() as selector:
-        keeper = Standbys(1, WAITING, selector, say=print)
+        keeper = Standbys(StandbyJob(WAITING), 1, tmp_path, selector, commands, say=print)
         tree = Given(1 << 60)
         keeper._ending = [GivenUpTree(tree, folder)]
         keeper.take(1)

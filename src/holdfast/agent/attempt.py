@@ -4,26 +4,49 @@ from __future__ import annotations
 
 import os
 import selectors
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.agent.launch import attempt_folder, journal_name, log_name
-from holdfast.agent.output import OutputPump, RankOutput
+from holdfast.agent.output import OutputPump
 from holdfast.agent.postmortem import Postmortem
 from holdfast.agent.ranks import RankPages
-from holdfast.agent.standbys import Prepared
-from holdfast.agent.tree import RankCommand, Tree, TreeMessage
+from holdfast.agent.standby import Standby
+from holdfast.agent.tree import TreeMessage
 from holdfast.controller.upkeep import LiveFiles
+from holdfast.core import actions as act
 from holdfast.core.hosts import machine as host
+from holdfast.core.hosts.report import HostReport
 from holdfast.journal import doorbell
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.gate import Go
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.store import RunFolder
 
 NO_STANDBY = "no standby was there"
-Commands = Callable[[Sequence[RankOutput], Path], list[RankCommand]]
+
+
+class Surroundings(Protocol):
+    """What a host tells, and to whom. All but `later` is called in the loop's thread."""
+
+    def reported(self, report: HostReport) -> None:
+        """Something is new on this host."""
+
+    def started(self, rank: int, cold: str) -> None:
+        """A rank began as a standby that was woken; or, with a reason, without one."""
+
+    def later(self, do: Callable[[], None]) -> None:
+        """Have the loop do this; from any thread."""
+
+    def say(self, level: str, words: str) -> None:
+        """Tell the people watching."""
+
+    def line(self, rank: int, text: str) -> None:
+        """One line of a rank's output; from another thread."""
+
+    def unfinished(self, rank: int, text: str) -> None:
+        """How a rank's line without an end stands; from another thread."""
 
 
 class LiveAttempt:
@@ -32,45 +55,28 @@ class LiveAttempt:
     def __init__(
         self,
         folder: RunFolder,
-        attempt: int,
-        ranks: int,
-        *,
-        go: Go,
+        launch: act.Launch,
         scratch: Path,
-        commands: Commands,
-        screen: Callable[[int, str], None],
-        unfinished: Callable[[int, str], None],
-        prepared: Prepared | None = None,
-        started: Callable[[int, str], None] = lambda _rank, _cold: None,
+        standby: Standby,
+        around: Surroundings,
     ) -> None:
-        """`prepared`: where interpreters wait to become the ranks, or the ranks wait for `go`.
-
-        `started(rank, cold)` is called when a rank begins: without a reason for a cold start it
-        was woken.
-        """
-        self._started = started
-        self.attempt = attempt
-        self.scratch = attempt_folder(scratch, attempt)
+        """`standby.begin` follows: all that the ranks meet here is there before they are."""
+        self.attempt = launch.attempt
+        self.scratch = attempt_folder(scratch, launch.attempt)
         self.scratch.mkdir(mode=0o700, exist_ok=True)
-        self.outputs = prepared.outputs if prepared else [RankOutput(rank) for rank in range(ranks)]
+        self.outputs = standby.outputs
         for output in self.outputs:
             output.log_to(self.scratch / log_name(output.rank))
-        journals = {rank: self.scratch / journal_name(rank) for rank in range(ranks)}
-        self.pages = RankPages(attempt, go.step, journals)
+        journals = {one.rank: self.scratch / journal_name(one.rank) for one in self.outputs}
+        self.pages = RankPages(launch.attempt, launch.resume.step, journals)
         self.postmortem = Postmortem(self.scratch, self.pages, self.outputs)
         self.pids: dict[int, int] = {}
         self._folder = folder
+        self._around = around
         self._bell = doorbell.Doorbell(self.scratch / doorbell.NAME)
-        self._pump = OutputPump(self.outputs, screen, unfinished)
-        self._tree = prepared.tree if prepared else Tree([one.write_fd for one in self.outputs])
-        self._ahead = prepared.ahead if prepared else None
-        if self._ahead is None:
-            self._tree.launch(commands(self.outputs, self.scratch))
-        else:
-            try:
-                self._ahead.go(go)
-            except OSError:  # the disk is full: they cannot be told, and wait for nothing
-                self._tree.kill()
+        self._pump = OutputPump(self.outputs, around.line, around.unfinished)
+        self._standby = standby
+        self._tree = standby.tree
 
     def live_files(self) -> LiveFiles:
         """What upkeep copies to the store."""
@@ -108,28 +114,23 @@ class LiveAttempt:
         # Asked before reading: what a dying reaper said last must not be taken for silence.
         reaper_ended = self._tree.ended()
         is_gone = False
-        for message in [*self._backlog(), *self._tree.read()]:
+        # What its reaper has said before the attempt began comes first.
+        backlog, self._standby.backlog = self._standby.backlog, []
+        for message in [*backlog, *self._tree.read()]:
             is_gone = is_gone or message.event == "gone"
             yield from self._translate(message, asked_to_stop)
         if reaper_ended and not is_gone:
             yield host.ReaperLost(now_ns())
-
-    def _backlog(self) -> list[TreeMessage]:
-        """What its reaper has said before the attempt began."""
-        backlog: list[TreeMessage] = []
-        if self._ahead is not None:
-            backlog, self._ahead.backlog = self._ahead.backlog, []
-        return backlog
 
     def _translate(self, message: TreeMessage, asked_to_stop: bool) -> Iterator[host.HostEvent]:
         now, fields = now_ns(), message.fields
         if message.event == "launched":
             self.pids = {int(rank): pid for rank, pid in fields["pids"].items()}
             for rank in sorted(self.pids):
-                self._started(rank, "" if rank in fields["woken"] else NO_STANDBY)
+                self._around.started(rank, "" if rank in fields["woken"] else NO_STANDBY)
             yield host.Spawned(now)
         elif message.event == "standby" and fields["status"].get("event") == "cold":
-            self._started(fields["rank"], str(fields["status"].get("why", "")))
+            self._around.started(fields["rank"], str(fields["status"].get("why", "")))
         elif message.event == "spawn_failed":
             yield host.SpawnFailed(now, _spawn_words(fields["failures"][0]))
         elif message.event == "exit":
@@ -156,8 +157,7 @@ class LiveAttempt:
     def close(self) -> None:
         """Let go of pipes and pages; a reaper that is still there ends its tree first."""
         self._tree.close()
-        if self._ahead is not None:
-            self._ahead.gate.close()
+        self._standby.close_gate()
         self._pump.finish()
         self._bell.close()
         self.pages.close()

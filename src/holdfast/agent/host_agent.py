@@ -12,13 +12,11 @@ import signal
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from holdfast.agent.attempt import NO_STANDBY, LiveAttempt
+from holdfast.agent.attempt import LiveAttempt, Surroundings
 from holdfast.agent.job import Job
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory
-from holdfast.agent.next_attempt import NextAttempt
 from holdfast.agent.output import RankOutput
 from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.standbys import Standbys
@@ -39,28 +37,6 @@ IDLE_POLL_NS = 50_000_000
 PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
 THIS_HOST = 0  # of the placement's: there is one
-
-
-class Surroundings(Protocol):
-    """What the agent tells, and to whom. All but `later` is called in the loop's thread."""
-
-    def reported(self, report: HostReport) -> None:
-        """Something is new on this host."""
-
-    def started(self, rank: int, cold: str) -> None:
-        """A rank began as a standby that was woken; or, with a reason, without one."""
-
-    def later(self, do: Callable[[], None]) -> None:
-        """Have the loop do this; from any thread."""
-
-    def say(self, level: str, words: str) -> None:
-        """Tell the people watching."""
-
-    def line(self, rank: int, text: str) -> None:
-        """One line of a rank's output; from another thread."""
-
-    def unfinished(self, rank: int, text: str) -> None:
-        """How a rank's line without an end stands; from another thread."""
 
 
 class HostAgent(Host):
@@ -89,18 +65,11 @@ class HostAgent(Host):
         self._launch: act.Launch | None = None
         warn = partial(around.say, "warning")
         ranks = job.policy.ranks
-        self.standbys = Standbys(ranks, job.standby, selector, warn)
-        self._next = NextAttempt(
-            self.standbys,
-            job.scratch,
-            self._commands_ahead,
-            ranks=ranks,
-            is_hot=job.is_hot,
-            say=warn,
+        self.standbys = Standbys(
+            job.standby, ranks, job.scratch, selector, self._commands, say=warn
         )
-        self.memory = Memory(
-            job.memory, selector, job.command, ranks, folder.ckpt_dir, feed=self._tell
-        )
+        environment, place = job.command.environment, folder.ckpt_dir
+        self.memory = Memory(job.memory, selector, environment, ranks, place, feed=self._tell)
 
     # --- what the loop does -----------------------------------------------------------------
 
@@ -127,7 +96,7 @@ class HostAgent(Host):
                 self._next_poll_ns = 0
             for event in attempt.read(asked_to_stop=self.attention.is_stopping):
                 self._hear(event)
-        self._next.turn([] if self.attempt is None else list(self.attempt.pids.values()))
+        self.standbys.turn([] if self.attempt is None else list(self.attempt.pids.values()))
 
     def look(self, now: int) -> None:
         """Tell what the ranks' pages say, if a look is due."""
@@ -190,7 +159,7 @@ class HostAgent(Host):
             # A dead rank's last words count: a set may have become durable just before.
             self._read(with_progress=True)
         if isinstance(event, host.Empty):
-            self._next.has_ended()
+            self.standbys.has_ended()
             self.close_attempt()
         for action in self._host.handle(event):
             if isinstance(action, host.PassOn):
@@ -209,39 +178,31 @@ class HostAgent(Host):
         launch = self._launch
         if launch is None:
             return
-        resume = launch.resume
+        standby, resume = self.standbys.take(launch.attempt), launch.resume
+        scratch = self._job.scratch
+        attempt = LiveAttempt(self._folder, launch, scratch, standby, self._around)
         place = self.memory.place.buffer(resume.buffer)
-        self.attempt = LiveAttempt(
-            self._folder,
-            launch.attempt,
-            launch.placement.ranks,
-            go=Go(resume.set_name, resume.step, resume.parent, resume.skip_batches, place),
-            scratch=self._job.scratch,
-            commands=partial(self._commands, attempt=launch.attempt, resume=resume),
-            screen=self._around.line,
-            unfinished=self._around.unfinished,
-            prepared=self.standbys.take(launch.attempt),
-            started=self._on_started,
+        standby.begin(
+            Go(resume.set_name, resume.step, resume.parent, resume.skip_batches, place),
+            partial(self._commands, attempt=launch.attempt, resume=resume),
         )
-        self.attempt.register(self._selector)
+        attempt.register(self._selector)
+        self.attempt = attempt
         self._next_poll_ns = 0  # ranks that were woken ahead have shown themselves already
-        self._upkeep.add(self.attempt.live_files())
+        self._upkeep.add(attempt.live_files())
 
-    def _on_started(self, rank: int, cold: str) -> None:
-        if self._job.standby is not None:
-            self._around.started(rank, cold)
-            if cold and cold != NO_STANDBY:
-                self._around.say("info", f"Rank {rank} starts without a standby: {cold}")
-
-    def _commands_ahead(
-        self, outputs: Sequence[RankOutput], scratch: Path, attempt: int, gate: Path | None
+    def _commands(
+        self,
+        outputs: Sequence[RankOutput],
+        *,
+        attempt: int,
+        resume: ev.Resume = ev.SCRATCH,
+        gate: Path | None = None,
     ) -> list[RankCommand]:
-        nothing = ev.Resume(None, 0, None)
-        return self._commands(outputs, scratch, attempt=attempt, resume=nothing, gate=gate)
-
-    @property
-    def _commands(self) -> Callable[..., list[RankCommand]]:
-        return partial(self._job.rank_commands, self._folder, memory=self.memory.place)
+        memory = self.memory.place
+        return self._job.rank_commands(
+            self._folder, outputs, attempt, memory=memory, resume=resume, gate=gate
+        )
 
     # --- what the controller orders ---------------------------------------------------------
 
@@ -282,7 +243,7 @@ class HostAgent(Host):
 
     def stand_by(self, action: act.StandBy) -> None:
         """Prepare, wake or drop what waits for the next attempt."""
-        self._next.stand_by(action)
+        self.standbys.stand_by(action)
 
     def examine(self, action: act.Examine) -> None:
         """Look at pages and processes; a look that came late is followed by another one."""

@@ -1,21 +1,47 @@
-"""What `holdfast run` was asked to do."""
+"""What `holdfast run` was asked to do, and what its ranks are started as because of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.agent.launch import Command, MemoryPlace, rank_commands
-from holdfast.agent.memory import MemoryJob
+from holdfast.agent.launch import (
+    LOOPBACK,
+    attempt_folder,
+    free_ports,
+    imports_path,
+    journal_name,
+)
+from holdfast.agent.memory import MemoryJob, MemoryPlace
 from holdfast.agent.output import RankOutput
+from holdfast.agent.standbys import StandbyJob
 from holdfast.agent.tree import RankCommand
 from holdfast.cache.seal import FileSealer
-from holdfast.core.events import Resume
+from holdfast.config import RankEnvironment
+from holdfast.core.events import SCRATCH, Resume
 from holdfast.core.run.machine import RunPolicy
 from holdfast.journal.scratch import CACHE_FOLDER
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.keep import Keep
+
+VARIABLES = {
+    # Unbuffered, or the last lines before a SIGKILL are lost; a segfault shows its stack.
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONFAULTHANDLER": "1",
+    # It would take SIGTERM away from the session, without telling Python.
+    "JAX_ENABLE_PREEMPTION_SERVICE": "false",
+    "PYTHONBREAKPOINT": "holdfast.session.breakpoints.pass_over",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What the user asked to run, and in what surroundings."""
+
+    argv: Sequence[str]
+    working_directory: str
+    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +57,7 @@ class Job:
     incarnation: str
     scratch: Path
     memory: MemoryJob | None = None
-    standby: Sequence[str] | None = None
-    """What the interpreters that wait for the next attempt are started as; None: there are none."""
-    is_hot: bool = False  # they run the script at once, and wait where it restores
+    standby: StandbyJob = StandbyJob()  # noqa: RUF009 - it is frozen
     cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
     cache_seal: FileSealer | None = None  # what they bear in a store that others may write
     ideal_step_ns: int = 0  # what a step would take at best; 0: nobody said
@@ -47,26 +71,51 @@ class Job:
         self,
         folder: RunFolder,
         outputs: Sequence[RankOutput],
-        scratch: Path,
+        attempt: int,
         *,
         memory: MemoryPlace,
-        attempt: int,
-        resume: Resume,
+        resume: Resume = SCRATCH,
         gate: Path | None = None,
     ) -> list[RankCommand]:
-        """What an attempt's ranks are started as; see `launch.rank_commands`."""
-        return rank_commands(
-            self.command,
-            folder,
-            outputs,
-            scratch,
-            store=self.store,
-            attempt=attempt,
-            incarnation=self.incarnation,
-            ranks=self.policy.ranks,
-            chips=self.chips,
-            resume=resume,
-            memory=memory,
-            cache=self.cache,
-            gate=gate,
-        )
+        """One command per rank of this host.
+
+        `gate`: where the ranks wait until they are told what they resume from; not `resume`, then.
+        """
+        scratch, command = attempt_folder(self.scratch, attempt), self.command
+        port, coordinator_port = free_ports(2)
+        commands = []
+        for output in outputs:
+            rank = output.rank
+            environment = RankEnvironment(
+                run=folder.name,
+                run_id=folder.identity.run_id,
+                store=self.store,
+                attempt=attempt,
+                incarnation=f"{self.incarnation}-{attempt}-{rank}",
+                journal=str(scratch / journal_name(rank)),
+                resume_set=resume.set_name,
+                resume_step=resume.step,
+                resume_parent=resume.parent,
+                skip_batches=resume.skip_batches,
+                resume_from=memory.buffer(resume.buffer),
+                gate=None if gate is None else str(gate),
+                ram=memory.folder,
+                ram_buffers=memory.buffers,
+                imports=str(imports_path(self.scratch, rank)),
+                chips=self.chips,
+                rank=rank,
+                local_rank=rank,
+                world_size=self.policy.ranks,
+                local_world_size=self.policy.ranks,
+                master_addr=LOOPBACK,
+                master_port=port,
+                coordinator_port=coordinator_port,
+                cache=None if self.cache is None else str(self.cache),
+            )
+            variables = {**VARIABLES, **command.environment, **environment.to_environ()}
+            commands.append(
+                RankCommand(
+                    rank, command.argv, variables, command.working_directory, output.write_fd
+                )
+            )
+        return commands

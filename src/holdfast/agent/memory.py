@@ -7,12 +7,11 @@ attempt that they are of, and what becomes of them is fed to the run's machine.
 from __future__ import annotations
 
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.agent.flush import FlushProcesses, FlushResult
-from holdfast.agent.launch import NO_MEMORY, Command, MemoryPlace
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.order import Hurry
@@ -24,6 +23,23 @@ from holdfast.snapshot.ram_folder import RamFolder, claim_ram
 
 LOOK_NS = 1_000_000_000  # at a flush under way; at a long one more and more seldom
 LONGEST_LOOK_NS = 30 * LOOK_NS
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlace:
+    """The run's folder of the memory tier on this host, and how many buffers ranks make there."""
+
+    folder: str | None = None
+    buffers: int = 0
+
+    def buffer(self, number: int | None) -> str | None:
+        """Where a buffer lies; None for none."""
+        if self.folder is None or number is None:
+            return None
+        return str(Path(self.folder, buffer_name(number)))
+
+
+NO_MEMORY = MemoryPlace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +78,7 @@ class Memory:
         self,
         job: MemoryJob | None,
         selector: selectors.BaseSelector,
-        command: Command,
+        environment: Mapping[str, str],
         ranks: int,
         ckpt_dir: Path,
         *,
@@ -72,7 +88,7 @@ class Memory:
         self._ranks = ranks
         self._ckpt_dir = ckpt_dir
         self._feed = feed
-        self._flushes = FlushProcesses(selector, command.environment)
+        self._flushes = FlushProcesses(selector, environment)
         self._flushing: act.Flush | None = None
         self._flush_began_ns = self._next_look_ns = self._next_claim_ns = 0
 

@@ -143,14 +143,14 @@ class StandbyProcess:
         for fd in keep:
             os.close(fd)
 
-    def wake(self, rank: dict[str, Any], *, held: bool, ahead: bool) -> bool:
+    def wake(self, rank: dict[str, Any], *, held: bool, beside: bool) -> bool:
         """Have it become the rank; False: it cannot be told, and is ended.
 
-        `held`: it waits once more, for `free`, before the program's first instruction. `ahead`: it
+        `held`: it waits once more, for `free`, before the program's first instruction. `beside`: it
         gives way to ranks that train.
         """
         self.lift()
-        wake = {key: rank[key] for key in ("argv", "env", "cwd")} | {"hold": held, "ahead": ahead}
+        wake = {key: rank[key] for key in ("argv", "env", "cwd")} | {"hold": held, "beside": beside}
         line = json.dumps(wake).encode() + b"\n"
         try:
             # What does not fit at once would keep us waiting until its imports are done.
@@ -220,7 +220,7 @@ class Reaper:
             self.standbys[standby.rank] = self.speaking[standby.status_fd] = standby
         os.close(null)
 
-    def launch(self, ranks: list[dict[str, Any]], *, held: bool, ahead: bool) -> None:
+    def launch(self, ranks: list[dict[str, Any]], *, held: bool, beside: bool) -> None:
         """Start all ranks, or none: a command that cannot be started ends the attempt at once."""
         self.reap()
         self.keep_outputs(ranks)
@@ -229,7 +229,7 @@ class Reaper:
         woken = []
         for rank in ranks:
             standby = self.standbys.pop(rank["rank"], None)
-            if standby is not None and standby.wake(rank, held=held, ahead=ahead):
+            if standby is not None and standby.wake(rank, held=held, beside=beside):
                 self.held += [standby] if held else []
                 pids[standby.pid] = rank["rank"]
                 woken.append(rank["rank"])
@@ -261,7 +261,7 @@ class Reaper:
     def command(self, message: dict[str, Any]) -> None:
         """Do what the agent says."""
         if message["do"] == "launch":
-            self.launch(message["ranks"], held=message["held"], ahead=message["ahead"])
+            self.launch(message["ranks"], held=message["held"], beside=message["beside"])
         elif message["do"] == "standby":
             self.stand_by(message["ranks"])
         elif message["do"] == "signal":

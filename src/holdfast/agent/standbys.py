@@ -1,117 +1,60 @@
-"""The next attempt's tree, prepared while this one trains, with an interpreter for each rank.
+"""The standbys of this host: one waits while an attempt runs, and the next attempt begins with it.
 
-Guard, reaper and the pipes of the ranks' output are those that the attempt will have; the launch
-only says what the interpreters are to become. They may be woken before the attempt is on record:
-then they wait at its gate (`agent.ahead`). All of it is an offer: whatever of it is not there when
-an attempt starts, starts cold.
+What becomes of it is decided by `core.hosts.standby`. All of it is an offer: whatever of it is not
+there when an attempt starts, starts cold.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import selectors
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from holdfast.agent.ahead import Ahead
-from holdfast.agent.launch import standby_commands
+from holdfast.agent.launch import attempt_folder, imports_path
 from holdfast.agent.output import RankOutput
-from holdfast.agent.tree import RankCommand, Tree, TreeMessage
+from holdfast.agent.standby import Standby
+from holdfast.agent.tree import RankCommand, Tree
+from holdfast.core import actions as act
+from holdfast.core.hosts.standby import (
+    StandbyMove,
+    StandbyOrder,
+    StandbyRules,
+    StandbySight,
+    StandbyStage,
+)
+from holdfast.journal import gate
+from holdfast.standby.devices import opened_by
 
 MIB = 1 << 20
-TRIES = 3  # in a row, of trees that ended by themselves before any attempt used one
-
 CLEAR_LIMIT_S = 5.0  # for what was given up to leave its attempt's folder
 LOOK_S = 0.002
 
-Commands = Callable[[Sequence[RankOutput]], list[RankCommand]]
+
+@dataclass(frozen=True, slots=True)
+class StandbyJob:
+    """What is wanted of standbys: `argv`, what an interpreter is started as; None: there are none.
+
+    `is_hot`: they run the script at once, and wait where it restores.
+    """
+
+    argv: Sequence[str] | None = None
+    is_hot: bool = False
 
 
-@dataclass(slots=True)
-class StandbyStatus:
-    """One interpreter, as far as it has spoken of itself."""
+class AttemptCommands(Protocol):
+    """What an attempt's ranks are started as, before it is known what they resume from."""
 
-    is_ready: bool = False
-    rss_bytes: int = 0
-    modules: int = 0
-    unfit: str = ""  # why it will start its rank cold
-
-    def hear(self, status: dict[str, Any]) -> None:
-        """Take what it says; keys that are missing leave things as they are."""
-        if status.get("event") == "ready":
-            self.is_ready = True
-            self.modules = int(status.get("modules", 0))
-            self.rss_bytes = int(status.get("rss_bytes", 0))
-        elif status.get("event") == "unfit":
-            self.unfit = str(status.get("why", ""))
-
-
-class Prepared:
-    """A tree without ranks, and the outputs they will have."""
-
-    def __init__(self, ranks: int, argv: Sequence[str], commands: Commands) -> None:
-        self.outputs = [RankOutput(rank) for rank in range(ranks)]
-        self.standbys = {rank: StandbyStatus() for rank in range(ranks)}
-        self.tree = Tree([output.write_fd for output in self.outputs])
-        self.tree.stand_by(standby_commands(argv, commands(self.outputs)))
-        self.ahead: Ahead | None = None
-
-    def wake(
-        self, attempt: int, folder: Path, commands: Commands, *, held: bool, hot: bool
-    ) -> None:
-        """Have the interpreters become that attempt's ranks, which wait at its gate.
-
-        `held`: they run nothing before they are freed. `hot`: others train beside them. Raises
-        OSError.
-        """
-        ranks = commands(self.outputs)
-        self.ahead = Ahead(self.tree, attempt, folder, ranks)
-        self.tree.launch(ranks, held=held, ahead=hot)
-
-    def read(self) -> bool:
-        """Take what the reaper said; False when nothing can come of it any more."""
-        has_ended = self.tree.ended()  # asked before reading: its last words are not silence
-        for message in self.tree.read():
-            self._hear(message)
-        if self.ahead is not None:
-            self.ahead.look()
-            if has_ended and not self.ahead.lost:
-                self.ahead.lost = "the processes ahead of the attempt were killed"
-            return not self.ahead.lost
-        return not has_ended and bool(self.standbys)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every interpreter has imported what it can."""
-        standbys = self.standbys.values()
-        is_whole = len(standbys) == len(self.outputs)
-        return is_whole and all(one.is_ready or one.unfit for one in standbys)
-
-    def _hear(self, message: TreeMessage) -> None:
-        if self.ahead is not None:
-            self.ahead.hear(message)
-        elif message.event == "standby" and message.fields["rank"] in self.standbys:
-            self.standbys[message.fields["rank"]].hear(message.fields["status"])
-        elif message.event == "standby_lost":
-            self.standbys.pop(message.fields["rank"], None)
-
-    def last_words(self) -> str:
-        """The last line that any of them printed: why they ended by themselves; "" if none did."""
-        lines = [line for output in self.outputs for line in output.drain()[0] if line.strip()]
-        return lines[-1].strip() if lines else ""
-
-    def end(self) -> None:
-        """End all of it; `close` waits until it is gone."""
-        self.tree.kill()
-        self.tree.close(limit_s=0)
-        if self.ahead is not None:
-            self.ahead.gate.close()
-        for output in self.outputs:
-            output.close()
+    def __call__(
+        self, outputs: Sequence[RankOutput], *, attempt: int, gate: Path | None
+    ) -> list[RankCommand]:
+        """`gate`: where they are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,103 +83,150 @@ class GivenUpTree:
 
 
 class Standbys:
-    """Keeps one tree prepared while an attempt runs, and hands it to the next."""
+    """For the loop's thread alone. At most one standby waits, for the attempt that is next."""
 
     def __init__(
         self,
+        job: StandbyJob,
         ranks: int,
-        argv: Sequence[str] | None,
+        scratch: Path,
         selector: selectors.BaseSelector,
+        commands: AttemptCommands,
         say: Callable[[str], None],
     ) -> None:
-        """`argv`: what an interpreter is started as; None: there are to be none."""
+        self._argv = job.argv
         self._ranks = ranks
-        self._argv = argv
+        self._scratch = scratch
         self._selector = selector
+        self._commands = commands
         self._say = say
-        self._prepared: Prepared | None = None
+        self._rules = StandbyRules(job.is_hot)
+        self._standby: Standby | None = None
+        self._sight = StandbySight()
         self._ending: list[GivenUpTree] = []
-        self._failed = 0
-        self.lost_ahead = 0  # in a row, of trees that were woken ahead and came to nothing
-
-    @property
-    def are_wanted(self) -> bool:
-        """Whether there is something to prepare: neither done yet nor given up."""
-        is_free = self._prepared is None and not self._ending
-        return self._argv is not None and is_free and self._failed < TRIES
 
     @property
     def pids(self) -> list[int]:
         """Of the guards of what is prepared, or is ending."""
-        trees = [] if self._prepared is None else [self._prepared.tree]
+        trees = [] if self._standby is None else [self._standby.tree]
         trees += [one.tree for one in self._ending]
         return [tree.pid for tree in trees if not tree.ended()]
 
-    @property
-    def prepared(self) -> Prepared | None:
-        """What is prepared now."""
-        return self._prepared
+    # --- what is wanted of it ---------------------------------------------------------------
 
-    def prepare(self, commands: Commands) -> None:
-        """Start the interpreters; they take their time, at a low priority."""
-        if self._argv is None:
-            return
-        prepared = self._prepared = Prepared(self._ranks, self._argv, commands)
-        self._selector.register(prepared.tree, selectors.EVENT_READ)
-        self._selector.register(prepared.tree.pidfd, selectors.EVENT_READ)
+    def stand_by(self, action: act.StandBy) -> None:
+        """What is wanted from now on."""
+        self._rules.attempt, self._rules.order = action.attempt, action.wanted
+        if action.wanted is StandbyOrder.WOKEN:  # the attempt's processes were told to end just now
+            if self._standby is not None and self._standby.woken is not None:
+                self._standby.woken.files.check()
+            self._do_what_is_due(())
+
+    def turn(self, pids: Sequence[int]) -> None:
+        """What is due; `pids`: of the ranks that run."""
+        self.look()
+        self._do_what_is_due(pids)
+
+    def has_ended(self) -> None:
+        """Nothing of the attempt's processes is left."""
+        if self._standby is not None:
+            self._standby.free()
+
+    def take(self, attempt: int) -> Standby:
+        """What the attempt that starts now begins with; where nothing waits for it, it is cold."""
+        self.look()
+        standby = self._standby
+        if standby is not None and (why := standby.unfit_for(attempt)):
+            self._say(f"The processes prepared for attempt {attempt} are not used: {why}")
+            self._drop()
+        self._clear()
+        standby, self._standby = self._standby, None
+        if standby is None:
+            return Standby(self._ranks)
+        self._rules.used(standby.stage)
+        self._unregister(standby)
+        return standby
+
+    def close(self) -> None:
+        """The run is over: nothing of what was prepared is left."""
+        self._drop()
+        for one in self._ending:
+            one.tree.close()
+            one.is_over()
+
+    # --- what becomes of it -----------------------------------------------------------------
 
     def look(self) -> None:
-        """Take what the interpreters say; a tree that has ended by itself is let go of."""
+        """Take what it says; one that has ended by itself is let go of."""
         self._let_go()
-        prepared = self._prepared
-        if prepared is None or prepared.read():
-            return
-        if prepared.ahead is not None:
-            self._lose_ahead(prepared.ahead.lost)
-            return
-        self._failed += 1
-        if self._failed == TRIES:
-            why = prepared.last_words() or "no reason is known"
-            self._say(
-                f"The standby processes ended by themselves ({why}); restarts will take longer"
-            )
-        self.drop()
+        if self._standby is not None and not self._standby.read():
+            self._lose(self._standby, self._standby.stage)
 
-    def wake(
-        self, attempt: int, folder: Path, commands: Commands, *, held: bool, hot: bool
-    ) -> None:
-        """Have what is prepared become the ranks of that attempt, ahead of it."""
-        if self._prepared is None:
+    def _do_what_is_due(self, pids: Sequence[int]) -> None:
+        standby, sight, rules = self._standby, self._sight, self._rules
+        if standby is None:
+            sight.stage = StandbyStage.COLD
+            if self._argv is None or self._ending:
+                return
+        else:
+            sight.stage, sight.is_whole = standby.stage, standby.is_whole
+            sight.changed = standby.woken.files.changed if standby.woken is not None else ""
+            if rules.is_hot and sight.stage is StandbyStage.READY and pids:
+                sight.device = _device_of(pids)
+        move, words = rules.due(sight)
+        if words:
+            self._say(words)
+        if move is StandbyMove.PREPARE:
+            self._prepare(pids)
+        elif move is StandbyMove.DROP:
+            self._drop()
+        elif move is StandbyMove.RENEW:
+            why = f"{sight.changed} has changed"
+            self._say(f"The processes prepared for the next attempt are started again: {why}")
+            self._drop()
+        elif move is not StandbyMove.NOTHING and standby is not None:
+            self._wake(standby, move)
+
+    def _prepare(self, pids: Sequence[int]) -> None:
+        """Start the interpreters, once it is known what they import: at a low priority."""
+        paths = [imports_path(self._scratch, rank) for rank in range(self._ranks)]
+        if self._argv is None or not all(path.exists() for path in paths):
             return
+        self._sight.restores_first = all(_restores(path) for path in paths)
+        self._sight.device = _device_of(pids)
+        standby = self._standby = Standby(self._ranks)
+        standby.prepare(self._argv, partial(self._commands, attempt=self._rules.attempt, gate=None))
+        self._selector.register(standby.tree, selectors.EVENT_READ)
+        self._selector.register(standby.tree.pidfd, selectors.EVENT_READ)
+
+    def _wake(self, standby: Standby, how: StandbyMove) -> None:
+        attempt = self._rules.attempt
+        folder = attempt_folder(self._scratch, attempt)
+        commands = partial(self._commands, attempt=attempt, gate=folder / gate.NAME)
         try:
-            self._prepared.wake(attempt, folder, commands, held=held, hot=hot)
+            standby.wake(attempt, folder, commands, how)
         except OSError as error:
-            self._lose_ahead(f"{folder} cannot be made ({error.strerror})")
+            standby.lost = f"{folder} cannot be made ({error.strerror})"
+            self._lose(standby, StandbyStage.HELD)
 
-    def _lose_ahead(self, why: str) -> None:
-        """What was woken comes to nothing; said once, for people may want to change something."""
-        self.lost_ahead += 1
-        if self.lost_ahead == 1 and self._prepared is not None:
-            last = self._prepared.last_words()
-            words = f"{why}: {last}" if last else why
-            self._say(f"{words}; it starts again with its attempt")
-        self.drop()
+    def _lose(self, standby: Standby, stage: StandbyStage) -> None:
+        last, why = standby.last_words(), standby.lost
+        if stage < StandbyStage.HELD:
+            why = last or why
+        elif last:
+            why = f"{why}: {last}"
+        if words := self._rules.lost(stage, why):
+            self._say(words)
+        self._drop()
 
-    def take(self, attempt: int) -> Prepared | None:
-        """What is prepared, for the attempt that starts now; None: it starts cold."""
-        self.look()
-        if self._prepared is not None and self._prepared.ahead is not None:
-            if why := self._prepared.ahead.unfit_for(attempt):
-                self._say(f"The processes prepared for attempt {attempt} are not used: {why}")
-                self.drop()
-            else:
-                self.lost_ahead = 0
-        self._clear()
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            self._failed = 0
-            self._unregister(prepared)
-        return prepared
+    def _drop(self) -> None:
+        """Nothing will be started that could use it."""
+        standby, self._standby = self._standby, None
+        if standby is not None:
+            self._unregister(standby)
+            standby.end()
+            folder = None if standby.woken is None else standby.woken.folder
+            self._ending.append(GivenUpTree(standby.tree, folder))
 
     def _clear(self) -> None:
         """See to it that nobody who was given up is in the place of the attempt that starts now."""
@@ -254,43 +244,39 @@ class Standbys:
         """Forget those of which nothing is left."""
         self._ending = [one for one in self._ending if not one.is_over()]
 
-    def give_up(self, why: str) -> None:
-        """What was woken is out of date; it is prepared anew."""
-        self._say(f"The processes prepared for the next attempt are started again: {why}")
-        self.drop()
-
-    def drop(self) -> None:
-        """Nothing will be started that could use it."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            self._unregister(prepared)
-            prepared.end()
-            folder = prepared.ahead.folder if prepared.ahead is not None else None
-            self._ending.append(GivenUpTree(prepared.tree, folder))
-
-    def close(self) -> None:
-        """The run is over: nothing of what was prepared is left."""
-        self.drop()
-        for one in self._ending:
-            one.tree.close()
-            one.is_over()
-
-    def _unregister(self, prepared: Prepared) -> None:
-        self._selector.unregister(prepared.tree)
-        self._selector.unregister(prepared.tree.pidfd)
+    def _unregister(self, standby: Standby) -> None:
+        self._selector.unregister(standby.tree)
+        self._selector.unregister(standby.tree.pidfd)
 
     @property
     def words(self) -> str:
-        """How they are, for people; "" when there are none."""
-        if self._prepared is None:
+        """How it is, for people; "" when there is none."""
+        standby = self._standby
+        if standby is None:
             return ""
-        if (ahead := self._prepared.ahead) is not None:
-            return f"hot, {ahead.waiting} of {self._ranks} wait for the next attempt"
-        standbys = self._prepared.standbys.values()
-        if any(one.unfit for one in standbys):
-            return f"unfit: {next(one.unfit for one in standbys if one.unfit)}"
-        ready = [one for one in standbys if one.is_ready]
+        if standby.woken is not None:
+            return f"hot, {standby.woken.files.told} of {self._ranks} wait for the next attempt"
+        interpreters = standby.interpreters.values()
+        if any(one.unfit for one in interpreters):
+            return f"unfit: {next(one.unfit for one in interpreters if one.unfit)}"
+        ready = [one for one in interpreters if one.is_ready]
         if len(ready) < self._ranks:
             return f"{len(ready)} of {self._ranks} ready"
         rss_bytes = max(one.rss_bytes for one in ready)
         return f"ready, {self._ranks} × {rss_bytes / MIB:.0f} MiB"
+
+
+def _restores(imports: Path) -> bool:
+    """Whether the rank that has left this list began with what was chosen for it."""
+    with contextlib.suppress(OSError, ValueError):
+        learned = json.loads(imports.read_bytes())
+        return isinstance(learned, dict) and learned.get("restores") is True
+    return False
+
+
+def _device_of(pids: Sequence[int]) -> str:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if device := opened_by(str(pid)):
+                return device
+    return ""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.agent.attempt import NO_STANDBY
 from holdfast.agent.host_agent import LONGEST_WAIT_NS, HostAgent
 from holdfast.agent.inbox import Inbox
 from holdfast.agent.job import Job
@@ -155,7 +156,11 @@ class Supervisor:
 
     def started(self, rank: int, cold: str) -> None:
         """A rank began, as a standby or cold: of interest for the story of a restart."""
+        if self.job.standby.argv is None:
+            return
         self.controller.restarts.started(rank, cold)
+        if cold and cold != NO_STANDBY:
+            self.say("info", f"Rank {rank} starts without a standby: {cold}")
 
     def later(self, do: Callable[[], None]) -> None:
         """Have the loop do this; from any thread, or a signal handler."""

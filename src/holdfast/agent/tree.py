@@ -104,14 +104,14 @@ class Tree:
         self._say(do="standby", ranks=ranks)
 
     def launch(
-        self, ranks: Sequence[RankCommand], *, held: bool = False, ahead: bool = False
+        self, ranks: Sequence[RankCommand], *, held: bool = False, beside: bool = False
     ) -> None:
         """Start the ranks: a standby of that number that is there becomes it.
 
-        `held`: it makes itself ready, and runs nothing of the program before `free`. `ahead`: at
-        the lowest priority, where it may come back from that.
+        `held`: it makes itself ready, and runs nothing of the program before `free`. `beside`:
+        others train, and it is at the lowest priority, where it may come back from that.
         """
-        self._say(do="launch", ranks=[_fields(rank) for rank in ranks], held=held, ahead=ahead)
+        self._say(do="launch", ranks=[_fields(rank) for rank in ranks], held=held, beside=beside)
 
     def free(self) -> None:
         """Whoever is held may run; again, or where nobody is: no effect."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.agent.fence import fence
-from holdfast.agent.job import Job
-from holdfast.agent.launch import Command, forget_imports
+from holdfast.agent.job import Command, Job
+from holdfast.agent.launch import forget_imports
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
+from holdfast.agent.standbys import StandbyJob
 from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.cache.seal import read_seal
 from holdfast.cli.exporting import beside, check_libraries
@@ -105,8 +106,7 @@ def supervise(
             incarnation=new_id(),
             scratch=scratch,
             memory=memory,
-            standby=None if settings.standby == OFF else standby_argv(command)[0],
-            is_hot=settings.standby == HOT,
+            standby=_standby(settings, command),
             cache_bytes=settings.compile_cache_bytes,
             cache_seal=seal,
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
@@ -150,6 +150,12 @@ def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
         notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
         hold_finished_ns=round(settings.hold_finished_s * SECOND_NS),
     )
+
+
+def _standby(settings: Settings, command: tuple[str, ...]) -> StandbyJob:
+    if settings.standby == OFF:
+        return StandbyJob()
+    return StandbyJob(standby_argv(command)[0], is_hot=settings.standby == HOT)
 
 
 def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob | None:

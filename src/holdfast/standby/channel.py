@@ -80,10 +80,10 @@ class Task:
 class Wake:
     """What a standby is woken with. `is_held`: one more line comes before the program may run.
 
-    `is_ahead`: it runs beside others that train, and gives way to them.
+    `is_beside`: it runs beside others that train, and gives way to them.
     """
 
-    __slots__ = ("argv", "cwd", "env", "is_ahead", "is_held", "was_freed")
+    __slots__ = ("argv", "cwd", "env", "is_beside", "is_held", "was_freed")
 
     def __init__(self, lines: bytes) -> None:
         first, _, more = lines.partition(b"\n")
@@ -92,7 +92,7 @@ class Wake:
         self.env: dict[str, str] = fields["env"]
         self.cwd: str = fields["cwd"]
         self.is_held: bool = fields.get("hold", False)
-        self.is_ahead: bool = fields.get("ahead", False)
+        self.is_beside: bool = fields.get("beside", False)
         self.was_freed = bool(more)  # the second line came with the first
 
     def await_go(self, task: Task) -> None:

@@ -106,7 +106,7 @@ def wait(task: Task, ours: AbstractSet[str], again: Callable[[], NoReturn]) -> N
         output.restore(say=False)
         become_cold(task, wake, why)
     surroundings.become(wake.env, wake.cwd)
-    if wake.is_ahead and task.is_lowered:
+    if wake.is_beside and task.is_lowered:
         priority.lower_again()
     task.tell("warm", took_s=round(time.monotonic() - woken_s, 6))
     wake.await_go(task)

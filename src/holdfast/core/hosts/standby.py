@@ -1,8 +1,18 @@
-"""What waits for the next attempt while one runs: interpreters, and how far they go ahead of it."""
+"""What waits for the next attempt while one runs: how far it has come, and what is done with it.
+
+The controller says what is wanted (`StandbyOrder`). Interpreters are prepared once an attempt is
+well on its way. They are woken as soon as it is certain that the attempt is over and another
+follows at once: they run the script while the old ranks die, the set to restore is chosen and the
+attempt is put on record. Where the user wants it hot, they are woken as soon as they are ready, and
+wait at the gate for however long it takes.
+"""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from dataclasses import dataclass
+from enum import Enum, IntEnum, StrEnum, auto
+
+TRIES = 3  # in a row, of what came to nothing before an attempt used it
 
 
 class StandbyOrder(StrEnum):
@@ -14,14 +24,112 @@ class StandbyOrder(StrEnum):
     WOKEN = "woken"  # the attempt is being ended, and another follows at once: they may begin
 
 
-def may_run_beside(device: str, restores_first: bool) -> tuple[bool, str]:
-    """Whether the next attempt's ranks may run the script while this one's are there; else why not.
+class StandbyStage(IntEnum):
+    """How far the processes of the next attempt have come; what they lack, it does by itself."""
 
-    `device`: what the ranks have open and cannot share; "" for nothing. `restores_first`: the
-    script begins with `run.restore()`, so that it touches nothing before it is told what to read.
+    COLD = 0  # there are none
+    IMPORTING = 1  # an interpreter a rank imports what the ranks had imported
+    READY = 2  # all have imported what they can
+    HELD = 3  # they have become ranks, and run nothing before the old ranks are gone
+    AHEAD = 4  # they run the script, up to the gate
+
+
+class StandbyMove(Enum):
+    """What a host does with its standby now."""
+
+    NOTHING = auto()
+    PREPARE = auto()
+    WAKE_BESIDE = auto()  # beside ranks that train, to which it gives way
+    WAKE = auto()
+    WAKE_HELD = auto()
+    RENEW = auto()  # what it has read has changed: it is dropped, and prepared anew
+    DROP = auto()
+
+
+@dataclass(slots=True)
+class StandbySight:
+    """What the host sees.
+
+    `is_whole`: there is an interpreter for each rank. `changed`: a file that is another than what
+    was read; "" for none. `device`: what the ranks have open and cannot share; "" for nothing.
+    `restores_first`: the script begins with `run.restore()`, so that it touches nothing before it
+    is told what to read.
     """
-    if device:
-        return False, f"the ranks have {device} open, which cannot be shared"
-    if not restores_first:
-        return False, "the script does not begin with run.restore()"
-    return True, ""
+
+    stage: StandbyStage = StandbyStage.COLD
+    is_whole: bool = False
+    changed: str = ""
+    device: str = ""
+    restores_first: bool = False
+
+
+@dataclass(slots=True)
+class StandbyRules:
+    """Decides what becomes of a host's standby; `is_hot`: it is to run ahead of its attempt."""
+
+    is_hot: bool = False
+    order: StandbyOrder = StandbyOrder.AS_IS
+    attempt: int = 0  # that it would be
+    ended_by_itself: int = 0  # in a row, before it was woken
+    lost_ahead: int = 0  # in a row, once it was woken
+    changes: int = 0  # how often it was made anew for `changes_of`
+    changes_of: int = 0
+
+    def due(self, sight: StandbySight) -> tuple[StandbyMove, str]:
+        """What is to be done now, and what people are to know of it; "" for nothing."""
+        if self.order is StandbyOrder.NONE:
+            return StandbyMove.DROP, ""
+        if self.order is StandbyOrder.WOKEN:
+            return self._woken(sight), ""
+        if self.order is StandbyOrder.AS_IS:
+            return StandbyMove.NOTHING, ""
+        if sight.stage is StandbyStage.COLD:
+            may_try = self.ended_by_itself < TRIES
+            return StandbyMove.PREPARE if may_try else StandbyMove.NOTHING, ""
+        if not self.is_hot or sight.stage is StandbyStage.IMPORTING:
+            return StandbyMove.NOTHING, ""
+        if sight.stage >= StandbyStage.HELD:
+            return self._renewed(sight.changed) if sight.changed else (StandbyMove.NOTHING, "")
+        self.is_hot = not (self.lost_ahead or obstacle(sight))
+        if self.is_hot:
+            return StandbyMove.WAKE_BESIDE, ""
+        why = "" if self.lost_ahead else obstacle(sight)
+        return StandbyMove.NOTHING, why and f"No hot standby: {why}; standbys only import ahead"
+
+    def _woken(self, sight: StandbySight) -> StandbyMove:
+        is_asleep = sight.stage in (StandbyStage.IMPORTING, StandbyStage.READY)
+        if not is_asleep or not sight.is_whole or self.lost_ahead >= TRIES:
+            return StandbyMove.NOTHING
+        return StandbyMove.WAKE_HELD if obstacle(sight) else StandbyMove.WAKE
+
+    def _renewed(self, path: str) -> tuple[StandbyMove, str]:
+        """A script that writes what it imports would have it made anew for ever."""
+        self.changes = self.changes + 1 if self.changes_of == self.attempt else 1
+        self.changes_of = self.attempt
+        if self.changes == TRIES:
+            self.is_hot = False
+            return StandbyMove.RENEW, f"No hot standby any more: {path} changes again and again"
+        return StandbyMove.RENEW, ""
+
+    def lost(self, stage: StandbyStage, why: str) -> str:
+        """It came to nothing; what people are to know: once, for they may want to change it."""
+        if stage >= StandbyStage.HELD:
+            self.lost_ahead += 1
+            return f"{why}; it starts again with its attempt" if self.lost_ahead == 1 else ""
+        self.ended_by_itself += 1
+        if self.ended_by_itself != TRIES:
+            return ""
+        return f"The standby processes ended by themselves ({why}); restarts will take longer"
+
+    def used(self, stage: StandbyStage) -> None:
+        """An attempt has begun with it."""
+        self.ended_by_itself = 0
+        if stage >= StandbyStage.HELD:
+            self.lost_ahead = 0
+
+
+def obstacle(sight: StandbySight) -> str:
+    """Why the next attempt's ranks may not run the script while this one's are there; "": may."""
+    if sight.device:
+        return f"the ranks have {sight.device} open, which cannot be shared"
+    return "" if sight.restores_first else "the script does not begin with run.restore()"

@@ -1,62 +1,40 @@
-"""The ranks of an attempt that is not on record yet: woken ahead of it, they wait at its gate.
-
-Nothing of theirs is read before the gate opens but what they tell there: which files they have
-imported. If one of them ends, or such a file changes, all of them are given up: the attempt starts
-with interpreters that have only imported, or cold.
-"""
+"""The files that ranks have read which wait at a gate: whether one is another since."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from holdfast.agent.tree import RankCommand, Tree, TreeMessage
-from holdfast.journal.gate import Gate, Go, Mark, files_path, mark, read_files
+from holdfast.agent.tree import RankCommand
+from holdfast.journal.gate import Mark, files_path, mark, read_files
 
 CHECK_EVERY_S = 2.0
 # Of a restart: then the files are on a disk that does not answer. Less than a cold start with a
 # framework takes, and more than a busy host may keep the thread that looks from its turn.
 CHECK_LIMIT_S = 2.0
 
-NEWS = ("launched", "standby")  # what the attempt itself is to hear when it begins
 
+class ReadFiles:
+    """What ranks tell in `folder`, at their gate, and the files that their commands name."""
 
-class Ahead:
-    """Of one attempt; `lost` says why it came to nothing."""
-
-    def __init__(self, tree: Tree, attempt: int, folder: Path, commands: list[RankCommand]) -> None:
-        """Made before the ranks are woken; `folder` is made too. Raises OSError."""
-        self.attempt = attempt
-        self.folder = folder
-        self.backlog: list[TreeMessage] = []
-        self.lost = ""
-        self._tree = tree
+    def __init__(self, folder: Path, commands: Sequence[RankCommand]) -> None:
+        self._folder = folder
         self._ranks = [one.rank for one in commands]
         self._words = {path for one in commands for path in _files_of(one)}
         self._read: dict[int, dict[str, Mark]] = {}
         self._woken_unix_ns = time.time_ns()
         self._check: Check | None = None
         self._next_check_s = 0.0
-        folder.mkdir(mode=0o700)
-        self.gate = Gate(folder)
-
-    def hear(self, message: TreeMessage) -> None:
-        """Take what the reaper says; an end before the beginning is the end of all of it."""
-        if message.event in NEWS:
-            self.backlog.append(message)
-        elif not self.lost:
-            self.lost = _words(message)
 
     def look(self) -> None:
         """See who has come to the gate, and now and then whether the files are what they were."""
         for rank in self._ranks:
             if rank not in self._read:
                 with contextlib.suppress(OSError, ValueError):
-                    files = read_files(files_path(self.folder, rank))
+                    files = read_files(files_path(self._folder, rank))
                     if files is not None:
                         self._read[rank] = files
         now_s = time.monotonic()
@@ -65,7 +43,7 @@ class Ahead:
             self.check()
 
     @property
-    def waiting(self) -> int:
+    def told(self) -> int:
         """How many ranks are known to stand at the gate."""
         return len(self._read)
 
@@ -79,43 +57,20 @@ class Ahead:
         """A file that is another than what was read, as far as is known now."""
         return self._check.found if self._check is not None else ""
 
-    def unfit_for(self, attempt: int) -> str:
-        """Why this cannot become that attempt; empty: it can."""
-        if self.lost:
-            return self.lost
-        if self.attempt != attempt:
-            return f"it was to be attempt {self.attempt}"
-        if not self._looks_anew():
-            return "whether its files have changed cannot be told"
-        return f"{self.changed} has changed since it was read" if self.changed else ""
+    def trouble(self) -> str:
+        """Why what was read is not what a start would read now; empty: it is.
 
-    def _looks_anew(self) -> bool:
-        """Have looked at the files from now on: a look under way may have passed one by already."""
+        Looks anew: a look under way may have passed a file by already.
+        """
         until_s = time.monotonic() + CHECK_LIMIT_S
-        if self._check is not None and not self._check.wait(CHECK_LIMIT_S):
-            return False
-        check = self._check = self._look_at_files()
-        return check.wait(max(0.0, until_s - time.monotonic()))
+        if self._check is None or self._check.wait(CHECK_LIMIT_S):
+            check = self._check = self._look_at_files()
+            if check.wait(max(0.0, until_s - time.monotonic())):
+                return f"{check.found} has changed since it was read" if check.found else ""
+        return "whether its files have changed cannot be told"
 
     def _look_at_files(self) -> Check:
         return Check(self._words, list(self._read.values()), self._woken_unix_ns)
-
-    def free(self) -> None:
-        """Nothing of the attempt before is left: whoever was held may run."""
-        self._tree.free()
-
-    def go(self, go: Go) -> None:
-        """The attempt begins. Raises OSError."""
-        self.free()
-        for pid in self._pids():  # one that is idle would not be awake for a while
-            with contextlib.suppress(OSError):
-                if os.sched_getscheduler(pid) == os.SCHED_IDLE != os.sched_getscheduler(0):
-                    os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
-        self.gate.open(go)
-
-    def _pids(self) -> list[int]:
-        launched = (one.fields["pids"] for one in self.backlog if one.event == "launched")
-        return [pid for pids in launched for pid in pids.values()]
 
 
 class Check:
@@ -164,14 +119,3 @@ def _files_of(command: RankCommand) -> Iterator[str]:
         with contextlib.suppress(OSError):  # a word that is too long for a name
             if path.is_file():
                 yield str(path)
-
-
-def _words(message: TreeMessage) -> str:
-    """What a tree's message says of its end."""
-    fields = message.fields
-    if message.event == "spawn_failed":
-        return "the command cannot be started ahead of its attempt"
-    if message.event != "exit":
-        return f"the processes ahead of the attempt are {message.event}"
-    how = f"signal {fields['signal']}" if fields["signal"] else f"exit code {fields['code']}"
-    return f"rank {fields['rank']} ended ahead of its attempt ({how})"
