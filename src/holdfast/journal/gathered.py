@@ -13,7 +13,14 @@ import numpy as np
 
 from holdfast.core.history.rows import History
 from holdfast.core.ledger.account import Account
-from holdfast.core.ledger.facts import Fact
+from holdfast.core.ledger.facts import (
+    AttemptFact,
+    Fact,
+    FaultFact,
+    NoticeFact,
+    RestoreFact,
+    WaitFact,
+)
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
 from holdfast.journal.facts.lines import SavesStated
@@ -21,6 +28,7 @@ from holdfast.journal.facts.rank_steps import Ints
 from holdfast.journal.recorded import RecordedLedger
 
 SAVE = "save"
+_WANTED = (AttemptFact, RestoreFact, FaultFact, WaitFact, NoticeFact)
 
 
 @dataclass(slots=True)
@@ -47,7 +55,8 @@ def gathered(ledger: Ledger) -> Gathered:
     """What was recorded in it so far: a copy."""
     steps = {number: np.stack(rows) for number, *rows in ledger.rows() if len(rows[0])}
     saves = {number: np.stack(spans) for number, *spans in ledger.spans(SAVE) if len(spans[0])}
-    return Gathered(ledger.account(), list(ledger.facts()), steps, saves)
+    facts = [fact for fact in ledger.facts() if isinstance(fact, _WANTED)]
+    return Gathered(ledger.account(), facts, steps, saves)
 
 
 def gathered_run(recorded: RecordedLedger, from_memory: Collection[int] = ()) -> Gathered:

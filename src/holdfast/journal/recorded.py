@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from holdfast.core.ledger.account import Account
-from holdfast.core.ledger.facts import (
-    AttemptFact,
-    CapacityFact,
-    Fact,
-    FaultFact,
-    NoticeFact,
-    RestoreFact,
-    RunFact,
-    SeenFact,
-    SpanFact,
-    StepsFact,
-    WaitFact,
-    subject,
-)
+from holdfast.core.ledger.columns import Ints
+from holdfast.core.ledger.facts import Fact, RestoreFact, SpanFact, StepsFact, WaitFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import read_clock_pair
-from holdfast.journal.facts.rank_steps import Ints
 from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.metric_log import MetricLog
 
@@ -121,72 +108,40 @@ def load_run(
 
 
 def export_facts(recorded: RecordedLedger) -> Iterator[Fact]:
-    """All facts of a run, for a history; their origin is the moment the run was requested.
+    """All facts of a run so far, for a history; their origin is the moment the run was requested.
 
-    With that origin, seconds as floats keep the nanoseconds for three months. Reads the journals
-    again. Gives nothing for a run that left none.
+    With that origin, seconds as floats keep the nanoseconds for three months. Gives nothing for a
+    run that left none.
     """
-    written = _Written()
-    facts = RunFacts(recorded.run_dir, written, recorded.facts.live)
-    facts.refresh()
-    origin_ns = facts.requested_ns
+    origin_ns = recorded.facts.requested_ns
     if origin_ns is None:
         return
-    for fact in written.latest():
-        yield _shifted(fact, -origin_ns)
+    for fact in _facts_of(recorded.ledger):
+        times = {
+            name: at_ns - origin_ns
+            for name in fact.__slots__
+            if name.endswith("_ns") and (at_ns := getattr(fact, name)) is not None
+        }
+        yield replace(fact, **times)
 
 
-def _known_at(recorded: RecordedLedger, at_ns: int) -> Account | None:
-    return None if recorded.facts.requested_ns is None else recorded.account(at_ns)
+def _facts_of(ledger: Ledger) -> Iterator[Fact]:
+    """Journals have no order among them: what the ledger decides by the kind, lines have to."""
+    told = list(ledger.facts())
+    for kind in ledger.span_kinds():
+        for attempt, *columns in ledger.spans(kind):
+            if kind != RESTORE:  # a fact of its own
+                told += [SpanFact(attempt, kind, *times) for times in _rows(columns)]
+    yield from sorted(told, key=_rank)
+    for attempt, *columns in ledger.rows():
+        yield from (StepsFact(attempt, *row) for row in _rows(columns))
 
 
-class _Written:
-    """A sink that keeps everything; memory for a million steps is about that of their journal."""
-
-    def __init__(self) -> None:
-        self._facts: list[Fact] = []
-        self._steps: list[tuple[int, Ints, Ints, Ints, Ints]] = []
-        self._spans: list[tuple[int, Sequence[str], Ints, Ints, Ints]] = []
-        self._open: dict[int, list[Fact]] = {}
-
-    def add(self, facts: Iterable[Fact]) -> None:
-        self._facts.extend(facts)
-
-    def add_steps(
-        self, attempt: int, first: Ints, last: Ints, start_ns: Ints, end_ns: Ints
-    ) -> None:
-        self._steps.append((attempt, first, last, start_ns, end_ns))
-
-    def add_spans(
-        self, attempt: int, kinds: Sequence[str], kind: Ints, start_ns: Ints, end_ns: Ints
-    ) -> None:
-        self._spans.append((attempt, kinds, kind, start_ns, end_ns))
-
-    def set_open(
-        self, attempt: int, spans: Iterable[tuple[str, int]], step: tuple[int, int] | None
-    ) -> None:
-        facts: list[Fact] = [SpanFact(attempt, kind, start_ns, None) for kind, start_ns in spans]
-        if step is not None:
-            facts.append(StepsFact(attempt, step[0], step[0], step[1], None))
-        self._open[attempt] = facts
-
-    def latest(self) -> Iterator[Fact]:
-        """Of several facts about the run, or about one attempt, the last; of the others all."""
-        last = {subject(fact): fact for fact in self._facts}
-        newest = [fact for fact in self._facts if last[subject(fact)] is fact]
-        for attempt, kinds, *columns in self._spans:
-            for kind, start, end in zip(*(c.tolist() for c in columns), strict=True):
-                newest.append(SpanFact(attempt, kinds[kind], start, end))
-        yield from sorted(newest, key=_rank)
-        for attempt, *columns in self._steps:
-            for first, last_step, start, end in zip(*(c.tolist() for c in columns), strict=True):
-                yield StepsFact(attempt, first, last_step, start, end)
-        for facts in self._open.values():
-            yield from facts
+def _rows(columns: Sequence[Ints]) -> Iterator[tuple[int, ...]]:
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _rank(fact: Fact) -> int:
-    """Journals have no order among them: what the ledger decides by the kind, lines have to."""
     match fact:
         case RestoreFact():
             return kind_rank(RESTORE)
@@ -196,22 +151,5 @@ def _rank(fact: Fact) -> int:
             return -1
 
 
-def _shifted(fact: Fact, by_ns: int) -> Fact:
-    def moved(at_ns: int | None) -> int | None:
-        return None if at_ns is None else at_ns + by_ns
-
-    match fact:
-        case RunFact():
-            return replace(
-                fact, requested_ns=fact.requested_ns + by_ns, ended_ns=moved(fact.ended_ns)
-            )
-        case FaultFact():
-            return replace(fact, at_ns=fact.at_ns + by_ns, detected_ns=fact.detected_ns + by_ns)
-        case NoticeFact():
-            return replace(fact, at_ns=fact.at_ns + by_ns, deadline_ns=moved(fact.deadline_ns))
-        case SeenFact() | CapacityFact():
-            return replace(fact, at_ns=fact.at_ns + by_ns)
-        case RestoreFact():
-            return replace(fact, start_ns=fact.start_ns + by_ns, end_ns=fact.end_ns + by_ns)
-        case WaitFact() | AttemptFact() | SpanFact() | StepsFact():
-            return replace(fact, start_ns=fact.start_ns + by_ns, end_ns=moved(fact.end_ns))
+def _known_at(recorded: RecordedLedger, at_ns: int) -> Account | None:
+    return None if recorded.facts.requested_ns is None else recorded.account(at_ns)

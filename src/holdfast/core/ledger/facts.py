@@ -126,16 +126,3 @@ Fact = (
     | StepsFact
     | CapacityFact
 )
-
-
-def subject(fact: Fact) -> object:
-    """What a fact is about: of several about the same the last counts."""
-    match fact:
-        case RunFact():
-            return "run"
-        case AttemptFact():
-            return fact.attempt
-        case WaitFact():
-            return fact.kind, fact.start_ns
-        case _:
-            return id(fact)

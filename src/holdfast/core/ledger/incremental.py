@@ -219,16 +219,29 @@ class Ledger:
             yield number, spans.start.view[is_wanted], spans.end.view[is_wanted]
 
     def facts(self) -> Iterator[Fact]:
-        """What else is recorded of attempts, waits and notices, each in the order that it has."""
+        """What else is recorded: all but completed steps and closed spans."""
+        if self._run is not None:
+            yield self._run
         for number, record in sorted(self._attempts.items()):
             if record.fact is not None:
                 yield record.fact
             yield from record.restores
             for at_ns, detected_ns, cause in record.faults:
                 yield FaultFact(number, at_ns, at_ns if detected_ns is None else detected_ns, cause)
+            for span in record.open_spans:
+                yield SpanFact(number, self._kinds[span.kind], span.start_ns, None)
+            if record.under_way is not None:
+                step, start_ns = record.under_way
+                yield StepsFact(number, step, step, start_ns, None)
         for wait in self._waits:
             yield WaitFact(self._kinds[wait.kind], wait.start_ns, wait.end_ns)
         yield from self._notices
+        yield from (CapacityFact(change.at_ns, change.chips) for change in self._capacity)
+        yield from map(SeenFact, self._seen_ns)
+
+    def span_kinds(self) -> tuple[str, ...]:
+        """The kinds that any span has, or wait."""
+        return tuple(self._kinds)
 
     def last_kept_step(self, now_ns: int | None = None) -> int:
         """The newest step that counts as done at `now_ns`; 0: none, or all have to be done again.
