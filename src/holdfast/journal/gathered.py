@@ -55,7 +55,7 @@ def gathered(ledger: Ledger) -> Gathered:
     """What was recorded in it so far: a copy."""
     steps = {number: np.stack(rows) for number, *rows in ledger.rows() if len(rows[0])}
     saves = {number: np.stack(spans) for number, *spans in ledger.spans(SAVE) if len(spans[0])}
-    facts = [fact for fact in ledger.facts() if isinstance(fact, _WANTED)]
+    facts: list[Fact] = [fact for fact in ledger.facts() if isinstance(fact, _WANTED)]
     return Gathered(ledger.account(), facts, steps, saves)
 
 

@@ -61,35 +61,14 @@ def read_journal(path: str | os.PathLike[str]) -> Journal:
         return Journal(reader.identity, reader.clocks(), values, records, tuple(lines))
 
 
-class JournalReader:
-    """Reads an open journal that may still be growing; never writes it."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open and check the header; raises JournalError as `OpenJournal` does."""
-        self.journal = OpenJournal(path)
+class JournalReader(OpenJournal):
+    """Reads the records of an open journal that may still be growing; never writes it."""
 
     def __enter__(self) -> JournalReader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def identity(self) -> Identity:
-        """Who wrote it."""
-        return self.journal.identity
-
-    def count(self) -> int:
-        """Records published and present in the file."""
-        return self.journal.count()
-
-    def values(self) -> PageValues:
-        """The words now."""
-        return self.journal.values()
-
-    def clocks(self) -> tuple[ClockPair, ...]:
-        """The clock pairs so far, oldest first."""
-        return self.journal.clocks()
 
     def read_new(self, since_count: int = 0, limit: int | None = None) -> Records:
         """Records `since_count` and up, at most `limit` of them; a copy, of dtype RECORD.
@@ -102,7 +81,7 @@ class JournalReader:
             return np.empty(0, RECORD)
         start = HEADER_BYTES + since_count * RECORD_BYTES
         try:
-            data = os.pread(self.journal.fd, new * RECORD_BYTES, start)
+            data = os.pread(self.fd, new * RECORD_BYTES, start)
         except OSError as problem:
             raise self._unreadable(problem) from problem
         records = np.frombuffer(data, RECORD, len(data) // RECORD_BYTES)
@@ -122,14 +101,10 @@ class JournalReader:
     ) -> tuple[list[SidecarLine], int]:
         """As `sidecar.read_sidecar`; raises JournalError."""
         try:
-            return read_sidecar(sidecar_path(self.journal.path), since_offset, wanted)
+            return read_sidecar(sidecar_path(self.path), since_offset, wanted)
         except OSError as problem:
             raise self._unreadable(problem) from problem
 
     def _unreadable(self, problem: OSError) -> JournalError:
-        path = problem.filename or self.journal.path
+        path = problem.filename or self.path
         return JournalError(f"{path} cannot be read: {problem.strerror}")
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self.journal.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import get_args
 
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.columns import Ints
@@ -18,6 +19,9 @@ from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.metric_log import MetricLog
 
 SETTLED_NS = 30_000_000_000  # what was so long ago has come home from every host
+_TIMES = {  # of each kind of fact
+    kind: [one.name for one in fields(kind) if one.name.endswith("_ns")] for kind in get_args(Fact)
+}
 
 
 class RecordedLedger:
@@ -117,12 +121,9 @@ def export_facts(recorded: RecordedLedger) -> Iterator[Fact]:
     if origin_ns is None:
         return
     for fact in _facts_of(recorded.ledger):
-        times = {
-            name: at_ns - origin_ns
-            for name in fact.__slots__
-            if name.endswith("_ns") and (at_ns := getattr(fact, name)) is not None
-        }
-        yield replace(fact, **times)
+        times = {name: getattr(fact, name) for name in _TIMES[type(fact)]}
+        moved = {name: at_ns - origin_ns for name, at_ns in times.items() if at_ns is not None}
+        yield replace(fact, **moved)
 
 
 def _facts_of(ledger: Ledger) -> Iterator[Fact]:

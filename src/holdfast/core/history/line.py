@@ -61,11 +61,10 @@ def decode(line: str, number: int, *, torn: bool = False) -> Fact:
     if line[end:].strip() or not isinstance(fields, dict):
         raise HistoryError(number, f"{shorten(line)} is not one JSON object; write one a line")
     event = fields.get("event")
-    reader = _READERS.get(event) if isinstance(event, str) else None
-    if reader is None:
-        known = ", ".join(_READERS)
+    if not isinstance(event, str) or event not in _EVENTS:
+        known = ", ".join(_EVENTS)
         raise HistoryError(number, f"unknown event {_quote(event)}; the events are {known}")
-    return reader(Fields(number, str(event), fields))
+    return _fact(Fields(number, event, fields))
 
 
 class Fields(NamedTuple):
@@ -118,176 +117,127 @@ class Fields(NamedTuple):
             raise self.wrong(f'has "{key}": {_quote(value)}; write a string that is not empty')
         return value
 
-    def kind(self, is_known: Callable[[str], bool], known: str) -> str:
-        """What kind of time it is."""
-        value = self.text("kind")
-        if not is_known(value):
-            raise self.wrong(f'has "kind": {_quote(value)}; it must be one of {known}')
-        return value
-
-    def attempt(self) -> int:
-        """The attempt's number."""
-        return self.whole("attempt", 0, MAX_ATTEMPT)
-
-    def in_order(self, start: str, end: str, start_ns: int, end_ns: int | None) -> None:
+    def in_order(self, low: str, high: str, low_ns: int, high_ns: int | None) -> None:
         """Nothing ends before it starts."""
-        if end_ns is not None and end_ns < start_ns:
+        if high_ns is not None and high_ns < low_ns:
             raise self.wrong(
-                f'has "{end}": {seconds(end_ns)} before "{start}": {seconds(start_ns)}; '
+                f'has "{high}": {seconds(high_ns)} before "{low}": {seconds(low_ns)}; '
                 "correct one of the two"
             )
-
-    def span_ns(self) -> tuple[int, int]:
-        """Start and end, both known."""
-        start_ns, end_ns = self.time_ns("start"), self.time_ns("end")
-        self.in_order("start", "end", start_ns, end_ns)
-        return start_ns, end_ns
-
-    def open_span_ns(self) -> tuple[int, int | None]:
-        """Start and end; null: not ended."""
-        start_ns, end_ns = self.time_ns("start"), self.time_or_null_ns("end")
-        self.in_order("start", "end", start_ns, end_ns)
-        return start_ns, end_ns
 
     def wrong(self, what: str) -> HistoryError:
         """The error for this line."""
         return HistoryError(self.line, f"the {self.event} {what}")
 
 
-def _run(f: Fields) -> RunFact:
-    requested_ns, ended_ns = f.time_ns("requested"), f.time_or_null_ns("ended")
-    f.in_order("requested", "ended", requested_ns, ended_ns)
-    return RunFact(
-        f.text("name"), requested_ns, ended_ns, f.whole("chips", 1, MAX_CHIPS), _notes(f)
-    )
+def _fact(f: Fields) -> Fact:
+    fact, fields = _EVENTS[f.event]
+    values = {key: kind.read(f, key) for key, kind in fields.items()}
+    for low, high in _IN_ORDER:
+        if low in values and high in values:
+            f.in_order(low, high, values[low], values[high])
+    if "last" in values and values["last"] < values["first"]:
+        raise f.wrong(
+            f'has "last": {values["last"]} below "first": {values["first"]}; correct one of the two'
+        )
+    return fact(*values.values())
 
 
-def _notes(f: Fields) -> tuple[str, ...]:
+def _one_step(attempt: int, step: int, start_ns: int, end_ns: int | None) -> StepsFact:
+    return StepsFact(attempt, step, step, start_ns, end_ns)
+
+
+# --- What each event holds ------------------------------------------------------------------------
+
+
+class FieldKind(NamedTuple):
+    """How a field is read, and written; one that is `optional` is not written when it is empty."""
+
+    read: Callable[[Fields, str], Any]
+    write: Callable[[Any], str] = json.dumps
+    optional: bool = False
+
+
+def _whole(low: int, high: int) -> FieldKind:
+    return FieldKind(lambda f, key: f.whole(key, low, high))
+
+
+def _kind(is_known: Callable[[str], bool], known: str) -> FieldKind:
+    def read(f: Fields, key: str) -> str:
+        value = f.text(key)
+        if not is_known(value):
+            raise f.wrong(f'has "{key}": {_quote(value)}; it must be one of {known}')
+        return value
+
+    return FieldKind(read)
+
+
+def _source(f: Fields, key: str) -> int | None:
+    return None if f.values.get(key) is None else f.whole(key, 0, MAX_ATTEMPT)
+
+
+def _cause(f: Fields, key: str) -> str | None:
+    return None if f.get(key) is None else f.text(key)
+
+
+def _notes(f: Fields, key: str) -> tuple[str, ...]:
     """What is noted of the run; a value of another kind is somebody else's key, and ignored."""
-    notes = f.values.get("notes")
+    notes = f.values.get(key)
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
         return ()
     return tuple(note.encode("utf-8", "replace").decode() for note in notes)
 
 
-def _attempt(f: Fields) -> AttemptFact:
-    start_ns, end_ns = f.open_span_ns()
-    cause = None if f.get("cause") is None else f.text("cause")
-    return AttemptFact(f.attempt(), start_ns, end_ns, cause)
+def seconds(ns: int | None) -> str:
+    """Nanoseconds as exact decimal seconds in JSON: 1500000000 → 1.5; None → null."""
+    if ns is None:
+        return "null"
+    whole, rest = divmod(abs(ns), NS_PER_S)
+    decimals = f"{rest:09d}".rstrip("0") or "0"
+    return f"{'-' if ns < 0 else ''}{whole}.{decimals}"
 
 
-def _wait(f: Fields) -> WaitFact:
-    return WaitFact(f.kind(WAIT_KINDS.__contains__, ", ".join(WAIT_KINDS)), *f.open_span_ns())
+_TEXT, _ATTEMPT, _STEP = FieldKind(Fields.text), _whole(0, MAX_ATTEMPT), _whole(1, MAX_STEP)
+_TIME = FieldKind(Fields.time_ns, seconds)
+_TIME_OR_NULL = FieldKind(Fields.time_or_null_ns, seconds)
+_CLOSED = {"start": _TIME, "end": _TIME}
+_OPEN = {"start": _TIME, "end": _TIME_OR_NULL}
+_WAIT_KIND = _kind(WAIT_KINDS.__contains__, ", ".join(WAIT_KINDS))
+_SPAN_KIND = _kind(is_span_kind, f"{', '.join(SPAN_KINDS)} or {CUSTOM_PREFIX}NAME")
 
-
-def _fault(f: Fields) -> FaultFact:
-    at_ns, detected_ns = f.time_ns("at"), f.time_ns("detected")
-    f.in_order("at", "detected", at_ns, detected_ns)
-    return FaultFact(f.attempt(), at_ns, detected_ns, f.text("cause"))
-
-
-def _notice(f: Fields) -> NoticeFact:
-    return NoticeFact(f.time_ns("at"), f.time_or_null_ns("deadline"), f.text("source"))
-
-
-def _seen(f: Fields) -> SeenFact:
-    return SeenFact(f.time_ns("at"))
-
-
-def _restore(f: Fields) -> RestoreFact:
-    start_ns, end_ns = f.span_ns()
-    source = None if f.values.get("from") is None else f.whole("from", 0, MAX_ATTEMPT)
-    return RestoreFact(f.attempt(), start_ns, end_ns, f.whole("step", 0, MAX_STEP), source)
-
-
-def _span(f: Fields) -> SpanFact:
-    kind = f.kind(is_span_kind, f"{', '.join(SPAN_KINDS)} or {CUSTOM_PREFIX}NAME")
-    return SpanFact(f.attempt(), kind, *f.open_span_ns())
-
-
-def _step(f: Fields) -> StepsFact:
-    step = f.whole("step", 1, MAX_STEP)
-    return StepsFact(f.attempt(), step, step, *f.open_span_ns())
-
-
-def _steps(f: Fields) -> StepsFact:
-    first, last = f.whole("first", 1, MAX_STEP), f.whole("last", 1, MAX_STEP)
-    if last < first:
-        raise f.wrong(f'has "last": {last} below "first": {first}; correct one of the two')
-    return StepsFact(f.attempt(), first, last, *f.span_ns())
-
-
-def _capacity(f: Fields) -> CapacityFact:
-    return CapacityFact(f.time_ns("at"), f.whole("chips", 0, MAX_CHIPS))
-
-
-_READERS: dict[str, Callable[[Fields], Fact]] = {
-    "run": _run,
-    "attempt": _attempt,
-    "wait": _wait,
-    "fault": _fault,
-    "notice": _notice,
-    "seen": _seen,
-    "restore": _restore,
-    "span": _span,
-    "step": _step,
-    "steps": _steps,
-    "capacity": _capacity,
+# Of each event its fact, and its fields in the order of the fact's.
+_EVENTS: dict[str, tuple[Callable[..., Fact], dict[str, FieldKind]]] = {
+    "run": (
+        RunFact,
+        {
+            "name": _TEXT,
+            "requested": _TIME,
+            "ended": _TIME_OR_NULL,
+            "chips": _whole(1, MAX_CHIPS),
+            "notes": FieldKind(_notes, optional=True),
+        },
+    ),
+    "attempt": (AttemptFact, {"attempt": _ATTEMPT, **_OPEN, "cause": FieldKind(_cause)}),
+    "wait": (WaitFact, {"kind": _WAIT_KIND, **_OPEN}),
+    "fault": (FaultFact, {"attempt": _ATTEMPT, "at": _TIME, "detected": _TIME, "cause": _TEXT}),
+    "notice": (NoticeFact, {"at": _TIME, "deadline": _TIME_OR_NULL, "source": _TEXT}),
+    "seen": (SeenFact, {"at": _TIME}),
+    "restore": (
+        RestoreFact,
+        {
+            "attempt": _ATTEMPT,
+            **_CLOSED,
+            "step": _whole(0, MAX_STEP),
+            "from": FieldKind(_source, optional=True),
+        },
+    ),
+    "span": (SpanFact, {"attempt": _ATTEMPT, "kind": _SPAN_KIND, **_OPEN}),
+    "step": (_one_step, {"attempt": _ATTEMPT, "step": _STEP, **_OPEN}),
+    "steps": (StepsFact, {"attempt": _ATTEMPT, "first": _STEP, "last": _STEP, **_CLOSED}),
+    "capacity": (CapacityFact, {"at": _TIME, "chips": _whole(0, MAX_CHIPS)}),
 }
-
-
-# Of each fact: its event, and key → attribute. An attribute in `_ns` is written in seconds.
-_LAYOUTS: dict[type, tuple[str, dict[str, str]]] = {
-    RunFact: (
-        "run",
-        {
-            "name": "name",
-            "requested": "requested_ns",
-            "ended": "ended_ns",
-            "chips": "chips",
-            "notes": "notes",
-        },
-    ),
-    AttemptFact: (
-        "attempt",
-        {"attempt": "attempt", "start": "start_ns", "end": "end_ns", "cause": "cause"},
-    ),
-    WaitFact: ("wait", {"kind": "kind", "start": "start_ns", "end": "end_ns"}),
-    FaultFact: (
-        "fault",
-        {"attempt": "attempt", "at": "at_ns", "detected": "detected_ns", "cause": "cause"},
-    ),
-    NoticeFact: ("notice", {"at": "at_ns", "deadline": "deadline_ns", "source": "source"}),
-    SeenFact: ("seen", {"at": "at_ns"}),
-    RestoreFact: (
-        "restore",
-        {
-            "attempt": "attempt",
-            "start": "start_ns",
-            "end": "end_ns",
-            "step": "step",
-            "from": "source",
-        },
-    ),
-    SpanFact: (
-        "span",
-        {"attempt": "attempt", "kind": "kind", "start": "start_ns", "end": "end_ns"},
-    ),
-    StepsFact: (
-        "steps",
-        {
-            "attempt": "attempt",
-            "first": "first",
-            "last": "last",
-            "start": "start_ns",
-            "end": "end_ns",
-        },
-    ),
-    CapacityFact: ("capacity", {"at": "at_ns", "chips": "chips"}),
-}
-
-
-_OPTIONAL = ("from", "notes")
+_EVENT_OF = {fact: (event, fields) for event, (fact, fields) in _EVENTS.items()}
+_IN_ORDER = (("requested", "ended"), ("start", "end"), ("at", "detected"))
 
 
 def encode(fact: Fact) -> str:
@@ -298,29 +248,19 @@ def encode(fact: Fact) -> str:
             f'{{"event": "step", "attempt": {fact.attempt}, "step": {fact.first}, '
             f'"start": {seconds(fact.start_ns)}, "end": {seconds(fact.end_ns)}}}'
         )
-    event, layout = _LAYOUTS[type(fact)]
-    fields = [f'"event": "{event}"']
-    for key, attribute in layout.items():
-        value = getattr(fact, attribute)
-        if key not in _OPTIONAL or value not in (None, ()):
-            text = seconds(value) if attribute.endswith("_ns") else json.dumps(value)
-            fields.append(f'"{key}": {text}')
-    return "{" + ", ".join(fields) + "}"
+    event, fields = _EVENT_OF[type(fact)]
+    written = [f'"event": "{event}"']
+    for (key, kind), name in zip(fields.items(), fact.__match_args__, strict=True):
+        value = getattr(fact, name)
+        if not kind.optional or value not in (None, ()):
+            written.append(f'"{key}": {kind.write(value)}')
+    return "{" + ", ".join(written) + "}"
 
 
 def to_lines(facts: Iterable[Fact]) -> Iterator[str]:
     """The lines of a history, each with its line end. `parse` reads back the very same facts."""
     for fact in facts:
         yield encode(fact) + "\n"
-
-
-def seconds(ns: int | None) -> str:
-    """Nanoseconds as exact decimal seconds in JSON: 1500000000 → 1.5; None → null."""
-    if ns is None:
-        return "null"
-    whole, rest = divmod(abs(ns), NS_PER_S)
-    decimals = f"{rest:09d}".rstrip("0") or "0"
-    return f"{'-' if ns < 0 else ''}{whole}.{decimals}"
 
 
 def nanoseconds(text: str) -> int | None:
