@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import secrets
 import signal
 import sys
@@ -169,11 +170,15 @@ def house(store: Path, tmp_path: Path) -> Iterator[House]:
 
 @pytest.fixture
 def script(house: House) -> Callable[..., str]:
-    """Run a text as run `r`, in this process: its output, once it ended with the code expected."""
+    """Run a text as run `r`, in this process: its output, once it ended with the code expected.
+
+    Without the sentence that says what it starts from.
+    """
 
     def run(text: str, *words: object, code: int = 0, **env: object) -> str:
         env.setdefault("HOLDFAST_NAME", "r")
-        return house.here(house.script(text), *words, code=code, **env)
+        said = house.here(house.script(text), *words, code=code, **env)
+        return re.sub(r"(?m)^holdfast: (?:Attempt \d+: s|S)tarting from .*\n?", "", said)
 
     return run
 

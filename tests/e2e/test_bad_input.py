@@ -52,7 +52,10 @@ def test_the_newest_set_is_damaged(trained: House, how: str) -> None:
     else:
         manifest = newest / "manifest.json"
         manifest.write_bytes(manifest.read_bytes()[:-20])
-    assert f"from {step_of(older)}\n" in trained.finishes_here()
+    out = trained.finishes_here()
+    assert f"from {step_of(older)}\n" in out
+    starts = f"starting from step {step_of(older)} of attempt 0, the newest checkpoint that is good"
+    assert f"{starts}; skipped {newest.name} (" in out
 
 
 def test_the_newest_manifest_is_missing(trained: House) -> None:

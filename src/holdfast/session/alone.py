@@ -66,7 +66,7 @@ class Alone(Attachment):
 
     # --- what it starts from ----------------------------------------------------------------
 
-    def resume(self) -> tuple[Resume, str]:
+    def resume(self) -> Resume:
         """The newest set that can be trusted; first what earlier processes left is taken over."""
         self._check_world()
         if not self._is_opened:
@@ -79,7 +79,7 @@ class Alone(Attachment):
             self._controlling.tell(lambda _: begins)
         proposals = self._controlling.proposals
         self._wait(lambda: proposals.newest.number > self._refused)
-        return proposals.newest.resume, "chosen by the controller"
+        return proposals.newest.resume
 
     def _check_world(self) -> None:
         world = find_world()

@@ -90,8 +90,8 @@ class Attachment(ABC):
         """The script wants to know what it starts from: wait here until the attempt has begun."""
 
     @abstractmethod
-    def resume(self) -> tuple[Resume, str]:
-        """What to restore, and why; raises NoGoodCheckpoint or StoreUnavailable."""
+    def resume(self) -> Resume:
+        """What to restore; raises NoGoodCheckpoint or StoreUnavailable."""
 
     @abstractmethod
     def reject(self, resume: Resume, words: str) -> None:

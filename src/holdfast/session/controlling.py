@@ -210,7 +210,7 @@ class Controlling:
             store=self._keeper,
             clock=self._timers,
             journal=self._journal,
-            say=_say,
+            say=lambda _, words: say(words),
         )
 
     def _turn(self) -> None:
@@ -347,8 +347,3 @@ class Controlling:
         if words != self._lease_words:
             self._lease_words = words
             say(f"{words}; training goes on, and nothing that it saves counts")
-
-
-def _say(level: str, words: str) -> None:
-    if level != "info":
-        say(words)

@@ -82,7 +82,7 @@ class Follower(Attachment):
 
     # --- one choice for all -----------------------------------------------------------------
 
-    def resume(self) -> tuple[Resume, str]:
+    def resume(self) -> Resume:
         """Rank 0's choice; waits for it."""
         following = self._following
         meeting.require(following.attach(), self._world)
@@ -100,8 +100,7 @@ class Follower(Attachment):
                 identity(self.folder, self.attempt, self.rank, self._incarnation, self._host)
             )
         self._choice_taken = says.choice
-        resume = Resume(says.set_name, says.set_step, says.set_parent, says.skip_batches)
-        return resume, "chosen by rank 0"
+        return Resume(says.set_name, says.set_step, says.set_parent, says.skip_batches)
 
     def reject(self, resume: Resume, words: str) -> None:
         """Tell rank 0, which chooses again for all."""

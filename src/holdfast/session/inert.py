@@ -25,9 +25,9 @@ class Inert(Attachment):
         folder = RunFolder(Path("/nonexistent"), RunIdentity(name, "", now, now, ()))
         super().__init__(folder, JournalWriter.nowhere(), attempt=0)
 
-    def resume(self) -> tuple[Resume, str]:
-        """From scratch."""
-        return Resume(None, 0, None), "a worker process restores nothing"
+    def resume(self) -> Resume:
+        """From scratch: a worker process restores nothing."""
+        return Resume(None, 0, None)
 
     def reject(self, resume: Resume, words: str) -> None:
         """Nothing to choose from."""

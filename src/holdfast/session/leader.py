@@ -63,7 +63,7 @@ class Leader(Alone):
 
     # --- one choice for all -----------------------------------------------------------------
 
-    def resume(self) -> tuple[Resume, str]:
+    def resume(self) -> Resume:
         """Chosen for all ranks, which are told."""
         meeting.require(self._others.attach(), self._world)
         try:

@@ -39,7 +39,7 @@ def restore(
     token = attachment.writer.open_span("restore")
     try:
         while True:
-            resume, _ = attachment.resume()
+            resume = attachment.resume()
             if resume.set_name is None:
                 state = init() if init is not None else like
             else:

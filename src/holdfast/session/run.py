@@ -225,7 +225,7 @@ class Run:
     def _begin(self, after: int | None) -> None:
         """What must be settled before the first step."""
         if not self._restored:
-            resume, _ = self._attachment.resume()
+            resume = self._attachment.resume()
             if resume.set_name is not None and after is None:
                 raise StepOrderError(
                     f"run.steps() was called before run.restore(), but checkpoint "

@@ -128,10 +128,10 @@ class Supervised(Attachment):
             self._keep_is_told = write_report(path, wish)
         return self._keep_is_told
 
-    def resume(self) -> tuple[Resume, str]:
+    def resume(self) -> Resume:
         """What the controller chose at launch."""
         self.come_in()
-        return self._resume, "chosen at launch"
+        return self._resume
 
     def set_dir(self, resume: Resume) -> Path:
         """In memory, if the controller chose that copy."""
