@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.agent import standbys as standbys_module
 from holdfast.agent.launch import imports_path
-from holdfast.agent.reaper import descendants
+from holdfast.agent.reaper.processes import descendants
 from holdfast.agent.standby import Standby
 from holdfast.agent.standbys import GivenUpTree, StandbyJob, Standbys
 from holdfast.agent.tree import RankCommand

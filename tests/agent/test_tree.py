@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import tree
-from holdfast.agent.reaper import PR_SET_CHILD_SUBREAPER, descendants
+from holdfast.agent.reaper.processes import PR_SET_CHILD_SUBREAPER, descendants
 from holdfast.agent.tree import RankCommand, Tree, become_subreaper
 
 pytestmark = pytest.mark.real

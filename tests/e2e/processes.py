@@ -316,7 +316,7 @@ def guards_of(supervisor: Process) -> list[int]:
 
     The guard of an attempt that is over may be there for a moment more: nobody is below it.
     """
-    guards = [pid for pid in children(supervisor.pid) if "reaper.py" in command_line(pid)]
+    guards = [pid for pid in children(supervisor.pid) if "agent/reaper/" in command_line(pid)]
     return list(dropwhile(lambda guard: not any(map(children, children(guard))), guards))
 
 

@@ -21,7 +21,7 @@ from processes import (
     said_by,
 )
 
-from holdfast.agent.reaper import descendants
+from holdfast.agent.reaper.processes import descendants
 
 pytestmark = pytest.mark.real
 

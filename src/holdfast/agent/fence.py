@@ -17,7 +17,7 @@ import signal
 import time
 from pathlib import Path
 
-from holdfast.agent.reaper import RESCAN_S, STUCK_AFTER_S, descendants
+from holdfast.agent.reaper.processes import RESCAN_S, STUCK_AFTER_S, descendants
 from holdfast.config import rank_mark
 from holdfast.errors import RunHeld
 

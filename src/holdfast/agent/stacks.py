@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.agent import reaper
 from holdfast.agent.look import pid_of, process_state
 from holdfast.agent.ranks import RankPages
+from holdfast.agent.reaper.processes import descendants
 from holdfast.agent.stack_text import (
     as_traceback,
     innermost_of_user,
@@ -104,7 +104,7 @@ def collect(ranks: Sequence[StackTarget]) -> Iterator[Collected]:
             f"rank {target.rank}, {describe(target.pid)}",
             text or "its stack could not be read",
         ]
-        for child in reaper.descendants(target.pid)[:MAX_CHILDREN]:
+        for child in descendants(target.pid)[:MAX_CHILDREN]:
             story += [f"child {describe(child)}", _py_spy(child, give_up_s)]
         whole = "\n\n".join(part for part in story if part)[:MAX_CHARS] + "\n"
         yield Collected(stack, whole, as_traceback(frames))

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent import reaper
+from holdfast.agent.reaper import processes
 
-REAPER = Path(reaper.__file__)
+REAPER = Path(processes.__file__).with_name("__main__.py")
 # The reaper itself says `stuck` before that: who says nothing for so long is stopped, or wedged.
-KILL_LIMIT_S = reaper.STUCK_AFTER_S + 2.0
+KILL_LIMIT_S = processes.STUCK_AFTER_S + 2.0
 CLOSE_LIMIT_S = KILL_LIMIT_S
 
 
@@ -38,7 +38,7 @@ class RankCommand:
 class StandbyCommand:
     """An interpreter to start ahead of its rank: `argv` in the surroundings of the rank's command.
 
-    It is given `task` and its pipes in the variable `reaper.STANDBY_VARIABLE`, as JSON.
+    It is given `task` and its pipes in the variable `reaper.loop.STANDBY_VARIABLE`, as JSON.
     """
 
     argv: Sequence[str]
@@ -60,7 +60,7 @@ class TreeMessage:
 
 def become_subreaper() -> None:
     """If a reaper is killed, its orphans come to us instead of to init, and we can end them."""
-    reaper.libc.prctl(reaper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    processes.libc.prctl(processes.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Tree:
@@ -160,7 +160,7 @@ class Tree:
         return self._process.poll() is not None
 
     def sweep_orphans(
-        self, spare: Collection[int] = (), limit_s: float = reaper.STUCK_AFTER_S
+        self, spare: Collection[int] = (), limit_s: float = processes.STUCK_AFTER_S
     ) -> list[int]:
         """After a reaper's death: end what was reparented to us; returns who would not die.
 
@@ -176,7 +176,7 @@ class Tree:
                     pass
             if time.monotonic() > end:
                 return left
-            time.sleep(reaper.RESCAN_S)
+            time.sleep(processes.RESCAN_S)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -213,8 +213,8 @@ class Tree:
 def _below_us(spare: Collection[int]) -> list[int]:
     """All below us but those who are spared, and what is below these."""
     for _ in range(2):  # a look does not see the children of who ends while it looks
-        spared = {pid for root in spare for pid in (root, *reaper.descendants(root))}
-        if below := [pid for pid in reaper.descendants(os.getpid()) if pid not in spared]:
+        spared = {pid for root in spare for pid in (root, *processes.descendants(root))}
+        if below := [pid for pid in processes.descendants(os.getpid()) if pid not in spared]:
             return below
     return []
 

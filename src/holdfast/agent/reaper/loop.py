@@ -1,127 +1,33 @@
-"""The reaper: a small parent for an attempt's ranks, so that none of their processes outlives it.
-
-Runs as a script of its own (`python -I -S reaper.py`, standard library only: it is up in some
-15 ms) between the agent and the ranks. It is two processes, agent → guard → reaper → ranks:
-
-- The reaper is a child subreaper: whatever the ranks leave behind, double-forked sessions included,
-  is reparented to it, and dies with the attempt.
-- End of file on its standard input means that the agent is gone: it kills the whole tree and
-  ends. Its own parent-death signal says the same. Nothing else makes it end early: signals meant
-  for others are swallowed.
-- It speaks JSON lines. In: perhaps a `standby`, one `launch`, then `free`, `signal` and `kill`.
-  Out: `launched` or `spawn_failed`, `exit` per rank, `stuck` for processes that survive SIGKILL,
-  `gone`.
-- `standby` starts one interpreter for each rank ahead of the launch, which wakes it: it becomes the
-  rank. What it says of itself is passed on as `standby`; its death before that is `standby_lost`.
-- The guard is its parent, and a subreaper too. It does nothing until the reaper has ended; what is
-  left then (the reaper was killed, with the agent or without it) has come to the guard, and dies.
-- A rank itself dies with its reaper by the kernel's hand (PR_SET_PDEATHSIG; the reaper has one
-  thread), even when agent, guard and reaper are killed in one instant.
-
-Times in its messages are CLOCK_BOOTTIME nanoseconds.
-"""
+"""What the reaper does: it starts ranks and standbys as it is told, and reports how they end."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import fcntl
 import json
 import os
 import select
 import signal
-import sys
 import time
-from typing import Any, NoReturn
 
-PR_SET_PDEATHSIG = 1
-PR_SET_NAME = 15
-PR_SET_CHILD_SUBREAPER = 36
+from .processes import (
+    CONTROL_FD,
+    RESCAN_S,
+    STUCK_AFTER_S,
+    descendants,
+    has_children,
+    report,
+    signal_to,
+    spawn,
+)
+
+TYPE_CHECKING = False  # what `typing` would say, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
 STANDBY_VARIABLE = "HOLDFAST_STANDBY_TASK"
 WAKE_PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032
-STUCK_AFTER_S = 10.0
-REAPER_LIMIT_S = 5.0  # a reaper that is stopped, or wedged, when its agent is gone
-RESCAN_S = 0.002
-CONTROL_FD = 0
-REPORT_FD = 1
-
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def now_ns() -> int:
-    """CLOCK_BOOTTIME: goes on while the machine is suspended."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
-def report(event: str, **fields: Any) -> None:
-    """One JSON line to the agent. If the agent is gone there is nobody to tell."""
-    line = json.dumps({"event": event, "at_ns": now_ns(), **fields}) + "\n"
-    data = line.encode()
-    while data:
-        try:
-            data = data[os.write(REPORT_FD, data) :]
-        except OSError:
-            return
-
-
-def descendants(root: int) -> list[int]:
-    """Pids of all live processes below `root`, by one pass over /proc (zombies left out)."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib would double our start-up time
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - the same
-                # The command may hold spaces and brackets: the fields start after the last ")".
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-        except OSError:
-            continue
-        children.setdefault(int(parent), []).append(int(name) if state != b"Z" else -int(name))
-    found: list[int] = []
-    todo = [root]
-    while todo:
-        for pid in children.get(todo.pop(), ()):
-            todo.append(abs(pid))
-            if pid > 0:
-                found.append(pid)
-    return found
-
-
-def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> int:
-    """Fork and exec one rank in a process group of its own; returns its pid.
-
-    If exec fails, `(rank, errno)` is written to `failure_fd`, which exec closes on success. It
-    inherits its output, the descriptors in `keep`, and no other.
-    """
-    reaper = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != reaper:  # it died before prctl took hold
-            os._exit(127)
-        os.setpgid(0, 0)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; exec would keep that
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(rank["stdout_fd"], 1)
-        os.dup2(rank["stderr_fd"], 2)
-        for fd in keep:
-            os.set_inheritable(fd, True)
-        os.chdir(rank["cwd"])
-        os.execvpe(rank["argv"][0], rank["argv"], rank["env"])  # noqa: S606 - no shell
-    except OSError as error:
-        word, where = rank["argv"][0], os.fsdecode(error.filename or rank["argv"][0])
-        if error.errno == errno.ENOENT and os.path.basename(where) == word:  # noqa: PTH119
-            where = word  # not the last folder of PATH that it was looked for in
-        line = json.dumps({"rank": rank["rank"], "errno": error.errno, "where": where})
-        os.write(failure_fd, line.encode() + b"\n")
-    finally:
-        os._exit(127)
 
 
 class StandbyProcess:
@@ -159,7 +65,7 @@ class StandbyProcess:
         except OSError:  # it has just died
             woken = False
         if not woken:
-            _signal(self.pid, signal.SIGKILL)
+            signal_to(self.pid, signal.SIGKILL)
         if not (woken and held):
             self.forget()
         return woken
@@ -267,7 +173,7 @@ class Reaper:
         elif message["do"] == "signal":
             for pid, rank in self.ranks.items():
                 if message["rank"] in (None, rank):
-                    _signal(pid, message["signal"])
+                    signal_to(pid, message["signal"])
         elif message["do"] == "free":
             while self.held:
                 self.held.pop().free()
@@ -280,7 +186,7 @@ class Reaper:
         if self.killing_since is None:
             self.killing_since = time.monotonic()
         for pid in descendants(os.getpid()):
-            _signal(pid, signal.SIGKILL)
+            signal_to(pid, signal.SIGKILL)
 
     def reap(self) -> None:
         """Collect what has died. Orphans that were reparented to us are reaped in silence."""
@@ -320,7 +226,7 @@ class Reaper:
         self.kill()
         self.reap()
         left = descendants(os.getpid())
-        if not left and not _has_children():
+        if not left and not has_children():
             return True
         killing_since = self.killing_since or 0.0
         if time.monotonic() - killing_since > STUCK_AFTER_S and not self.stuck_reported:
@@ -369,98 +275,3 @@ class Reaper:
             if self.sweep():
                 report("gone")
                 return
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    except OSError as error:
-        return error.errno != errno.ECHILD
-    return True
-
-
-def stand_guard(reaper: int, wakeup_fd: int) -> None:
-    """Return when the reaper has ended and nothing that it left behind is alive.
-
-    It is given a while to do its work when the agent is gone; then it is wedged, and killed too.
-    """
-    poll = select.poll()
-    poll.register(CONTROL_FD, 0)  # never read here: only its hang-up is told
-    poll.register(wakeup_fd, select.POLLIN)
-    limit_ms = None
-    while not _has_ended(reaper):
-        ready = poll.poll(limit_ms)
-        if not ready:
-            _signal(reaper, signal.SIGKILL)
-        for fd, _ in ready:
-            if fd == wakeup_fd:
-                os.read(wakeup_fd, 512)
-            else:
-                poll.unregister(CONTROL_FD)
-                limit_ms = REAPER_LIMIT_S * 1000
-    began, stuck_reported = time.monotonic(), False
-    while _has_children():
-        left = descendants(os.getpid())
-        for pid in left:
-            _signal(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        if left and time.monotonic() - began > STUCK_AFTER_S and not stuck_reported:
-            stuck_reported = True
-            report("stuck", pids=left)
-        time.sleep(RESCAN_S)
-
-
-def _has_ended(child: int) -> bool:
-    return os.waitpid(child, os.WNOHANG)[0] == child
-
-
-def take_place(parent: int, name: str) -> int:
-    """What must hold in guard and reaper before the first rank exists; returns the wakeup fd."""
-    libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Catchable, not SIGKILL: we still have a tree to take down.
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    read_fd, write_fd = os.pipe()
-    os.set_blocking(write_fd, False)
-    os.set_blocking(read_fd, False)
-    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-    if os.getppid() != parent:  # it died before prctl took hold
-        os._exit(0)
-    return read_fd
-
-
-def main(agent_pid: int) -> NoReturn:
-    """Become the guard and its child, the reaper; serve until nothing is left."""
-    for number in (
-        signal.SIGCHLD,
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-    ):
-        # A handler, not SIG_IGN: exec resets handlers to the default, but keeps "ignored".
-        signal.signal(number, lambda *_: None)
-    wakeup_fd = take_place(agent_pid, "hf-guard")
-    guard_pid = os.getpid()
-    reaper_pid = os.fork()
-    if reaper_pid:
-        stand_guard(reaper_pid, wakeup_fd)
-    else:
-        os.close(wakeup_fd)
-        Reaper(guard_pid).run(take_place(guard_pid, "hf-reaper"))
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -1,0 +1,130 @@
+"""Processes as the kernel has them: started below us, found below us, told to us when they end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import signal
+import time
+
+TYPE_CHECKING = False  # what `typing` would say, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+STUCK_AFTER_S = 10.0
+RESCAN_S = 0.002
+CONTROL_FD = 0
+REPORT_FD = 1
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def now_ns() -> int:
+    """CLOCK_BOOTTIME: goes on while the machine is suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def report(event: str, **fields: Any) -> None:
+    """One JSON line to the agent. If the agent is gone there is nobody to tell."""
+    line = json.dumps({"event": event, "at_ns": now_ns(), **fields}) + "\n"
+    data = line.encode()
+    while data:
+        try:
+            data = data[os.write(REPORT_FD, data) :]
+        except OSError:
+            return
+
+
+def descendants(root: int) -> list[int]:
+    """Pids of all live processes below `root`, by one pass over /proc (zombies left out)."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib would double our start-up time
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - the same
+                # The command may hold spaces and brackets: the fields start after the last ")".
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except OSError:
+            continue
+        children.setdefault(int(parent), []).append(int(name) if state != b"Z" else -int(name))
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        for pid in children.get(todo.pop(), ()):
+            todo.append(abs(pid))
+            if pid > 0:
+                found.append(pid)
+    return found
+
+
+def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> int:
+    """Fork and exec one rank in a process group of its own; returns its pid.
+
+    If exec fails, `(rank, errno)` is written to `failure_fd`, which exec closes on success. It
+    inherits its output, the descriptors in `keep`, and no other.
+    """
+    reaper = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != reaper:  # it died before prctl took hold
+            os._exit(127)
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; exec would keep that
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(rank["stdout_fd"], 1)
+        os.dup2(rank["stderr_fd"], 2)
+        for fd in keep:
+            os.set_inheritable(fd, True)
+        os.chdir(rank["cwd"])
+        os.execvpe(rank["argv"][0], rank["argv"], rank["env"])  # noqa: S606 - no shell
+    except OSError as error:
+        word, where = rank["argv"][0], os.fsdecode(error.filename or rank["argv"][0])
+        if error.errno == errno.ENOENT and os.path.basename(where) == word:  # noqa: PTH119
+            where = word  # not the last folder of PATH that it was looked for in
+        line = json.dumps({"rank": rank["rank"], "errno": error.errno, "where": where})
+        os.write(failure_fd, line.encode() + b"\n")
+    finally:
+        os._exit(127)
+
+
+def signal_to(pid: int, number: int) -> None:
+    """Unless it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def has_children() -> bool:
+    """Whether there are children that have not been waited for."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except OSError as error:
+        return error.errno != errno.ECHILD
+    return True
+
+
+def take_place(parent: int, name: str) -> int:
+    """What must hold in guard and reaper before the first rank exists; returns the wakeup fd."""
+    libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Catchable, not SIGKILL: we still have a tree to take down.
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    os.set_blocking(read_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    if os.getppid() != parent:  # it died before prctl took hold
+        os._exit(0)
+    return read_fd
