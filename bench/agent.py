@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from holdfast.agent.holders import Scan
+from holdfast.agent.daemon.holders import Scan
 from holdfast.testing.aws import AwsEmulator
 from holdfast.testing.azure import AzureEmulator
 from holdfast.testing.gce import GceEmulator

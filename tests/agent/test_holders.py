@@ -20,8 +20,8 @@ from holding import MAPPED, SAVER, STUBBORN, WITH_WORKERS, jobs
 
 sys.path.pop(0)
 
-from holdfast.agent.holders import Scan
-from holdfast.agent.pidfds import Pidfds
+from holdfast.agent.daemon.holders import Scan
+from holdfast.agent.daemon.pidfds import Pidfds
 from holdfast.core.daemon.events import ProcessId
 
 
@@ -177,7 +177,7 @@ def test_ranks_whose_run_listens_to_notices_are_left_to_it(tmp_path):
 # As nobody (root sees all), beside a child of its own and, where root began it, one of root's.
 LOOK = """
 import ctypes, json, os, sys
-from holdfast.agent.holders import Scan
+from holdfast.agent.daemon.holders import Scan
 device = open(sys.argv[1])
 read, held = os.pipe()
 def child():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.oom import LOOK_EVERY_NS, OomWatch
+from holdfast.agent.postmortem import LOOK_EVERY_NS, OomWatch
 
 V1 = "4:memory:{path}\n1:cpu:/\n0::/\n"
 V2 = "0::{path}\n"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.agent.release import LIMIT_NS, ReleaseStep
+from holdfast.agent.daemon.release import LIMIT_NS, ReleaseStep
 from holdfast.config.trusted import Untrusted
 
 

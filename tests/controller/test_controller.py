@@ -46,7 +46,7 @@ class Ports:
     def now_ns(self) -> int:
         return 0
 
-    def order(self, order: HostOrder) -> None:
+    def obey(self, order: HostOrder) -> None:
         self.calls.append(("order", decode_order(encode_order(order))))
 
     def report(self) -> HostReport:

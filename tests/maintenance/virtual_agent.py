@@ -1,7 +1,7 @@
 """A host agent in virtual time: the real machine, virtual processes, and looks that can miss them.
 
-As `agent.autocheckpoint`: one loop that does one thing after the other. A look takes a while, and
-sees each process at some moment of it, as a walk over /proc does.
+As `agent.daemon.autocheckpoint`: one loop that does one thing after the other. A look takes a
+while, and sees each process at some moment of it, as a walk over /proc does.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Pair:
             self.order.want(action)
         self.order.number += 1
         self.order.attention = attention or self.order.attention
-        self.link.order(self.order)
+        self.link.obey(self.order)
 
     def begin(self) -> None:
         self.turn()

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.attempt import NO_STANDBY
 from holdfast.agent.host_agent import LONGEST_WAIT_NS, HostAgent
-from holdfast.agent.inbox import Inbox
+from holdfast.agent.inbox import Inbox, watch_signals
 from holdfast.agent.job import Job
-from holdfast.agent.loopback import Loopback
-from holdfast.agent.signals import watch
 from holdfast.agent.tree import become_subreaper
 from holdfast.controller.controller import Controller
 from holdfast.controller.journal import ControllerJournal
@@ -93,7 +91,7 @@ class Supervisor:
         )
         self.controller = Controller(
             job.policy,
-            link=Loopback(self.agent),
+            link=self.agent,
             store=self._storekeeper,
             clock=self._timers,
             journal=journal,
@@ -110,7 +108,9 @@ class Supervisor:
         """Until the run is over for this supervisor."""
         become_subreaper()
         also = self.listener.signals if self.listener is not None else ()
-        ignore_signals = watch(lambda number: self.later(partial(self._on_signal, number)), also)
+        ignore_signals = watch_signals(
+            lambda number: self.later(partial(self._on_signal, number)), also
+        )
         self._selector.register(self._inbox, selectors.EVENT_READ)
         self._journal.opened(self.folder, self.job.chips, self.job.ideal_step_ns)
         self._journal.policy(self.job.policy, VERSION)

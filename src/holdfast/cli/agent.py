@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.agent.holders import DEVICES, SPARED, Scan
-from holdfast.agent.host_state import StateFolder, default_folder, read_status
-from holdfast.agent.release import ReleaseStep
+from holdfast.agent.daemon.holders import DEVICES, SPARED, Scan
+from holdfast.agent.daemon.release import ReleaseStep
+from holdfast.agent.daemon.state_folder import StateFolder, default_folder, read_status
 from holdfast.cli.seconds import Seconds
 from holdfast.config.trusted import Untrusted, own_uids
 from holdfast.core.daemon.autocheckpoint import GRACE_NS, Autocheckpoint, Policy
@@ -25,7 +25,7 @@ from holdfast.core.notices.board import SECOND_NS
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.agent.autocheckpoint import AutocheckpointAgent
+    from holdfast.agent.daemon.autocheckpoint import AutocheckpointAgent
     from holdfast.core.daemon.events import DeviceHolder
     from holdfast.core.notices.board import Notice
     from holdfast.notices.protocol import SourceSurroundings
@@ -115,7 +115,7 @@ def status(state: str | None, as_json: bool) -> None:
 
 
 def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
-    from holdfast.agent.autocheckpoint import AutocheckpointAgent
+    from holdfast.agent.daemon.autocheckpoint import AutocheckpointAgent
     from holdfast.cli.printer import Printer, RawText
     from holdfast.config import inherited_environment
     from holdfast.core.visible import sentence
@@ -152,7 +152,7 @@ def _serve(scan: Scan, release: ReleaseStep, flags: dict[str, Any]) -> int:
         say("info", f"Listening for notices from {one.name}: {one.why}")
     close = None
     if flags["metrics"] is not None:
-        from holdfast.agent.host_metrics import AgentCollector
+        from holdfast.agent.daemon.metrics import AgentCollector
         from holdfast.export.served import serve
 
         collector = AgentCollector(lambda: daemon.snapshot)

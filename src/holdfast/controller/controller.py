@@ -110,7 +110,7 @@ class Controller:
         order.attention = attention
         order.number += 1
         self._sent = order.wants.newest
-        self._link.order(order)
+        self._link.obey(order)
 
     # --- what an event is to others than the machine ------------------------------------------
 

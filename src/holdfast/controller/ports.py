@@ -20,7 +20,7 @@ from holdfast.core.run.rollback import Wish
 class Link(Protocol):
     """The hosts of a run. Their reports are handed to `Controller.hear`."""
 
-    def order(self, order: HostOrder) -> None:
+    def obey(self, order: HostOrder) -> None:
         """Have the host carry out what is new in it; returns at once."""
 
     def report(self) -> HostReport:

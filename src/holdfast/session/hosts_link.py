@@ -66,7 +66,7 @@ class HostsLink(OwnLink):
 
     # --- controller.ports.Link --------------------------------------------------------------
 
-    def order(self, order: HostOrder) -> None:
+    def obey(self, order: HostOrder) -> None:
         """The others first, then this rank: it must not wait at a step that they never heard of."""
         at_ns = now_ns()
         with self._lock:

@@ -21,7 +21,7 @@ class OwnLink:
 
     # --- controller.ports.Link --------------------------------------------------------------
 
-    def order(self, order: HostOrder) -> None:
+    def obey(self, order: HostOrder) -> None:
         """The host carries out what is new."""
         self.host.obey(order)
 

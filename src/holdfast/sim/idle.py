@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.core import actions as act
 from holdfast.core.hosts.evidence import RankEvidence
-from holdfast.core.hosts.order import Host, HostOrder, Hurry
+from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport
 
 NOTHING_NEW = HostReport()
@@ -15,10 +15,6 @@ NOTHING_NEW = HostReport()
 
 class Idle(Host):
     """Of `controller.ports.Link` and `Store`: what takes no time, and is heard of no more."""
-
-    def order(self, order: HostOrder) -> None:
-        """It is there at once."""
-        self.obey(order)
 
     def hurry(self, action: Hurry) -> None:
         """A flush takes as long as it takes."""

@@ -51,7 +51,7 @@ class VirtualLink:
         for host in hosts:
             self._listen(host)
 
-    def order(self, order: HostOrder) -> None:
+    def obey(self, order: HostOrder) -> None:
         """Have the hosts carry it out."""
         is_first, self._order = not self._order.number, order
         self._joined.ordered(order)

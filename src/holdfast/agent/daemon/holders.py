@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.agent.device_number import device_number
+from holdfast.agent.daemon.device_number import device_number
 from holdfast.config import LISTENS_MARK
 from holdfast.core.daemon.events import DeviceHolder, ProcessId
 

@@ -1,4 +1,4 @@
-"""The host agent's folder: its lock, and what it writes down for the next one and for people.
+"""The daemon's folder: its lock, and what it writes down for the next one and for people.
 
 `agent.json` is read by `holdfast agent status`. It also names every process that was signalled, and
 is written before the signal is sent: an agent that is started again on the same boot sends no

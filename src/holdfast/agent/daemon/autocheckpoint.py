@@ -1,4 +1,4 @@
-"""The host agent's loop: notices in, signals out, and somebody who waits.
+"""The daemon's loop: notices in, signals out, and somebody who waits.
 
 It feeds `core.daemon.autocheckpoint` and carries out what that answers. While nothing is announced
 it sleeps until a source tells something: processes are looked at in a round alone.
@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agent.holders import Scan
-from holdfast.agent.host_state import StateFolder
-from holdfast.agent.host_status import AgentCounts, status
-from holdfast.agent.inbox import Inbox
-from holdfast.agent.pidfds import Pidfds
-from holdfast.agent.release import ReleaseStep
-from holdfast.agent.signals import watch
+from holdfast.agent.daemon.holders import Scan
+from holdfast.agent.daemon.pidfds import Pidfds
+from holdfast.agent.daemon.release import ReleaseStep
+from holdfast.agent.daemon.state_folder import StateFolder
+from holdfast.agent.daemon.status import AgentCounts, status
+from holdfast.agent.inbox import Inbox, watch_signals
 from holdfast.core.daemon import events as ev
 from holdfast.core.daemon.autocheckpoint import Autocheckpoint
 from holdfast.core.durations import in_words
@@ -64,7 +63,9 @@ class AutocheckpointAgent:
     def run(self) -> None:
         """Until it is asked to leave by a signal."""
         also = self.listener.signals if self.listener is not None else ()
-        ignore_signals = watch(lambda number: self._inbox.put(partial(self._arrived, number)), also)
+        ignore_signals = watch_signals(
+            lambda number: self._inbox.put(partial(self._arrived, number)), also
+        )
         self._selector.register(self._inbox, selectors.EVENT_READ)
         if self.listener is not None:
             self.listener.start()

@@ -1,6 +1,6 @@
-"""The host agent's numbers for Prometheus: `holdfast-ml[metrics]`.
+"""The daemon's numbers for Prometheus: `holdfast-ml[metrics]`.
 
-They are computed when they are asked for, from what the agent says of itself (`host_status`).
+They are computed when they are asked for, from what the agent says of itself (`status`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the host agent says of itself: one plain object, for `agent.json`, metrics and people."""
+"""What the daemon says of itself: one plain object, for `agent.json`, metrics and people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agent.holders import Sight
+from holdfast.agent.daemon.holders import Sight
 from holdfast.core.daemon.autocheckpoint import Autocheckpoint
 from holdfast.core.daemon.events import DeviceHolder, ProcessInRound, RoundOutcome, RoundReport
 from holdfast.core.notices.board import Announcement
