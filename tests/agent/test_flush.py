@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -219,10 +220,17 @@ def test_a_failure_comes_in_words(
 ) -> None:
     place.parent.rmdir()
     asked.flush(buffer, place)
-    assert "is not there" in (asked.heard(eventually).why or "")
+    outcome = asked.heard(eventually)
+    assert "is not there" in (outcome.why or "")
+    assert not outcome.is_gone
     place.parent.mkdir()  # the store is back
     asked.flush(buffer, place)
     assert asked.heard(eventually).why is None
+    shutil.rmtree(buffer)
+    asked.flush(buffer, place)
+    outcome = asked.heard(eventually)
+    assert "is missing" in (outcome.why or "")
+    assert outcome.is_gone
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs takes root")

@@ -146,6 +146,22 @@ def test_a_flush_that_fails_is_tried_later_and_later() -> None:
     assert tier.may_flush(at_ns, 10) is None  # durable by now
 
 
+def test_a_set_that_was_gone_when_it_was_flushed_counts_no_more() -> None:
+    tier = MemoryTier(1)
+    tier.begin(0, 0, ev.Resume(None, 0, None), 1)
+    tier.has(0, 3)
+    for number in (0, 1):
+        tier.ordered(number)
+        tier.copied(1, 1 + number, 10 + number, number)
+        assert tier.seal_over(ev.Sealed(2, 0, 1 + number, 10 + number, number))
+    newest = tier.newest
+    assert newest is not None
+    tier.flush(3, Wanted(newest, "due"))
+    tier.flush_over(ev.FlushFailed(4, 0, 2, 11, "it is gone", is_gone=True))
+    assert tier.newest is not None
+    assert tier.newest.step == 10
+
+
 class Shaken:
     """A memory tier under random news, and what may never be so."""
 

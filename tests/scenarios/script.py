@@ -29,7 +29,7 @@ from holdfast.core.save import policy as saves
 from holdfast.core.save.agree import AgreementPhase
 from holdfast.session.controlling import bare_policy
 from holdfast.sim.clock import SECOND, VirtualClock
-from holdfast.sim.virtual.link import LOST
+from holdfast.sim.virtual.link import LOST, TWICE
 from holdfast.sim.virtual.loop import Delays, Source
 from holdfast.sim.virtual.ranks import VirtualRank
 from holdfast.sim.virtual.shape import PlannedFailure, Shape
@@ -161,7 +161,7 @@ class Script:
             elif key == "later":
                 self.shape = replace(self.shape, later_ns=tuple(map(ns, value.split(","))))
             elif key in DELAYS:
-                times = tuple(LOST if one == "lost" else ns(one) for one in value.split(","))
+                times = tuple(GOES[one] if one in GOES else ns(one) for one in value.split(","))
                 self.delays = replace(self.delays, **{DELAYS[key]: times})
             elif key == "save":
                 policy = replace(policy, save=_save_policy(value))
@@ -348,6 +348,11 @@ class Script:
         if 0 < int(number) < self.shape.hosts and not self.live.is_over:
             self.live.stall_host(int(number), ns(time))
 
+    def host_is_cut_off(self, number: str, time: str) -> None:
+        """Nothing goes between it and the controller; the ranks train on."""
+        if 0 < int(number) < self.shape.hosts and not self.live.is_over:
+            self.live.cut_off_host(int(number), ns(time))
+
     def memory_is_lost(self) -> None:
         """As with the host."""
         self.live.memory.lose()
@@ -426,6 +431,7 @@ def _save_policy(text: str) -> saves.SavePolicy:
     )
 
 
+GOES = {"lost": LOST, "twice": TWICE}  # how a message does
 DELAYS = {
     "store": "store_ns", "spawn": "spawn_ns", "reap": "reap_ns", "bell": "bell_ns",
     "words": "words_ns", "seals": "seal_ns", "looks": "looks_ns",
@@ -438,6 +444,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     r"lose host": lambda script: script.live.die(with_host=True),
     r"host (\d+) is lost(?:, noticed in (\w+))?(?:, replaced in (\w+))?": Script.host_is_lost,
     r"host (\d+) stalls for (\S+)": Script.host_stalls,
+    r"host (\d+) is cut off for (\S+)": Script.host_is_cut_off,
     r"supervisor stalls for (\S+)": lambda script, time: script.live.stall(ns(time)),
     r"heal": Script.heal,
     r"quiet": Script.quiet,

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from run_facts import facts_of
 
@@ -23,7 +25,8 @@ from holdfast.core.history.text import parse_text
 from holdfast.core.ledger import facts
 from holdfast.core.plain_json import copied
 from holdfast.core.run import policy_json, restart, state_json
-from holdfast.core.run.machine import RunMachine
+from holdfast.core.run.course import RunState
+from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
 from holdfast.core.save.word import MAX_EPOCH, buffer_of
@@ -58,9 +61,8 @@ class Books:
 
     def __init__(self, world: VirtualWorld) -> None:
         self.world = world
-        policy = policy_json.decode(json.loads(json.dumps(policy_json.encode(world.policy))))
-        self.again = RunMachine(policy)  # hears what the journal has kept
-        self.left = self.again.course, state_json.encode(RunMachine(policy).course)
+        self.again = RunMachine(_as_written(world.policy))  # hears what the journal has kept
+        self.left: tuple[RunState, Any] | None = None  # what it was, and that as plain data
         self.events = 0
         self.is_gone = True  # no attempt of its own is there
         self.epoch = 0  # the newest order's
@@ -103,7 +105,7 @@ class Watch:
         books = self._of(world)
         books.events += not isinstance(event, ROUTINE)
         require(books.events < self._most_events, "it goes round in circles")
-        if books.events % REMEMBERED == 1:
+        if books.events % REMEMBERED == REMEMBERED // 2:
             self._goes_on_elsewhere(books)
         again = books.again.handle(as_journaled(event, as_text=self._as_text))
         if again != answer:  # the words only then: they take longer to find than the answer
@@ -142,8 +144,9 @@ class Watch:
 
     def _goes_on_elsewhere(self, books: Books) -> None:
         """What replays goes on from a copy, or from what was written down; it was not touched."""
-        left, was = books.left
-        require(state_json.encode(left) == was, "what was left behind has changed")
+        if books.left is not None:
+            left, was = books.left
+            require(state_json.encode(left) == was, "what was left behind has changed")
         here = books.again.course
         books.left = here, state_json.encode(here)
         is_copied = books.events // REMEMBERED % 2 == 0
@@ -328,7 +331,8 @@ class Watch:
         kept = {one.step for one in world.store.sets}
         if step == world.shape.until:
             kept |= {one.step for _, one in world.memory.sets()}
-            if world.lost_hosts:  # what one took along was there, by all that anybody knew
+            if world.lost_hosts or world.memory.has_vanished:
+                # What is gone was there, by all that anybody knew.
                 kept |= self._of(world).sealed
         require(step in kept, f"rank {rank.rank} leaves with step {step}, which is in no set")
 
@@ -382,6 +386,11 @@ class Watch:
             gone_by_ns = taken_ns + HEARTBEAT_NS + STUCK_NS + LATE_NS
             is_gone = one.world.over_ns <= gone_by_ns
             require(is_gone, "a supervisor whose lease was lost goes on")
+
+
+@lru_cache  # the supervisors of a run have the same
+def _as_written(policy: RunPolicy) -> RunPolicy:
+    return policy_json.decode(json.loads(json.dumps(policy_json.encode(policy))))
 
 
 def as_journaled(event: ev.Event, *, as_text: bool) -> ev.Event:

@@ -31,6 +31,7 @@ def schedule(seed: int) -> Lines:
         random.Random(f"copy {seed}"),
         random.Random(f"link {seed}"),
         random.Random(f"hosts {seed}"),
+        random.Random(f"more {seed}"),
     )
     return _Draw(*streams).lines()
 
@@ -43,17 +44,19 @@ class _Draw:
         of_copies: random.Random,
         of_link: random.Random,
         of_hosts: random.Random,
+        of_more: random.Random,
     ) -> None:
         self._rng = rng
         # Streams of their own, so that what follows from a seed stays as it was.
         self._of_store, self._of_copies, self._of_link = of_store, of_copies, of_link
-        self._of_hosts = of_hosts
+        self._of_hosts, self._of_more = of_hosts, of_more
         self._hosts = of_hosts.choices((1, 2, 3), (6, 3, 1))[0]
         self._ranks = rng.choices((1, 2, 3, 4), (4, 6, 3, 1))[0]
         if self._hosts > 1:
             self._ranks = self._hosts * of_hosts.choice((1, 1, 2))
         self._until = rng.choice((1, 2, 4, 7, 12, 20))
-        self._hangs = rng.random() < 0.3
+        self._is_bare = of_more.random() < 0.15  # nobody supervises it
+        self._hangs = rng.random() < 0.3 and not self._is_bare
 
     def lines(self) -> Lines:
         """The start, what happens, and an end: in peace, or after a notice."""
@@ -62,10 +65,13 @@ class _Draw:
             found += self._moment()
             found += self._thing()
             found += self._elsewhere()
+            found += self._more()
         found += (
             ["run until over within 60s", "start again", "heal"] if self._maybe(0.2) else ["heal"]
         )
-        found += ["sigterm grace=20s"] if self._maybe(0.3) else []
+        if self._is_bare:  # who waits for a rank that is gone, waits for ever
+            found.append("run until over within 60s")
+        found += ["sigterm grace=20s"] if self._maybe(0.3) or self._is_bare else []
         return (*found, "run until over")
 
     def _maybe(self, chance: float) -> bool:
@@ -118,7 +124,16 @@ class _Draw:
         if self._hangs:
             words.append(f"hang={one(('1s', '2s', '5s'))}")
             words += ["ready=yes"] if self._maybe(0.3) else []
-        return words
+        if self._is_bare:
+            return [word for word in words if word.partition("=")[0] not in SUPERVISED] + BARE
+        return words + self._more_words(words)
+
+    def _more_words(self, words: list[str]) -> list[str]:
+        """Settings that are seldom other than usual, and a link on which things come twice."""
+        of_more = self._of_more
+        found = [of_more.choice(one) for one in SELDOM if of_more.random() < 0.08]
+        links = [one for one in words if one.startswith("link=")]
+        return found + [f"{one},twice" for one in links if of_more.random() < 0.5]
 
     def _moment(self) -> list[str]:
         """When the next thing happens: at some time, or in the middle of something."""
@@ -137,6 +152,8 @@ class _Draw:
         rank = rng.randrange(self._ranks)
         step = rng.randint(1, self._until)
         kind = rng.choices(KINDS, WEIGHTS)[0]
+        if self._is_bare and kind in SUPERVISED_KINDS:
+            return ["save"]
         match kind:
             case "kill":
                 return [f"kill rank {rank}"]
@@ -210,10 +227,32 @@ class _Draw:
             found = [f"host {number} stalls for {of_hosts.choice(WAITS)}"]
         return [f"run for {of_hosts.choice(WAITS)}", *found] if of_hosts.random() < 0.5 else found
 
+    def _more(self) -> list[str]:
+        """What else may happen, beside all that."""
+        of_more = self._of_more
+        if of_more.random() > 0.2:
+            return []
+        wait = f"run for {of_more.choice(WAITS)}"
+        if self._hosts > 1 and of_more.random() < 0.7:
+            number = of_more.randrange(1, self._hosts)
+            return [f"host {number} is cut off for {of_more.choice(WAITS)}", wait]
+        if self._is_bare:
+            return []
+        return [f"memory vanishes, made again in {of_more.choice(WAITS)}", wait]
+
     def _gap(self) -> list[str]:
         return [f"run for {self._rng.choice(WAITS)}"] if self._maybe(0.5) else []
 
 
+# Of what a run that nobody supervises has not; and that nobody does.
+SUPERVISED = ("buffers", "in_memory", "seal", "flush", "seals", "later", "failing", "budget",
+              "session", "plain", "on_sigterm", "spawn", "reap")  # fmt: skip
+SUPERVISED_KINDS = ("seals", "reaper", "host busy", "bad", "rare")
+BARE = ["supervised=no"]
+SELDOM = (
+    ("hold=0s", "hold=3s"), ("crash_loop=2", "crash_loop=3"), ("store=1s,5s,10ms",),
+    ("on_notice=stay", "on_notice=release"), ("migration_ends=yes",), ("command=missing",),
+)  # fmt: skip
 ACTIONS = (
     "terminate", "terminate", "reboot", "time limit", "live migration", "drain", "rebalance",
 )  # fmt: skip

@@ -29,11 +29,17 @@ AT_HAND_NICE = 0
 GIVING_WAY_NICE = 15
 
 
+TOLD = {
+    "why": "why", "is_gone": "is_gone", "ranks": "ranks", "bytes": "nbytes", "took_ns": "took_ns",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class FlushResult:
     """What came of a job; `why` is the sentence for one that failed."""
 
     why: str | None = None
+    is_gone: bool = False  # what is in memory is not what was sealed
     ranks: int = 0  # that wrote the set
     nbytes: int = 0
     took_ns: int = 0
@@ -171,8 +177,7 @@ class FlushProcess:
         if job is not None and said["event"] == "wrote":
             job.nbytes = said["bytes"]
         elif job is not None:
-            names = {"why": "why", "ranks": "ranks", "bytes": "nbytes", "took_ns": "took_ns"}
-            values = {name: said[key] for key, name in names.items() if key in said}
+            values = {name: said[key] for key, name in TOLD.items() if key in said}
             self._settle(said["id"], FlushResult(**values))
 
     def _settle(self, number: int, outcome: FlushResult) -> None:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import CorruptCheckpoint, HoldfastError
 from holdfast.journal.flow import Flow
 from holdfast.snapshot.flush import flush_set
 from holdfast.snapshot.seal import seal_buffer
@@ -104,7 +104,8 @@ def carry_out(command: Command) -> None:
     try:
         fields = DO[command["do"]](command)
     except HoldfastError as error:
-        report("failed", number, why=str(error))
+        is_gone = isinstance(error, CorruptCheckpoint)
+        report("failed", number, why=str(error), is_gone=is_gone)
     except Exception as error:  # whatever it is, somebody waits for an answer
         report("failed", number, why=f"internal error in the flush process: {error!r}")
     else:

@@ -150,7 +150,7 @@ class Memory:
         def done(outcome: FlushResult) -> None:
             self._flushing = None
             if outcome.why is not None:
-                self._feed(ev.FlushFailed(now_ns(), *of, outcome.why))
+                self._feed(ev.FlushFailed(now_ns(), *of, outcome.why, outcome.is_gone))
                 return
             attempt, epoch, step = of
             for rank in range(outcome.ranks):  # of a set from before: perhaps not as many as now

@@ -92,7 +92,7 @@ class JoinedReports:
         self.report.begin_flush()
         for host in self._hosts:
             host.flushed, host.nbytes = set(), 0
-            host.flush_failed = ev.FlushFailed(0, *of, WORDS) if host.is_lost else None
+            host.flush_failed = _no_flush(0, of) if host.is_lost else None
 
     # --- what the hosts say -----------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class JoinedReports:
         for want in list(self._wanted_seals.values()):  # what it had sealed is gone with it
             self._hear_seal(number, _no_seal(want))
         if self._flush is not None and len(host.flushed) < len(host.ranks):
-            self._hear(number, host, ev.FlushFailed(at_ns, *self._flush, WORDS))
+            self._hear(number, host, _no_flush(at_ns, self._flush))
         host.is_lost = True
         self.report.number += 1
 
@@ -261,8 +261,12 @@ class JoinedReports:
         )
         if is_over:
             self._flush = None
-            for one in failed[:1]:
-                self.report.note(one)
+            if failed:
+                self.report.note(max(failed, key=lambda one: one.is_gone))
+
+
+def _no_flush(at_ns: int, of: tuple[int, int, int]) -> ev.FlushFailed:
+    return ev.FlushFailed(at_ns, *of, WORDS, is_gone=True)
 
 
 def _no_seal(want: act.Seal) -> ev.SealFailed:

@@ -180,11 +180,18 @@ def on_timer_while_launching(run: RunState, event: ev.TimerFired) -> list[act.Ac
         return []
     if not run.is_on_record:
         words = f"{now.source}; the run store does not answer"
-        return over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)
-    words = f"{now.source}; nothing was heard of its processes yet"
-    cause = exits.HISTORY_CAUSE[exits.ExitCause.STOPPED]
-    end = act.EndAttempt(run.attempt, cause, words, None, is_incident=False)
-    return [end, *over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)]
+    else:
+        words = f"{now.source}; nothing was heard of its processes yet"
+    return over_unheard(run, event.at_ns, words)
+
+
+def over_unheard(run: RunState, at_ns: int, words: str) -> list[act.Action]:
+    """The end, before anything was heard of processes; an attempt that is on record has its own."""
+    end: list[act.Action] = []
+    if run.state is State.LAUNCHING and run.is_on_record:
+        cause = exits.HISTORY_CAUSE[exits.ExitCause.STOPPED]
+        end = [act.EndAttempt(run.attempt, cause, words, None, is_incident=False)]
+    return [*end, *over_in_a_gap(run, at_ns, run.stopping.exit_code, words)]
 
 
 def on_deadline_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
@@ -193,4 +200,4 @@ def on_deadline_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
         return []
     said = act.Say("warning", f"{TOO_LATE}: ending it")
     words = f"{run.stop.source}: {TOO_LATE}"
-    return [said, *over_in_a_gap(run, event.at_ns, run.stopping.exit_code, words)]
+    return [said, *over_unheard(run, event.at_ns, words)]

@@ -93,6 +93,12 @@ def held_words(step: int, why: str, left_ns: int, *, in_memory: bool) -> str:
     )
 
 
+def lost_words(step: int, saved: int) -> str:
+    """What a run ends with whose last step was lost with the memory that held it."""
+    what = f"all steps are done, and the last one, {step}, was lost with the memory that held it"
+    return f"{what} (step {saved} is saved): start it again"
+
+
 def given_up_words(step: int, saved: int, *, in_memory: bool) -> str:
     """What a run ends with whose last step the store has not taken."""
     what = f"all steps are done, and the run store did not take the last one, {step}"

@@ -47,6 +47,9 @@ def over(run: RunState, at_ns: int, exit_code: int, words: str) -> list[act.Acti
 
 def go_on_flushing(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """News of what the end waits for: wait on, try again, or end."""
+    if isinstance(event, ev.FlushFailed) and event.is_gone:
+        answer = run.flushing.flush_newest(run.saving, event.at_ns, LAST)
+        return answer if run.flushing.is_pending(run.saving) else finished(run, event.at_ns)
     if isinstance(event, FLUSH_FAILED):
         if run.done_ns is not None and run.flushing.is_ahead(run.saving):
             held = run.holding.failed(event.at_ns, event.step, event.why)

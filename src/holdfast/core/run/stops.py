@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.run import rollback
-from holdfast.core.run.before import choose
+from holdfast.core.run.before import choose, over_unheard
 from holdfast.core.run.course import RunState
 from holdfast.core.run.over import over_in_a_gap
 from holdfast.core.run.saves import after_saving, flush_before_leaving
@@ -97,7 +97,8 @@ def on_stop_now(run: RunState, event: ev.StopNowAsked) -> list[act.Action]:
         run.state = State.KILLING
         return [*answer, act.Kill(event.source)]
     if not run.policy.is_supervised:
-        return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
+        _, words = run.stopping.where_nothing_ran
+        return answer + over_unheard(run, event.at_ns, words)
     if run.state is State.NEW:
         return answer  # as soon as there is something to end
     if run.state is State.LAUNCHING:  # the same, unless the store keeps us waiting

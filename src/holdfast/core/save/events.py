@@ -366,13 +366,17 @@ class Flushed:
 
 @value
 class FlushFailed:
-    """A set in memory could not be written to the durable tier; it is still in its buffer."""
+    """A set in memory could not be written to the durable tier; it is still in its buffer.
+
+    `is_gone`: it is not, or not as it was sealed.
+    """
 
     at_ns: int
     of_attempt: int
     epoch: int
     step: int
     why: str
+    is_gone: bool = False
 
 
 @value

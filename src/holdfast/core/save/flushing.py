@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
-from holdfast.core.run.holding import given_up_words
+from holdfast.core.run.holding import given_up_words, lost_words
 from holdfast.core.save import events as news
 from holdfast.core.save.agree_moves import AgreementPhase
 from holdfast.core.save.flushes import FlushWatch, Wanted
@@ -96,6 +96,7 @@ class TierFlushing:
     watch: FlushWatch
     announced: Announced = field(default_factory=Announced)
     told_failure: str = ""
+    lost_step: int = 0  # the newest that memory did not hold any more when it was to be written
 
     def hear(self, saving: Saving, event: ev.TierEvent, *, is_running: bool) -> list[Deed]:
         """Take in what became of a seal or a flush. `is_running`: ranks hear what is ordered."""
@@ -192,6 +193,9 @@ class TierFlushing:
                 return act.Finish(EXIT_UNAVAILABLE, words, leaves_memory=True)
             words = f"{finish.words}; memory holds more, and is kept for a start on this host"
             return act.Finish(finish.exit_code, words, leaves_memory=True)
+        if finish.exit_code == EXIT_DONE and self.lost_step > saving.committed_step:
+            words = lost_words(self.lost_step, saving.committed_step)
+            return act.Finish(EXIT_UNAVAILABLE, words)
         if was_kept:
             words = f"{finish.words}; step {saving.committed_step} was saved from memory"
             return act.Finish(finish.exit_code, words)
@@ -253,17 +257,23 @@ class TierFlushing:
             self._is_awaited(saving, kept.attempt, kept.step) and not saving.tier.is_sealing
         )
         epoch = saving.agreement.epoch
+        is_gone = isinstance(event, ev.FlushFailed) and event.is_gone
+        if is_gone:
+            self.lost_step = max(self.lost_step, kept.step)
         if over.why_not:
             words = f"step {kept.step} could not be written to the run store: {over.why_not}"
             if is_awaited:
                 is_sealed = saving.tier.newest is not None and saving.tier.newest.step == kept.step
                 failed = news.NotWritten(at_ns, epoch, kept.step, over.why_not, is_sealed)
                 return answer + self._tell(saving, failed, is_running)
-            answer.append(act.MakeRoom(kept.attempt, kept.step))
-            if words == self.told_failure or saving.tier.is_lost or not self.is_ahead(saving):
+            if not is_gone:
+                answer.append(act.MakeRoom(kept.attempt, kept.step))
+            is_ahead = is_gone or self.is_ahead(saving)
+            if words == self.told_failure or saving.tier.is_lost or not is_ahead:
                 return answer
             self.told_failure = words
-            return [*answer, act.Say("warning", f"{words}; it stays in memory")]
+            stays = "" if is_gone else "; it stays in memory"
+            return [*answer, act.Say("warning", f"{words}{stays}")]
         if is_awaited:
             done = news.Committed(at_ns, epoch, kept.step)
             return answer + self._tell(saving, done, is_running)

@@ -77,6 +77,10 @@ class Buffers(NamedTuple):
         """All ranks have copied into it; it waits for its checksums."""
         return self._replace(opened=None, sealing=(*self.sealing, kept))
 
+    def lost(self, kept: SetInBuffer) -> Buffers:
+        """That set is not in its buffer any more."""
+        return self._replace(sealed=tuple(one for one in self.sealed if one != kept))
+
     def over(self, kept: SetInBuffer, *, is_sealed: bool) -> Buffers:
         """A seal is over. One that nobody here asked for changes nothing."""
         if kept not in self.sealing:
@@ -269,6 +273,8 @@ class MemoryTier:
             delay_ns = min(FIRST_RETRY_NS << min(self._failures, 6), LAST_RETRY_NS)
             self._failures += 1
             self._not_before_ns = event.at_ns + delay_ns
+            if isinstance(event, ev.FlushFailed) and event.is_gone:
+                self.buffers = self.buffers.lost(over.kept)
         else:
             self._flushes_ns = latest(
                 self._flushes_ns, max(1, event.at_ns - self._flush_started_ns)

@@ -1,7 +1,8 @@
 """The link between a virtual controller and its virtual hosts: a call, or messages that go astray.
 
-A message is the order or the report as it stood when it was sent, as text. It may come late, be
-overtaken or get lost; the newest is sent again now and then, as long as there is somebody to hear.
+A message is the order or the report as it stood when it was sent, as text. It may come late, twice,
+be overtaken or get lost; the newest is sent again now and then, as long as there is somebody to
+hear. A host may be cut off for a while: then nothing comes through.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from holdfast.sim.virtual.loop import Source
 from holdfast.sim.virtual.shared import Shared
 
 AGAIN_NS = 500 * MS
-LOST = -1
+LOST, TWICE = -1, -2
+ECHO_NS = 300 * MS
 
 
 def sent_order(order: HostOrder) -> HostOrder:
@@ -35,7 +37,10 @@ def sent_report(report: HostReport) -> HostReport:
 
 
 class VirtualLink:
-    """A `controller.ports.Link` to several hosts. `link_ns`: what each message takes, or LOST."""
+    """A `controller.ports.Link` to several hosts.
+
+    `link_ns`: what each message takes, or LOST, or TWICE: it comes at once, and again later.
+    """
 
     def __init__(
         self, world: Shared, hosts: Sequence[VirtualHost], link_ns: tuple[int, ...]
@@ -48,6 +53,7 @@ class VirtualLink:
         self._takes = [{way: cycle(link_ns or (0,)) for way in ways} for _ in hosts]
         self._order = HostOrder()
         self._told: set[int] = set()  # hosts that have told something
+        self._cut_until_ns = [0] * len(hosts)
         for host in hosts:
             self._listen(host)
 
@@ -65,7 +71,8 @@ class VirtualLink:
         if not self._is_a_call:
             return HostReport()
         for host in self._hosts:
-            self._joined.take(host.number, host.report_now(with_progress=True))
+            if not self._is_cut(host):
+                self._joined.take(host.number, host.report_now(with_progress=True))
         return self._joined.report
 
     def lost(self, number: int) -> None:
@@ -81,11 +88,27 @@ class VirtualLink:
         self._listen(host)
         self._send_order(host)
 
+    def cut(self, number: int, ns: int) -> None:
+        """Nothing goes between the controller and that host for so long."""
+        until_ns = self._cut_until_ns[number] = self._world.now_ns + ns
+
+        def mended() -> None:
+            if self._cut_until_ns[number] == until_ns and not self._world.is_over:
+                self._send_order(self._hosts[number])
+                self._reported(self._hosts[number])
+
+        self._world.clock.later(ns, mended)
+
+    def _is_cut(self, host: VirtualHost) -> bool:
+        return self._world.now_ns < self._cut_until_ns[host.number]
+
     def _listen(self, host: VirtualHost) -> None:
         host.reported = partial(self._reported, host)
 
     def _reported(self, host: VirtualHost) -> None:
         """Something is new on that host."""
+        if self._is_cut(host):
+            return
         if not self._is_a_call:
             self._told.add(host.number)
             self._send_report(host)
@@ -110,6 +133,8 @@ class VirtualLink:
         self._world.clock.later(AGAIN_NS, self._again)
 
     def _send_order(self, host: VirtualHost) -> None:
+        if self._is_cut(host):
+            return
         if self._is_a_call:
             host.obey(self._order)
         elif self._order.number:
@@ -117,7 +142,7 @@ class VirtualLink:
             self._deliver(host, HostOrder, lambda: host.obey(order))
 
     def _send_report(self, host: VirtualHost) -> None:
-        if host.is_lost:
+        if host.is_lost or self._is_cut(host):
             return
         report = sent_report(host.report_now())
         hear = lambda: self._hear(host, report)  # noqa: E731
@@ -129,7 +154,8 @@ class VirtualLink:
         takes_ns = next(self._takes[host.number][way])
         if takes_ns == LOST:
             return
-        if takes_ns:
-            self._world.clock.later(takes_ns, lambda: None if self._world.is_over else message())
-        else:
+        if takes_ns in (0, TWICE):
             message()
+        if takes_ns:
+            ns = ECHO_NS if takes_ns == TWICE else takes_ns
+            self._world.clock.later(ns, lambda: None if self._world.is_over else message())

@@ -80,7 +80,7 @@ class MemoryWork:
         here = memory.seals.get((self._number, action.buffer))
         if here is None and (memory.has_vanished or not self._is_alone):
             self._report.begin_flush()
-            gone = ev.FlushFailed(world.now_ns, action.attempt, action.epoch, action.step, "gone")
+            gone = self._gone(action)
             self._heard.give(Source.MEMORY, lambda: self._note(gone))
             return
         is_it = here is not None and (here.attempt, here.step) == (action.attempt, action.step)
@@ -92,6 +92,10 @@ class MemoryWork:
         world.clock.later(LOOK_NS, lambda: self._flushing(action))
         if not world.flush_starves or action.urgent:
             self._write_on(action, 0)
+
+    def _gone(self, action: act.Flush) -> ev.FlushFailed:
+        of = (action.attempt, action.epoch, action.step)
+        return ev.FlushFailed(self._world.now_ns, *of, "it is gone", is_gone=True)
 
     def hurry(self, action: Hurry) -> None:
         """It goes on, faster; one that had no turn gets one."""
@@ -132,6 +136,9 @@ class MemoryWork:
             store.waiting.append(lambda: self._written(action, place))
             return
         names = (action.epoch, action.step)
+        if (self._number, action.buffer) not in world.memory.seals:
+            self._tell(action, self._gone(action), is_over=True)
+            return
         if store.is_full or store.is_away:
             why = "no space left" if store.is_full else "the run store cannot be reached"
             failed = ev.FlushFailed(world.now_ns, action.attempt, *names, why)

@@ -231,6 +231,11 @@ class VirtualWorld(Shared):
         self.held_ns += ns
         self.hosts[number].heard.stall(ns)
 
+    def cut_off_host(self, number: int, ns: int) -> None:
+        """Nothing goes between the controller and another host for so long; its ranks train on."""
+        self.held_ns += ns
+        self._link.cut(number, ns)
+
     def lose_host(self, number: int, noticed_ns: int, replaced_ns: int) -> None:
         """A host without the controller is gone; that is noticed, and an empty one comes."""
         host = self.hosts[number]
