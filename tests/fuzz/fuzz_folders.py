@@ -115,9 +115,7 @@ def _read_request(data: bytes, place: Path) -> None:
 def _read_report(data: bytes, place: Path) -> None:
     put(place / "rank-00000.report", data)
     ended: Any = SimpleNamespace(phase=lambda _rank: None)
-    found = Postmortem(place, ended, []).exit_of(
-        {"rank": 0, "code": 1, "signal": None}, asked_to_stop=False
-    )
+    found = Postmortem(place, ended, []).exit_of({"rank": 0, "code": 1, "signal": None})
     assert found.report is None or isinstance(found.report, RankReport)
     sayable(repr(found))
     sayable("".join(vars_of(found.report)) if found.report else "")

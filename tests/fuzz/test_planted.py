@@ -178,9 +178,7 @@ def _with_folder(folder: RunFolder, world: World) -> None:
         lambda: request(folder, "save"),
         lambda: ControlInbox(folder, 1).take(),
         lambda: evidence_of(folder, (0, 1)),
-        lambda: Postmortem(live, ended, []).exit_of(
-            {"rank": 0, "code": 1, "signal": None}, asked_to_stop=False
-        ),
+        lambda: Postmortem(live, ended, []).exit_of({"rank": 0, "code": 1, "signal": None}),
         lambda: read_keep(folder.ranks_dir(0) / "keep.json"),
         lambda: write_report(folder.ranks_dir(0) / f"{name}.json", {"type": "E"}),
         lambda: LogCopy(live / f"{name}.log", folder.logs_dir(0) / f"{name}.log").sync(),

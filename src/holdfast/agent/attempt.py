@@ -108,7 +108,7 @@ class LiveAttempt:
         """Whether a rank has rung since the last call: there is something in its words."""
         return self._bell.answer()
 
-    def read(self, *, asked_to_stop: bool) -> Iterator[host.HostEvent]:
+    def read(self) -> Iterator[host.HostEvent]:
         """What happened to the processes since the last call."""
         self.postmortem.look(self.pids, now_ns())
         # Asked before reading: what a dying reaper said last must not be taken for silence.
@@ -118,11 +118,11 @@ class LiveAttempt:
         backlog, self._standby.backlog = self._standby.backlog, []
         for message in [*backlog, *self._tree.read()]:
             is_gone = is_gone or message.event == "gone"
-            yield from self._translate(message, asked_to_stop)
+            yield from self._translate(message)
         if reaper_ended and not is_gone:
             yield host.ReaperLost(now_ns())
 
-    def _translate(self, message: TreeMessage, asked_to_stop: bool) -> Iterator[host.HostEvent]:
+    def _translate(self, message: TreeMessage) -> Iterator[host.HostEvent]:
         now, fields = now_ns(), message.fields
         if message.event == "launched":
             self.pids = {int(rank): pid for rank, pid in fields["pids"].items()}
@@ -134,7 +134,7 @@ class LiveAttempt:
         elif message.event == "spawn_failed":
             yield host.SpawnFailed(now, _spawn_words(fields["failures"][0]))
         elif message.event == "exit":
-            died = self.postmortem.exit_of(fields, asked_to_stop=asked_to_stop)
+            died = self.postmortem.exit_of(fields)
             yield host.Died(now, message.at_ns, fields["rank"], died)
         elif message.event == "stuck":
             yield host.Stuck(now, tuple(fields["pids"]))

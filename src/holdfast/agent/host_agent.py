@@ -94,7 +94,8 @@ class HostAgent(Host):
         if attempt is not None:
             if attempt.rung():
                 self._next_poll_ns = 0
-            for event in attempt.read(asked_to_stop=self.attention.is_stopping):
+            attempt.postmortem.asked_to_stop = self.attention.is_stopping
+            for event in attempt.read():
                 self._hear(event)
         self.standbys.turn([] if self.attempt is None else list(self.attempt.pids.values()))
 

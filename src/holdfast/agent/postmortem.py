@@ -38,6 +38,7 @@ class Postmortem:
         self._oom = OomWatch()
         self._codes: dict[int, int | None] = {}
         self._reports: dict[int, RankReport] = {}
+        self.asked_to_stop = False  # the ranks, by now
         self.stacks: dict[int, Collected] = {}
         """Where the ranks stood when they hung, by rank."""
 
@@ -45,7 +46,7 @@ class Postmortem:
         """What can only be seen of a rank while it lives."""
         self._oom.look(pids, now_ns)
 
-    def exit_of(self, fields: Mapping[str, Any], *, asked_to_stop: bool) -> Exit:
+    def exit_of(self, fields: Mapping[str, Any]) -> Exit:
         """The end of one rank, from what the reaper says and what the rank left behind."""
         rank, code, number = fields["rank"], fields["code"], fields["signal"]
         self._codes[rank] = -number if number is not None else code
@@ -62,7 +63,7 @@ class Postmortem:
             report=report,
             # 137: what a shell in between says of a command that died of a SIGKILL.
             oom_killed=(number == SIGKILL or code == 128 + SIGKILL) and self._oom.has_killed(rank),
-            asked_to_stop=asked_to_stop,
+            asked_to_stop=self.asked_to_stop,
         )
 
     def evidence(self) -> tuple[RankEvidence, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -80,24 +81,20 @@ def supervise(
     if fresh:
         _set_aside(store, name, screen)
     folder = store.open(name, command=command)
-    lease = acquire(folder, on_wait=lambda words: screen.say("info", words))
-    carrier = Carrier(folder, lambda words: screen.say("warning", words))
-    exporter: ExportProcess | None = None
+    start = RunStart(
+        folder,
+        acquire(folder, on_wait=lambda words: screen.say("info", words)),
+        Carrier(folder, lambda words: screen.say("warning", words)),
+        screen,
+        NoticeSources(sources, around),
+        look,
+    )
     try:
-        bases = (Path(settings.scratch),) if settings.scratch else BASES
-        scratch = scratch_dir(folder.scratch_key, bases=bases)
-        if ended := fence(folder.identity.run_id):
-            pids = ", ".join(map(str, ended))
-            screen.say(
-                "warning",
-                f"Processes {pids} of an earlier start were still running; they were killed",
-            )
-        for sentence in adopt(folder, scratch):
-            screen.say("warning", sentence)
-        memory = _memory(settings, folder, screen)
+        scratch = start.claim_scratch(settings)
         variables = listens(bool(sources)) | telling(folder.path.parent)
+        environment = inherited_environment() | variables
         job = Job(
-            command=Command(command, place, inherited_environment() | variables),
+            command=Command(command, place, environment),
             policy=run_policy(settings, around),
             keep=Keep(last=settings.keep_last),
             grace_ns=int(settings.grace_s * SECOND_NS),
@@ -105,21 +102,16 @@ def supervise(
             store=str(folder.path.parent),
             incarnation=new_id(),
             scratch=scratch,
-            memory=memory,
+            memory=_memory(settings, folder, screen),
             standby=_standby(settings, command),
             cache_bytes=settings.compile_cache_bytes,
             cache_seal=seal,
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
         )
-        exporter = beside(settings, folder, inherited_environment() | variables, screen)
-        notice_sources = NoticeSources(sources, around)
-        return _run(folder, lease, job, screen, carrier, notice_sources, exporter, look)
+        start.exporter = beside(settings, folder, environment, screen)
+        return start.run(job)
     finally:
-        with contextlib.suppress(HoldfastError):
-            lease.release()
-        carrier.close(CARRY_LIMIT_S)
-        if exporter is not None:
-            exporter.close()
+        start.close()
 
 
 def _set_aside(store: RunStore, name: str, screen: Screen) -> None:
@@ -200,58 +192,95 @@ class NoticeSources(NamedTuple):
         settle(self.sources, self.around, notices, clock=clock, say=screen.say)
 
 
-def _run(
-    folder: RunFolder,
-    lease: Lease,
-    job: Job,
-    screen: Screen,
-    carrier: Carrier,
-    notice_sources: NoticeSources,
-    exporter: ExportProcess | None,
-    look: str,
-) -> int:
-    name = controller_journal(lease.epoch)
-    live = job.scratch / Path(name).stem / name
-    live.parent.mkdir(mode=0o700, exist_ok=True)
-    writer = JournalWriter.create(
-        live, ControllerJournal.identity(folder, lease.epoch, job.incarnation)
-    )
-    journal = ControllerJournal(writer)
-    journal.booted(_machine_start(folder))
-    supervisor = Supervisor(folder, lease, job, journal, screen)
-    supervisor.listener = notice_sources.listener(supervisor, job.grace_ns)
-    for one in notice_sources.sources:
-        screen.say("info", f"Listening for notices from {one.name}: {one.why}")
-    supervisor.upkeep.add(
-        LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)])
-    )
-    inbox = ControlInbox(folder, lease.epoch)
-    supervisor.upkeep.tasks.append(lambda: _obey(supervisor, inbox))
-    if exporter is not None:
-        exporter.look()
-        supervisor.upkeep.tasks.append(exporter.look)
-        supervisor.agent.spared = lambda: exporter.pids
-    if job.cache is not None:
-        warn = partial(screen.say, "warning")
-        supervisor.at_close.append(
-            seed_programs(folder, job.cache, job.cache_bytes or 0, job.cache_seal, warn)
+@dataclass(slots=True)
+class RunStart:
+    """One start of a run: what it holds until it is over, in the store and on this host.
+
+    `look`: what to type for the run's report.
+    """
+
+    folder: RunFolder
+    lease: Lease
+    carrier: Carrier
+    screen: Screen
+    notices: NoticeSources
+    look: str
+    exporter: ExportProcess | None = None
+
+    def claim_scratch(self, settings: Settings) -> Path:
+        """The run's scratch folder, with what an earlier start has left there seen to."""
+        folder, say = self.folder, self.screen.say
+        bases = (Path(settings.scratch),) if settings.scratch else BASES
+        scratch = scratch_dir(folder.scratch_key, bases=bases)
+        if ended := fence(folder.identity.run_id):
+            pids = ", ".join(map(str, ended))
+            say(
+                "warning",
+                f"Processes {pids} of an earlier start were still running; they were killed",
+            )
+        for sentence in adopt(folder, scratch):
+            say("warning", sentence)
+        return scratch
+
+    def run(self, job: Job) -> int:
+        """Until the run is over here; the exit code."""
+        supervisor = self._supervisor(job)
+        place = job.memory.folder.path if job.memory is not None else None
+        looks_back_ns = job.policy.restart.looks_back_ns
+        try:
+            finish = supervisor.run(opened(self.folder, looks_back_ns, place))
+        finally:
+            forget_imports(job.scratch)
+        self.carrier.close(CARRY_LIMIT_S)
+        code = finish.exit_code
+        level = "info" if code == 0 else "warning" if code == 75 else "error"
+        self.screen.say(level, f"run {self.folder.name!r}: {finish.words}; see {self.look}")
+        with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
+            self.lease.release(LastWords(code, finish.words))
+        if finish.settled:
+            self.notices.settle(finish.settled, self.screen)
+        if self.exporter is not None:
+            # Not before: while the lease is held its last look sees a run that runs.
+            self.exporter.close()
+        self.screen.close()
+        return code
+
+    def _supervisor(self, job: Job) -> Supervisor:
+        folder, epoch, screen = self.folder, self.lease.epoch, self.screen
+        name = controller_journal(epoch)
+        live = job.scratch / Path(name).stem / name
+        live.parent.mkdir(mode=0o700, exist_ok=True)
+        writer = JournalWriter.create(
+            live, ControllerJournal.identity(folder, epoch, job.incarnation)
         )
-    place = job.memory.folder.path if job.memory is not None else None
-    try:
-        finish = supervisor.run(opened(folder, job.policy.restart.looks_back_ns, place))
-    finally:
-        forget_imports(job.scratch)
-    carrier.close(CARRY_LIMIT_S)
-    level = "info" if finish.exit_code == 0 else "warning" if finish.exit_code == 75 else "error"
-    screen.say(level, f"run {folder.name!r}: {finish.words}; see {look}")
-    with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
-        lease.release(LastWords(finish.exit_code, finish.words))
-    if finish.settled:
-        notice_sources.settle(finish.settled, screen)
-    if exporter is not None:
-        exporter.close()  # not before: while the lease is held its last look sees a run that runs
-    screen.close()
-    return finish.exit_code
+        journal = ControllerJournal(writer)
+        journal.booted(_machine_start(folder))
+        supervisor = Supervisor(folder, self.lease, job, journal, screen)
+        supervisor.listener = self.notices.listener(supervisor, job.grace_ns)
+        for one in self.notices.sources:
+            screen.say("info", f"Listening for notices from {one.name}: {one.why}")
+        upkeep = supervisor.upkeep
+        upkeep.add(LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)]))
+        inbox = ControlInbox(folder, epoch)
+        upkeep.tasks.append(lambda: _obey(supervisor, inbox))
+        if (exporter := self.exporter) is not None:
+            exporter.look()
+            upkeep.tasks.append(exporter.look)
+            supervisor.agent.spared = lambda: exporter.pids
+        if job.cache is not None:
+            warn = partial(screen.say, "warning")
+            supervisor.at_close.append(
+                seed_programs(folder, job.cache, job.cache_bytes or 0, job.cache_seal, warn)
+            )
+        return supervisor
+
+    def close(self) -> None:
+        """Give back what is still held, however far it came."""
+        with contextlib.suppress(HoldfastError):
+            self.lease.release()
+        self.carrier.close(CARRY_LIMIT_S)
+        if self.exporter is not None:
+            self.exporter.close()
 
 
 def _machine_start(folder: RunFolder) -> int | None:
