@@ -28,10 +28,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import numpy as np
 
-from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.memory import reserve, touch
 from holdfast.snapshot.ram import BufferFiles
-from holdfast.snapshot.ram_folder import BASE, claim_ram
+from holdfast.snapshot.ram_folder import BASE, buffer_name, claim_ram
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.sets import commit, set_name

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.agent.flush import FlushProcesses, FlushResult
-from holdfast.snapshot.buffers import buffer_name
+from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging

@@ -30,13 +30,14 @@ at. The agent drives them with real processes, the tests with virtual ones
 How all ranks come to save the same step inside a running attempt is a third machine,
 `core/save/agree.py`."""
 RUN = """\
-`core/run/machine.py`: the life and death of a run's attempts, seen by its controller."""
+`core/run/machine.py`: the life and death of a run's attempts, seen by its controller. An arrow
+names the states that the answer to an event may lead to; without one the state stays."""
 HOST = """\
 `core/hosts/machine.py`: one attempt's processes on one host, seen by its agent. Every `Start` ends
 in one `TreeGone` or `HostLost` for the run, whatever order the reports come in: a kill that crosses
 the launch, a reaper that is killed itself, a rank that nobody reported."""
 
-Table = Mapping[tuple[StrEnum, type[Any]], Callable[..., Any]]
+Table = Mapping[tuple[StrEnum, type[Any]], Callable[..., Any] | run.Transition]
 
 
 def page() -> str:
@@ -57,14 +58,16 @@ def states(module: Any, kind: type[StrEnum]) -> list[str]:
 
 
 def events(table: Table) -> list[str]:
-    """What each event means, and what is done about it in which states."""
+    """What each event means, what is done about it in which states, and where that may lead."""
     lines = []
     for kind in dict.fromkeys(kind for _, kind in table):
         lines += [f"**`{kind.__name__}`**: {first(kind)}", ""]
         handlers: dict[str, list[str]] = {}
-        for (state, one), handler in table.items():
+        for (state, one), row in table.items():
             if one is kind:
-                handlers.setdefault(first(handler), []).append(str(state))
+                handle, to = row if isinstance(row, run.Transition) else (row, ())
+                where = f"{state} (→ {', '.join(to)})" if to else str(state)
+                handlers.setdefault(first(handle), []).append(where)
         lines += [f"- {', '.join(where)}: {done}" for done, where in handlers.items()]
         lines.append("")
     return lines

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from holdfast.agent.flush import FlushProcess, FlushProcesses, FlushResult
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
-from holdfast.snapshot.verify import verify
 
 pytestmark = pytest.mark.real
 

@@ -542,7 +542,7 @@ class House:
         return self._hear(after, rest, ev.NotWritten(0, kept.epoch, kept.step, "disk full"))
 
     def _not_flushed(self, world: World, rest: Rest) -> World:
-        """It is in memory still; what waits for it hears of that, as `save.flushing` tells it."""
+        """It is in memory still; what waits for it hears of that, as `run.flushing` tells it."""
         control = self._controls[world.control]
         kept, newest = control.flushed, control.buffers.newest
         assert kept is not None
@@ -732,7 +732,7 @@ def _with(
 
 
 def _is_awaited(agreement: Agreement, kept: SetInBuffer) -> bool:
-    """As `core.save.flushing` has it: the agreement waits for this set to become durable."""
+    """As `core.run.flushing` has it: the agreement waits for this set to become durable."""
     is_written = agreement.phase is AgreementPhase.WRITING and agreement.buffer is not None
     return is_written and agreement.step == kept.step
 

@@ -92,32 +92,31 @@ def committed(kept: SetInBuffer) -> ev.FlushCommitted:
 
 def test_one_flush_at_a_time_and_a_newer_set_takes_the_place_of_the_one_that_waits() -> None:
     flushes = Flushes()
-    actions = flushes.want(Wanted(A, "every 10 steps"))
+    actions = flushes.want(0, Wanted(A, "every 10 steps"))
     assert actions == (act.Flush(0, 1, 10, 0, "every 10 steps", False),)
-    assert flushes.want(Wanted(B, "later")) == ()
-    flushes.want(Wanted(C, "SIGTERM", is_urgent=True))
+    assert flushes.want(0, Wanted(B, "later")) == ()
+    flushes.want(0, Wanted(C, "SIGTERM", is_urgent=True))
     assert flushes.pinned == (0, 2)
     assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10, 1)) == (act.CommitFlushed(0, 1, 10, 1),)
     assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10, 1)) == (), "it is told again"
     over, actions = flushes.ended(committed(A))
-    assert over is not None
-    assert (over.kept, over.why_not) == (A, "")
+    assert over == A
     assert actions == (act.Flush(0, 3, 30, 2, "SIGTERM", True),)
 
 
 def test_a_flush_that_becomes_urgent_is_hurried_once() -> None:
     flushes = Flushes()
-    flushes.want(Wanted(A, "every 10 steps"))
-    actions = flushes.want(Wanted(A, "SIGTERM", is_urgent=True))
+    flushes.want(0, Wanted(A, "every 10 steps"))
+    actions = flushes.want(0, Wanted(A, "SIGTERM", is_urgent=True))
     assert actions == (act.Flush(0, 1, 10, 0, "SIGTERM", True),)
-    assert flushes.want(Wanted(A, "SIGTERM", is_urgent=True)) == ()
+    assert flushes.want(0, Wanted(A, "SIGTERM", is_urgent=True)) == ()
     elsewhere = SetInBuffer(0, 7, 10, 2)  # a copy of the same step: what is under way will do
-    assert flushes.want(Wanted(elsewhere, "the last step", is_urgent=True)) == ()
+    assert flushes.want(0, Wanted(elsewhere, "the last step", is_urgent=True)) == ()
 
 
 def test_news_of_another_flush_changes_nothing() -> None:
     flushes = Flushes()
-    flushes.want(Wanted(B, "now"))
+    flushes.want(0, Wanted(B, "now"))
     before = replace(flushes)
     assert flushes.flushed(ev.Flushed(5, 0, 0, 1, 10, 1)) == ()
     assert flushes.ended(committed(A)) == (None, ())
@@ -133,17 +132,17 @@ def test_a_flush_that_fails_is_tried_later_and_later() -> None:
     assert tier.seal_over(ev.Sealed(2, 0, 1, 10, 0))
     at_ns, waits = 10**9, []
     for _ in range(8):
-        kept = tier.may_flush(at_ns, 0)
+        kept = tier.to_flush(at_ns, 0)
         assert kept is not None
-        tier.flush(at_ns, Wanted(kept, "due"))
-        assert tier.may_flush(at_ns, 0) is None
-        tier.flush_over(ev.FlushFailed(at_ns, 0, 1, 10, "disk full"))
+        tier.flushes.want(at_ns, Wanted(kept, "due"))
+        assert tier.to_flush(at_ns, 0) is None
+        tier.flushes.ended(ev.FlushFailed(at_ns, 0, 1, 10, "disk full"))
         failed_ns = at_ns
-        while tier.may_flush(at_ns, 0) is None:
+        while tier.to_flush(at_ns, 0) is None:
             at_ns += 10**9
         waits.append((at_ns - failed_ns) // 10**9)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert tier.may_flush(at_ns, 10) is None  # durable by now
+    assert tier.to_flush(at_ns, 10) is None  # durable by now
 
 
 def test_a_set_that_was_gone_when_it_was_flushed_counts_no_more() -> None:
@@ -198,13 +197,13 @@ class Shaken:
                     assert tier.newest == kept, "seals come in order"
             case "flush" if tier.newest is not None:
                 wanted = Wanted(tier.newest, "due", is_urgent=choice > 2)
-                self.note(tier.flush(self.at_ns, wanted))
+                self.note(tier.flushes.want(self.at_ns, wanted))
             case "flushed" if tier.flushes.under_way is not None:
                 kept = tier.flushes.under_way.kept
                 names = (kept.attempt, kept.epoch, kept.step)
                 done = ev.FlushCommitted(self.at_ns, *names)
                 failed = ev.FlushFailed(self.at_ns, *names, "no")
-                over, actions = tier.flush_over(failed if choice == 0 else done)
+                over, actions = tier.flushes.ended(failed if choice == 0 else done)
                 assert over is not None
                 self.flushes.clear()
                 self.note(actions)

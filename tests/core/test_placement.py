@@ -53,7 +53,7 @@ def test_an_attempt_of_fewer_ranks_waits_for_no_more():
     saving.begin(1, 0, ranks=2)
     told = []
     for rank in (0, 1):
-        saving.join(rank)
+        saving.joined.add(rank)
         told += saving.hear(news.Progress(2, rank, 1))
     (order,) = told
     epoch, step = order.epoch, order.step
@@ -66,6 +66,6 @@ def test_an_attempt_of_fewer_ranks_waits_for_no_more():
 
 def test_a_set_of_more_ranks_than_run_now_is_whole_when_all_its_shards_are_durable():
     flushes = Flushes()
-    flushes.want(Wanted(SetInBuffer(0, 1, 10, 0), "now"))
+    flushes.want(0, Wanted(SetInBuffer(0, 1, 10, 0), "now"))
     told = [flushes.flushed(ev.Flushed(5, 0, rank, 1, 10, 3)) for rank in range(3)]
     assert told == [(), (), (act.CommitFlushed(0, 1, 10, 3),)]

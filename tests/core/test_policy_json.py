@@ -12,7 +12,8 @@ from holdfast.core.exits import ExitCause
 from holdfast.core.hang import deadline as hang
 from holdfast.core.notices.plan import NoticePolicy, OnNotice
 from holdfast.core.run import restart
-from holdfast.core.run.policy_json import decode, encode
+from holdfast.core.run.as_json import read_policy as decode
+from holdfast.core.run.as_json import write_policy as encode
 from holdfast.core.run.state import RunPolicy
 from holdfast.core.save import policy as saves
 

@@ -334,12 +334,12 @@ def test_an_older_supervisors_time_and_failures_count() -> None:
     run.handle(ev.Chosen(10, ev.Resume("0003-000000000050", 50, 3), "step 50"))
     run.handle(ev.Launched(12, 4))
     assert run.attempt == 4
-    assert (run.saving.failures_seen, run.saving.observed_ns) == (3, 1000)
+    assert (run.saving.failures.seen, run.saving.failures.observed_ns) == (3, 1000)
     run.handle(ev.RankExited(100, 4, 0, 99, exits.Exit(signal=9)))
     run.handle(ev.TreeGone(110, 4))
     run.handle(ev.TimerFired(200, Timer.RESTART))
     run.handle(ev.Chosen(210, ev.Resume("0003-000000000050", 50, 3), "step 50"))
-    assert (run.saving.failures_seen, run.saving.observed_ns) == (4, 1100)
+    assert (run.saving.failures.seen, run.saving.failures.observed_ns) == (4, 1100)
     assert run.failures[0].completed_after == 50  # nothing new since the set
 
 
@@ -429,7 +429,7 @@ def test_ranks_that_were_told_to_leave_are_not_hurried_by_a_second_request() -> 
         run.handle(ev.Heard(6, 0, news.Durable(6, rank, 1, 2)))
     run.handle(ev.Heard(7, 0, news.LoopEnded(7, 0, 2)))  # 2 was its last step; rank 1 is slower
     run.handle(ev.Heard(8, 0, news.Committed(8, 1, 2)))
-    assert run.saving.is_over
+    assert run.saving.agreement.is_over
     assert run.handle(ev.StopAsked(9, "SIGTERM", None, notice=True)) == ()
     assert run.state is State.RUNNING
 

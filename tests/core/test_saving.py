@@ -66,7 +66,7 @@ def test_the_nearest_due_boundary_is_the_one_that_a_scan_finds(
 ) -> None:
     watched = Watched(policy, [])
     saving = Saving(1, watched)
-    saving.failures_seen = failures
+    saving.failures.seen = failures
     saving.begin(0, 0)
     saving.note_cost(cost[0])
     at_ns = step = 0
@@ -153,18 +153,18 @@ def test_what_the_last_save_cost_is_measured() -> None:
     saving = Saving(2, Never())
     saving.begin(0, 0)
     for rank in (0, 1):
-        saving.join(rank)
-        saving.join(rank)
+        saving.joined.add(rank)
+        saving.joined.add(rank)
         saving.hear(news.Progress(SECOND, rank, 1))
     assert saving.joined == {0, 1}
     assert orders(saving.ask(SECOND, "holdfast save")) == [2]
-    assert saving.is_active
+    assert saving.agreement.is_active
     for rank in (0, 1):
         saving.hear(news.Snapped(2 * SECOND + rank, rank, 1, 2))
         saving.note_cost(300 * MS)
         saving.hear(news.Durable(3 * SECOND, rank, 1, 2))
     saving.hear(news.Committed(4 * SECOND, 1, 2))
-    assert not saving.is_active
+    assert not saving.agreement.is_active
     assert saving.committed_step == 2
     assert (saving.cost.blocked_ns, saving.cost.total_ns) == (300 * MS, 2 * SECOND - 1)
 
@@ -191,7 +191,7 @@ def test_a_script_need_not_wait_for_a_save_that_is_ordered_far_ahead() -> None:
 def test_a_slow_copy_is_given_time_when_others_wait_for_it() -> None:
     saving = Saving(1, Never())
     saving.begin(0, 0)
-    saving.join(0)
+    saving.joined.add(0)
     saving.hear(news.Progress(1, 0, 1))
     saving.note_cost(10 * SECOND)
     saving.stop(2, "SIGTERM", None)
@@ -202,17 +202,22 @@ def test_a_slow_copy_is_given_time_when_others_wait_for_it() -> None:
 def test_an_attempt_begins_without_the_last_ones_ranks_and_with_what_was_measured() -> None:
     saving = Saving(1, Never())
     saving.begin(0, 0)
-    saving.join(0)
+    saving.joined.add(0)
     for step in (1, 2, 3):
         saving.hear(news.Progress(step * SECOND, 0, step))
     saving.hear(news.LoopEnded(3 * SECOND, 0, 3))
-    assert saving.is_ended
-    saving.end(4 * SECOND)
+    assert saving.agreement.ranks.have_ended
+    saving.failures.end(4 * SECOND)
     saving.begin(5 * SECOND, 2)
-    assert (saving.joined, saving.is_ended, saving.fastest_step, saving.slowest_step) == (
+    assert (
+        saving.joined,
+        saving.agreement.ranks.have_ended,
+        saving.fastest_step,
+        saving.slowest_step,
+    ) == (
         set(),
         False,
         2,
         2,
     )
-    assert (saving.step_time_ns, saving.observed_ns) == (SECOND, 4 * SECOND)
+    assert (saving.step_time_ns, saving.failures.observed_ns) == (SECOND, 4 * SECOND)

@@ -9,9 +9,12 @@ import pytest
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.run.course import RunState
+from holdfast.core.run.flushing import tell
+from holdfast.core.run.state import RunPolicy
 from holdfast.core.save import events as news
 from holdfast.core.save.agree import AgreementPhase
-from holdfast.core.save.flushing import Announced, alone_words, saving_words
+from holdfast.core.save.frequency import alone_words, saving_words
 from holdfast.core.save.pace import SavePace, median
 from holdfast.core.save.policy import (
     IN_MEMORY,
@@ -63,11 +66,11 @@ def test_the_distances_of_the_last_three_failures_are_measured() -> None:
     now = 0
     for number in range(1, 6):
         saving.begin(now, 0)
-        saving.failed(number, 0)
+        saving.failures.known(number, 0)
         recent_ns = saving.memory_view(now + 10 * SECOND).recent_ns
         assert recent_ns == (25 * SECOND if number >= 3 else 0)  # 20 + 20 + the 10 since, by two
         now += 20 * SECOND
-        saving.end(now)
+        saving.failures.end(now)
 
 
 def test_a_loss_that_counts_twice_is_saved_more_often() -> None:
@@ -295,15 +298,16 @@ def test_before_the_first_save_it_is_told_when_that_is() -> None:
 
 def test_it_is_told_when_it_has_changed_and_not_for_every_wobble() -> None:
     run = Trained()
-    told = Announced()
-    assert told.news(run.saving, 0) != []
+    course = RunState.start(RunPolicy(1))
+    course.saving = run.saving
+    assert tell(course, 0) != []
     said = 0
     for _ in range(60):
         run.train(100)
-        said += sum(isinstance(action, act.Say) for action in told.news(run.saving, run.at_ns))
+        said += sum(isinstance(action, act.Say) for action in tell(course, run.at_ns))
     assert 1 <= said <= 4
-    assert told.words.startswith("saving every ")
+    assert course.announced.words.startswith("saving every ")
 
 
 def test_without_a_memory_tier_there_is_nothing_to_tell() -> None:
-    assert Announced().news(Saving(1, Optimal()), 0) == []
+    assert tell(RunState.start(RunPolicy(1)), 0) == []

@@ -27,10 +27,10 @@ from holdfast.journal.recorded import load_run
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.session.load import load
 from holdfast.snapshot.catalog import Catalog
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.retention import read_pins
 from holdfast.snapshot.sets import list_sets
-from holdfast.snapshot.verify import verify
 
 
 @dataclass

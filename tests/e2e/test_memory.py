@@ -37,7 +37,7 @@ from processes import (
 from holdfast.errors import JournalError
 from holdfast.journal.layout import Word
 from holdfast.journal.rank_page import RankPage
-from holdfast.snapshot.buffers import SealedBuffer, sealed_buffers
+from holdfast.snapshot.ram_folder import SealedBuffer, sealed_buffers
 
 pytestmark = pytest.mark.real
 

@@ -17,13 +17,13 @@ from holdfast.core.save.choose import newest_good
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.layout import decode_facts
 from holdfast.snapshot.manifest import Manifest
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import Receipt
 from holdfast.snapshot.removal import remove
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.retention import collect, read_pins
 from holdfast.snapshot.sealed import checksum, read_sealed
 from holdfast.snapshot.sets import finish_commits, list_sets, quick_check, set_name
-from holdfast.snapshot.verify import verify
 
 HELD: Any = SimpleNamespace(epoch=1, check=lambda: None)
 

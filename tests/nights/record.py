@@ -22,7 +22,7 @@ from pathlib import Path
 from holdfast.controller.replay import RecordedDecisions, recorded, replay
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
-from holdfast.core.run import policy_json
+from holdfast.core.run.as_json import read_policy, write_policy
 from holdfast.core.run.state import RunPolicy
 from holdfast.core.run.trace_lines import trace_lines
 from holdfast.journal.reader import read_journal
@@ -166,7 +166,7 @@ def trace(policy: RunPolicy, events: list[ev.Event]) -> str:
 
 def keep(name: str, night: RecordedDecisions, folder: Path) -> None:
     """Write the files of one supervisor, without what names this machine."""
-    told = [policy_json.encode(night.policy), *(encode(event) for event in night.inputs)]
+    told = [write_policy(night.policy), *(encode(event) for event in night.inputs)]
     text = "".join(f"{json.dumps(one, separators=(',', ':'))}\n" for one in told)
     me = f"{getpass.getuser()}@{os.uname().nodename}"
     (HERE / f"{name}.jsonl").write_text(text.replace(str(folder), "/home").replace(me, "me@here"))
@@ -176,7 +176,7 @@ def keep(name: str, night: RecordedDecisions, folder: Path) -> None:
 def read(path: Path) -> tuple[RunPolicy, list[ev.Event]]:
     """The policy and the inputs of a supervisor."""
     policy, *events = (json.loads(line) for line in path.read_text().splitlines())
-    return policy_json.decode(policy), [decode(event) for event in events]
+    return read_policy(policy), [decode(event) for event in events]
 
 
 def main(names: list[str]) -> None:

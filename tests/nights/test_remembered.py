@@ -20,8 +20,9 @@ from record import read
 sys.path.pop(0)
 
 from holdfast.core import events as ev
+from holdfast.core.run.as_json import read_state as decode
+from holdfast.core.run.as_json import write_state as encode
 from holdfast.core.run.machine import RunMachine, RunPolicy
-from holdfast.core.run.state_json import decode, encode
 
 HERE = Path(__file__).parent
 

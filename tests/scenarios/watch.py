@@ -24,9 +24,9 @@ from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
 from holdfast.core.ledger import facts
 from holdfast.core.plain_json import copied
-from holdfast.core.run import policy_json, restart, state_json
+from holdfast.core.run import as_json, restart
 from holdfast.core.run.course import RunState
-from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.run.machine import TABLE, RunMachine, RunPolicy
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
 from holdfast.core.save.word import MAX_EPOCH, buffer_of
@@ -107,7 +107,10 @@ class Watch:
         require(books.events < self._most_events, "it goes round in circles")
         if books.events % REMEMBERED == REMEMBERED // 2:
             self._goes_on_elsewhere(books)
+        state = books.again.state
         again = books.again.handle(as_journaled(event, as_text=self._as_text))
+        if books.again.state is not state and books.again.state not in TABLE[state, type(event)].to:
+            raise Broken(f"{event} led from {state} to {books.again.state}: not in the table")
         if again != answer:  # the words only then: they take longer to find than the answer
             raise Broken(f"replayed, {event} is answered with {again}, not {answer}")
         kind = type(event)
@@ -146,12 +149,12 @@ class Watch:
         """What replays goes on from a copy, or from what was written down; it was not touched."""
         if books.left is not None:
             left, was = books.left
-            require(state_json.encode(left) == was, "what was left behind has changed")
+            require(as_json.write_state(left) == was, "what was left behind has changed")
         here = books.again.course
-        books.left = here, state_json.encode(here)
+        books.left = here, as_json.write_state(here)
         is_copied = books.events // REMEMBERED % 2 == 0
         text = json.dumps(books.left[1])
-        there = copied(here) if is_copied else state_json.decode(json.loads(text))
+        there = copied(here) if is_copied else as_json.read_state(json.loads(text))
         require(there == here, "what was written down is read back as something else")
         books.again = RunMachine.of(there)
 
@@ -390,7 +393,7 @@ class Watch:
 
 @lru_cache  # the supervisors of a run have the same
 def _as_written(policy: RunPolicy) -> RunPolicy:
-    return policy_json.decode(json.loads(json.dumps(policy_json.encode(policy))))
+    return as_json.read_policy(json.loads(json.dumps(as_json.write_policy(policy))))
 
 
 def as_journaled(event: ev.Event, *, as_text: bool) -> ev.Event:

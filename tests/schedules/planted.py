@@ -28,8 +28,7 @@ from holdfast.core.save import events as news
 from holdfast.core.save.agree import AgreementPhase
 from holdfast.core.save.choose import Chain
 from holdfast.core.save.flushes import Flushes
-from holdfast.core.save.flushing import TierFlushing
-from holdfast.core.save.memory import Buffers
+from holdfast.core.save.memory import Buffers, MemoryTier
 from holdfast.core.save.ranks import Ranks
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.word import Answer, Order
@@ -161,7 +160,7 @@ def _manifest_after_one_shard() -> Patches:
 
 def _ends_with_memory_ahead() -> Patches:
     never = lambda _, __: False  # noqa: E731
-    return [(TierFlushing, "is_pending", never), (TierFlushing, "is_ahead", never)]
+    return [(MemoryTier, "is_pending", never), (MemoryTier, "is_ahead", never)]
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -172,7 +171,7 @@ def _restarts_before_the_tree_is_gone() -> Patches:
         course.state = State.CHOOSING
         return [act.Kill("a rank was lost"), act.Choose()]
 
-    return [(run.TABLE, (State.RUNNING, ev.RankExited), on_rank_exited)]
+    return [(run.TABLE, (State.RUNNING, ev.RankExited), run.Transition(on_rank_exited))]
 
 
 def _no_back_off() -> Patches:

@@ -25,8 +25,7 @@ from holdfast.session.contents import Contents
 from holdfast.session.memory import RamPlace, RankBuffers
 from holdfast.session.saver import Saver
 from holdfast.snapshot import ram
-from holdfast.snapshot.buffers import buffer_name
-from holdfast.snapshot.ram_folder import claim_ram
+from holdfast.snapshot.ram_folder import buffer_name, claim_ram
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import seal_buffer
 

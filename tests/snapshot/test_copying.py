@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from holdfast.snapshot import arrays, copying
-from holdfast.snapshot.copying import MAX_COPY_THREADS, PARALLEL_FROM_BYTES, copy_all
+from holdfast.snapshot import arrays
+from holdfast.snapshot import memory as host_memory
 from holdfast.snapshot.layout import Placed, place
+from holdfast.snapshot.memory import MAX_COPY_THREADS, PARALLEL_FROM_BYTES, copy_all
 from holdfast.snapshot.tree import flatten
 
 BYTES = PARALLEL_FROM_BYTES + 12_345
@@ -54,7 +55,7 @@ def test_a_helper_that_finds_no_core_is_not_waited_for(copied_by):
     placed, source = a_tree()
     memory = np.zeros(BYTES, np.uint8)
     free = threading.Event()
-    busy = [copying._helpers().submit(free.wait) for _ in range(MAX_COPY_THREADS - 1)]
+    busy = [host_memory._helpers().submit(free.wait) for _ in range(MAX_COPY_THREADS - 1)]
     try:
         copy_all(placed, memory)
         assert copied_by == {threading.get_ident()}

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from holdfast.errors import CorruptCheckpoint
 from holdfast.snapshot.manifest import Manifest
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.sealed import read_sealed, write_sealed
 from holdfast.snapshot.sets import list_sets, quick_check
-from holdfast.snapshot.verify import verify
 
 STATE = {
     "w": np.arange(1500, dtype=np.float32).reshape(50, 30),

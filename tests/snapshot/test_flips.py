@@ -21,8 +21,8 @@ import pytest
 from holdfast.errors import CorruptCheckpoint
 from holdfast.journal.attempts import create_attempt
 from holdfast.journal.store import RunFolder, RunStore
-from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.catalog import Catalog
+from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import seal_buffer

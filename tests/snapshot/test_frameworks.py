@@ -16,11 +16,11 @@ import torch
 from holdfast.agent.launch import free_ports
 from holdfast.errors import StateMismatch, Unstorable
 from holdfast.snapshot.parts import load_part, part_state
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.restore import load_path, read_set
 from holdfast.snapshot.sets import quick_check
 from holdfast.snapshot.staging import Staging
 from holdfast.snapshot.tree import flatten, unflatten
-from holdfast.snapshot.verify import verify
 
 
 def equal(left: Any, right: Any) -> bool:

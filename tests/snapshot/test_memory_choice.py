@@ -17,9 +17,9 @@ from holdfast.core.run.rollback import Wish
 from holdfast.errors import NoGoodCheckpoint
 from holdfast.journal.attempts import create_attempt
 from holdfast.journal.store import RunFolder, RunStore
-from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.catalog import Catalog
 from holdfast.snapshot.flush import flush_set
+from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.sets import SetInfo, commit, set_name
 from holdfast.snapshot.shard import write_shard

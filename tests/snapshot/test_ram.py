@@ -13,14 +13,13 @@ import pytest
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable, Unstorable
 from holdfast.snapshot import ram, shared_file
-from holdfast.snapshot.buffers import buffer_name, sealed_buffers
 from holdfast.snapshot.ram import BufferFiles
-from holdfast.snapshot.ram_folder import claim_ram
+from holdfast.snapshot.ram_folder import buffer_name, claim_ram, sealed_buffers
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.room import Room
 from holdfast.snapshot.seal import seal_buffer
-from holdfast.snapshot.verify import verify
 
 
 def state(step: int = 1, size: int = 300_000) -> dict[str, Any]:

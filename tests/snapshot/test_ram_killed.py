@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import CorruptCheckpoint
-from holdfast.snapshot.buffers import buffer_name, sealed_buffers
-from holdfast.snapshot.ram_folder import claim_ram
+from holdfast.snapshot.ram_folder import buffer_name, claim_ram, sealed_buffers
 from holdfast.snapshot.receipt import shard_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import seal_buffer
@@ -185,7 +184,7 @@ def test_a_small_filesystem(tmp_path: Path, size: str, lines: list[str]) -> None
         from holdfast.snapshot.ram import BufferFiles
         from holdfast.snapshot.ram_folder import claim_ram
         from holdfast.snapshot.seal import seal_buffer
-        from holdfast.snapshot.verify import verify
+        from holdfast.snapshot.reader import verify
 
         base = Path(sys.argv[1])
         folder = claim_ram(base, "run").path

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
-from holdfast.snapshot.buffers import buffer_name, sealed_buffers
 from holdfast.snapshot.layout import decode_header, encode_header, shard_facts
+from holdfast.snapshot.ram_folder import buffer_name, sealed_buffers
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import MANIFEST, Tensor, receipt_name, shard_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import hash_shard, seal_buffer
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
-from holdfast.snapshot.verify import verify
 
 
 def tree(rank: int = 0, step: int = 5) -> dict[str, Any]:

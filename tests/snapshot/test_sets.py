@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 from holdfast.errors import CorruptCheckpoint, DataTopologyChanged, StoreUnavailable
 from holdfast.snapshot import manifest, sets, vault_folder
 from holdfast.snapshot.manifest import tiles
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.restore import load_path, read_set
 from holdfast.snapshot.sets import (
     commit,
@@ -31,7 +32,6 @@ from holdfast.snapshot.sets import (
 )
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Captured, Staging
-from holdfast.snapshot.verify import verify
 
 
 def captured(tree: Any = None, rank: int = 0, world_size: int = 1) -> Captured:

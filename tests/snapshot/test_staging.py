@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import StateMismatch, Unstorable
-from holdfast.snapshot.copying import PARALLEL_FROM_BYTES
 from holdfast.snapshot.layout import place
-from holdfast.snapshot.memory import HUGE_PAGE_BYTES, reserve, touch
+from holdfast.snapshot.memory import HUGE_PAGE_BYTES, PARALLEL_FROM_BYTES, reserve, touch
 from holdfast.snapshot.parts import (
     capture_rng,
     is_part,
@@ -240,7 +239,7 @@ def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "import holdfast.core.save.choose, holdfast.snapshot.retention, holdfast.snapshot.sets\n"
-        "import holdfast.snapshot.seen\n"
+        "import holdfast.snapshot.catalog\n"
         "heavy = {'numpy', 'xxhash', 'jax', 'torch'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "import holdfast.snapshot.staging, holdfast.snapshot.shard, holdfast.snapshot.restore\n"

@@ -17,9 +17,8 @@ from holdfast.core import events as ev
 from holdfast.core.hosts.order import Hurry
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
-from holdfast.snapshot.buffers import buffer_name
 from holdfast.snapshot.names import set_name
-from holdfast.snapshot.ram_folder import RamFolder, claim_ram
+from holdfast.snapshot.ram_folder import RamFolder, buffer_name, claim_ram
 
 LOOK_NS = 1_000_000_000  # at a flush under way; at a long one more and more seldom
 LONGEST_LOOK_NS = 30 * LOOK_NS

@@ -92,7 +92,7 @@ def verify(run: str, checkpoint: str | None, store: str | None, every: bool) -> 
 
     Exits with 69 when something is wrong.
     """
-    from holdfast.snapshot.verify import verify as check
+    from holdfast.snapshot.reader import verify as check
 
     folder = open_run(run, store)
     if every and checkpoint is not None:
@@ -171,9 +171,8 @@ def look_at(folder: RunFolder) -> list[CheckpointRow]:
 def in_memory(folder: RunFolder, base: Path) -> list[CheckpointRow]:
     """What a start of the run on this host would find in its memory, while it trains or later."""
     from holdfast.core.save.choose import on_chain
-    from holdfast.snapshot.buffers import sealed_buffers
     from holdfast.snapshot.names import set_name
-    from holdfast.snapshot.ram_folder import ram_path
+    from holdfast.snapshot.ram_folder import ram_path, sealed_buffers
 
     sealed, _ = sealed_buffers(ram_path(base, folder.scratch_key))
     if not sealed:

@@ -195,7 +195,7 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     at_risk = max(0, saving.fastest_step - newest)
     cost = f", blocked {saving.cost.blocked_ns / 1e6:.0f} ms" if saving.cost.blocked_ns else ""
     rows.append(("checkpoint", f"{saved}{cost}; {at_risk} steps since"))
-    words = supervisor.machine.flushing.words
+    words = supervisor.machine.saving_words
     if words or saving.reason:
         rows.append(("saving", (words or saving.reason).removeprefix("saving ")))
     if supervisor.agent.standbys.words:

@@ -85,7 +85,7 @@ class Controller:
     def _ordered_step(self) -> int:
         """The newest step that is saved, or ordered to be."""
         saving = self.machine.saving
-        return max(saving.ordered_step, saving.committed_step, self.machine.resume.step)
+        return max(saving.agreement.ordered_step, saving.committed_step, self.machine.resume.step)
 
     def _decide(self, event: ev.Event) -> None:
         """Journal first, then decide, then act."""

@@ -16,7 +16,7 @@ from holdfast.controller.tally import SaveCounts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import encode
-from holdfast.core.run import policy_json
+from holdfast.core.run.as_json import write_policy
 from holdfast.core.run.state import RunPolicy
 from holdfast.core.save import events as news
 from holdfast.journal.clocks import boot_id, read_clock_pair
@@ -59,7 +59,7 @@ class ControllerJournal:
 
     def policy(self, policy: RunPolicy, version: str) -> None:
         """What the run's machine decides by, in this version of Holdfast."""
-        payload = {"version": version, "policy": policy_json.encode(policy)}
+        payload = {"version": version, "policy": write_policy(policy)}
         self._writer.note(NoteType.CONTROLLER, payload)
 
     def booted(self, started_unix_ns: int | None) -> None:

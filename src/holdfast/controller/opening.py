@@ -13,7 +13,7 @@ from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.buffers import sealed_buffers
+from holdfast.snapshot.ram_folder import sealed_buffers
 from holdfast.snapshot.sets import list_sets
 
 FREE_CAUSES = (DONE, "stopped", "preempted", "rolled_back")  # ends that are no failures

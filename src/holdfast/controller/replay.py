@@ -17,7 +17,7 @@ from holdfast.controller.journal import checksum
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode
-from holdfast.core.run import policy_json
+from holdfast.core.run.as_json import read_policy
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.save import events as news
 from holdfast.errors import JournalError
@@ -52,7 +52,7 @@ def recorded(journal: Journal) -> RecordedDecisions:
             notes |= payload
         if "policy" not in notes:
             raise JournalError("its Holdfast did not write down by which policy it decided")
-        policy = policy_json.decode(notes["policy"])
+        policy = read_policy(notes["policy"])
         read = list(_inputs(journal, lines))
     except (KeyError, ValueError) as error:
         raise JournalError(f"it holds what this Holdfast cannot read: {error}") from error

@@ -449,7 +449,7 @@ class World(Idle):
         if step is None:
             return False
         if life.cadence.are_alike(step) and self._folds:
-            seen_ns = saving.observed_ns + self.now_ns - life.launched_ns
+            seen_ns = saving.failures.observed_ns + self.now_ns - life.launched_ns
             step = life.cadence.fold(saving, step, self._blocked_ns, fold_until_ns, seen_ns)
         self._clock.now_ns = max(self.now_ns, life.training.passed_ns(step - 1))
         self._heard(life, news.Progress(self.now_ns, 0, step - 1))
@@ -565,7 +565,7 @@ class World(Idle):
                 before.attempt + 1,
                 before.high_water,
                 before.failures_seen,
-                saving.observed_ns,
-                memory_lost=saving.losses_seen,
+                saving.failures.observed_ns,
+                memory_lost=saving.failures.losses,
             )
         )

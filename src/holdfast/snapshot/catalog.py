@@ -1,17 +1,27 @@
-"""The checkpoints of a run as its controller sees them: choose, commit, collect old ones."""
+"""The checkpoints of a run as its controller sees them: what is seen, choose, commit, collect."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save.choose import Chain, NoChoice, Rejected, SeenSets, choose, newest_good
+from holdfast.core.save.choose import (
+    Chain,
+    NoChoice,
+    Rejected,
+    SealedSet,
+    SeenSets,
+    Skip,
+    StoredSet,
+    choose,
+    newest_good,
+)
 from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import (
@@ -21,15 +31,15 @@ from holdfast.journal.attempts import (
     attempts,
     lineage,
     next_number,
+    skips,
 )
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
-from holdfast.snapshot.buffers import sealed_buffers
 from holdfast.snapshot.keep import Keep
-from holdfast.snapshot.removal import Held, remove
+from holdfast.snapshot.ram_folder import SealedBuffer, sealed_buffers
+from holdfast.snapshot.removal import REMOVED, Held, is_doomed, remove
 from holdfast.snapshot.retention import collect, pin_tagged, read_pins
 from holdfast.snapshot.room import free_in
-from holdfast.snapshot.seen import seen
 from holdfast.snapshot.sets import (
     SetInfo,
     commit,
@@ -223,3 +233,35 @@ class Catalog:
 
 def _chain(records: Sequence[AttemptRecord]) -> Chain:
     return [(part.attempt, part.up_to_step) for part in lineage(records)]
+
+
+def seen(
+    run: str,
+    newest_attempt: int,
+    records: Sequence[AttemptRecord],
+    sets: Sequence[SetInfo],
+    damage: Mapping[str, str],
+    *,
+    buffers: Sequence[SealedBuffer] = (),
+    bad_copies: Sequence[str] = (),
+    pins: Mapping[str, str] | None = None,
+    place: Callable[[int], object],
+) -> SeenSets:
+    """Pure. `place` of an attempt's record, for a sentence. Sets that are being removed are bad."""
+    doomed = {one.name: REMOVED for one in sets if is_doomed(one.name, one.doomed_by, records)}
+    stored = [StoredSet(one.attempt, one.step, one.tags) for one in sets if one.name not in doomed]
+    sealed = [SealedSet(b.info.attempt, b.info.step, b.number, b.info.tags) for b in buffers]
+    wanted = {newest_attempt, *(s.attempt for s in stored), *(s.attempt for s in sealed)}
+    known = {record.attempt for record in records}
+    return SeenSets(
+        run,
+        newest_attempt,
+        tuple((part.attempt, part.up_to_step) for part in lineage(records)),
+        tuple(stored),
+        tuple(sealed),
+        tuple({**damage, **doomed}.items()),
+        tuple(bad_copies),
+        tuple((pins or {}).items()),
+        tuple(Skip(*one) for one in skips(records)),
+        tuple((number, str(place(number))) for number in sorted(wanted - known)),
+    )

@@ -25,10 +25,9 @@ import numpy as np
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.buffers import buffer_name
-from holdfast.snapshot.copying import copy_all
 from holdfast.snapshot.layout import encode_header, place, shard_facts
-from holdfast.snapshot.ram_folder import reclaim
+from holdfast.snapshot.memory import copy_all
+from holdfast.snapshot.ram_folder import buffer_name, reclaim
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.room import Room, find_room, size_words
 from holdfast.snapshot.shared_file import SharedFile

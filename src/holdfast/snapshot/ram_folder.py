@@ -1,4 +1,4 @@
-"""A run's folder in memory: `BASE/holdfast-UID/KEY/ram/`, whose it is, and how it is got rid of.
+"""A run's folder in memory, `BASE/holdfast-UID/KEY/ram/`: whose it is, and its sealed buffers.
 
 Buffers outlive every process of the run, that is their use; so somebody must find those that nobody
 will come back for. A folder says whose it is twice: `owner.json` names the supervisor's process,
@@ -14,9 +14,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import StoreUnavailable
+from holdfast.core.save.word import MAX_BUFFERS
+from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import encode_json, store_errors, write_atomic
 from holdfast.journal.holder import RunHolder, Sign, look
 from holdfast.journal.regular import is_real_folder, open_regular
@@ -27,6 +29,8 @@ from holdfast.journal.scratch import (
     is_remote,
     owner_of,
 )
+from holdfast.snapshot.receipt import MANIFEST
+from holdfast.snapshot.sets import SetInfo, check_size, info, read_manifest
 
 BASE = Path("/dev/shm")  # noqa: S108 - checked for owner, mode and links
 FOLDER = "ram"
@@ -206,3 +210,38 @@ def _remove(path: Path) -> bool:
             path.parent.parent.rmdir()
         return True
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBuffer:
+    """A buffer that restores. `number` is its own: its folder is `buffer-NUMBER`."""
+
+    number: int
+    info: SetInfo
+
+
+def buffer_name(number: int) -> str:
+    """The folder of a buffer in a run's memory folder."""
+    return f"buffer-{number}"
+
+
+def sealed_buffers(ram_dir: Path) -> tuple[tuple[SealedBuffer, ...], dict[int, str]]:
+    """The sealed buffers of a run's memory folder, oldest first; and what is wrong with others.
+
+    Contents are not read: a restore does, and compares. Buffers without a manifest are neither.
+    """
+    found: list[SealedBuffer] = []
+    damage: dict[int, str] = {}
+    for number in range(MAX_BUFFERS):
+        folder = ram_dir / buffer_name(number)
+        if not is_real_folder(folder) or not os.path.lexists(folder / MANIFEST):
+            continue
+        try:
+            manifest = read_manifest(folder)
+            for rank, shard in enumerate(manifest.shards):
+                check_size(folder, rank, shard.file_bytes)
+        except (CorruptCheckpoint, StoreUnavailable) as error:
+            damage[number] = str(error)
+            continue
+        found.append(SealedBuffer(number, info(folder, manifest)))
+    return tuple(sorted(found, key=lambda one: (one.info.attempt, one.info.step))), damage

@@ -3,7 +3,7 @@
 A tensor is read in its checksummed chunks by several threads. Each thread reads a block that stays
 in its cache, hashes it there, goes on; so verification costs next to nothing beside the read, and
 the page faults of fresh memory are shared. The file is never mapped: what was verified is a
-private copy that no later write or disk error can change.
+private copy that no later write or disk error can change. `verify` reads a whole set so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from holdfast.errors import CorruptCheckpoint
+from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.snapshot import dtypes
 from holdfast.snapshot.arrays import Bytes
 from holdfast.snapshot.layout import ALIGN_BYTES, MAX_HEADER_BYTES, decode_facts
@@ -28,6 +28,7 @@ from holdfast.snapshot.manifest import Manifest
 from holdfast.snapshot.memory import reserve
 from holdfast.snapshot.receipt import CHUNK_BYTES, Index, Tensor, shard_name
 from holdfast.snapshot.sealed import checksum
+from holdfast.snapshot.sets import read_manifest
 from holdfast.snapshot.vault import OpenShard, open_vault
 
 OWN_MEMORY_BYTES = 32 << 20  # from this size on an array has a mapping of its own, freed with it
@@ -260,3 +261,31 @@ def _inside(overlap: Sequence[tuple[int, int]], frame: Index) -> tuple[slice, ..
         slice(start - origin, stop - origin)
         for (start, stop), (origin, _) in zip(overlap, frame, strict=True)
     )
+
+
+def verify(set_dir: Path) -> tuple[str, ...]:
+    """Read the whole set; each problem as a sentence that names the file and the tensor.
+
+    Bytes that no checksum covers do not exist: header, tensors and nothing else make up a shard.
+    """
+    try:
+        manifest = read_manifest(set_dir)
+    except (CorruptCheckpoint, StoreUnavailable) as error:
+        return (str(error),)
+    problems = []
+    with ShardFiles(set_dir, manifest) as files:
+        by_rank: dict[int, list[str]] = {}
+        for rank in range(manifest.world_size):
+            try:
+                files.facts(rank)
+            except (CorruptCheckpoint, StoreUnavailable) as error:
+                problems.append(str(error))
+                by_rank[rank] = [str(error)]
+        for stored in manifest.arrays.values():
+            for rank, tensor in stored.pieces:
+                try:
+                    read_all(files, chunks(rank, tensor, None))
+                except (CorruptCheckpoint, StoreUnavailable) as error:
+                    if str(error) not in by_rank.get(rank, ()):  # a missing file is told once
+                        problems.append(str(error))
+    return tuple(problems)

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.snapshot.arrays import Bytes
-from holdfast.snapshot.copying import copy_all
 from holdfast.snapshot.layout import place
-from holdfast.snapshot.memory import HUGE_PAGE_BYTES, reserve, touch
+from holdfast.snapshot.memory import HUGE_PAGE_BYTES, copy_all, reserve, touch
 from holdfast.snapshot.receipt import Tensor
 from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import flatten

@@ -19,6 +19,7 @@ from holdfast.journal import objects
 from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, parse_place
 from holdfast.snapshot import vault as vaults
+from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import Receipt
 from holdfast.snapshot.removal import remove
 from holdfast.snapshot.restore import load_path, read_set
@@ -33,7 +34,6 @@ from holdfast.snapshot.sets import (
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import GLOBAL, Staging
 from holdfast.snapshot.vault import open_vault
-from holdfast.snapshot.verify import verify
 
 MIB = 1 << 20
 FLOATS_PER_MIB = MIB // 4

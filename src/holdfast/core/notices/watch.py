@@ -80,8 +80,7 @@ class NoticeWatch:
 
     def wake(self, saving: Saving, at_ns: int | None) -> list[act.Action]:
         """Set the timer to that moment; None: nothing is planned any more."""
-        hold_ns = None if at_ns is None else at_ns - saving.save_time.need_ns
-        saving.hold_from(hold_ns)
+        saving.held_from_ns = None if at_ns is None else at_ns - saving.save_time.need_ns
         if at_ns == self.acts_at_ns:
             return []
         self.acts_at_ns = at_ns

@@ -56,7 +56,7 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
         run.rejected = run.rejected.add(bad, words, in_memory=run.resume.buffer is not None)
     asks = run.rollbacks.add(rollback.wishes_of(run.attempt, ends))
     run.ended_ns = at_ns
-    run.saving.end(at_ns)
+    run.saving.failures.end(at_ns)
     answer: list[act.Action] = [*TIMERS_OVER]
     if cause is exits.ExitCause.DONE:
         run.done_ns = at_ns
@@ -64,10 +64,12 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
         return answer + over(run, at_ns, EXIT_DONE, "done" if has_session else NO_SESSION)
     decision: restart.Decision | None
     own_signature = ""
+    agreement = run.saving.agreement
+    is_ended = agreement.ranks.have_ended
     stops = run.stop is not None or cause is exits.ExitCause.STOPPED
     if stops or run.rollbacks.asked_by_person:  # who has looked, and knows what is next
         decision, reason = None, ""
-    elif cause is exits.ExitCause.STORE_UNAVAILABLE and run.saving.is_ended and run.saving.is_over:
+    elif cause is exits.ExitCause.STORE_UNAVAILABLE and agreement.is_over and is_ended:
         # Another attempt would come to the same end, and find the same store.
         saving = run.saving
         words = given_up_words(saving.fastest_step, saving.committed_step, in_memory=False)

@@ -36,7 +36,7 @@ def on_opened(run: RunState, event: ev.Opened) -> list[act.Action]:
     )
     run.failures_before = event.failures_seen - len(run.failures)
     run.losses_before = event.memory_lost
-    run.saving.observed_ns = event.observed_ns
+    run.saving.failures.observed_ns = event.observed_ns
     run.rollbacks.add(event.wishes)
     if run.stop and run.policy.is_supervised:
         return over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
@@ -126,7 +126,7 @@ def _launch(run: RunState, at_ns: int, resume: ev.Resume, words: str) -> list[ac
     run.saving.begin(
         at_ns, resume.durable_step, attempt=run.attempt, resume=resume, ranks=run.placement.ranks
     )
-    run.saving.failed(run.failures_seen, run.losses_seen)
+    run.saving.failures.known(run.failures_seen, run.losses_seen)
     run.high_water_at_launch = run.high_water
     run.saves_wake_ns = None
     return [

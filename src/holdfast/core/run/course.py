@@ -15,12 +15,11 @@ from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.run import restart, rollback
 from holdfast.core.run.ending import EndEvidence
 from holdfast.core.run.holding import Absence, Holding
-from holdfast.core.run.state import RunPolicy, State, StopIntent
-from holdfast.core.run.stopping import Stopping
+from holdfast.core.run.state import RunPolicy, State
+from holdfast.core.run.stopping import StopIntent, Stopping
 from holdfast.core.save import events as news
 from holdfast.core.save.choose import Rejected
-from holdfast.core.save.flushes import FlushWatch
-from holdfast.core.save.flushing import Deed, TierFlushing
+from holdfast.core.save.frequency import Announced
 from holdfast.core.save.saving import Saving
 
 
@@ -28,14 +27,12 @@ from holdfast.core.save.saving import Saving
 class RunState:
     """The course of one run so far. The handlers in `core.run` read it and move it on.
 
-    All that the core remembers of a run is here, in plain parts that do not know one another: they
-    say what they want done, and `carry_out` makes the run's actions of it.
+    All that the core remembers of a run is here, in plain parts that do not know one another.
     """
 
     policy: RunPolicy
     saving: Saving
     holding: Holding
-    flushing: TierFlushing
     hangs: HangWatch
     stopping: Stopping
     notices: NoticeWatch
@@ -49,6 +46,9 @@ class RunState:
     losses_before: int = 0  # of them, those that took the memory of their host along
     rollbacks: rollback.Rollbacks = field(default_factory=rollback.Rollbacks)
     rejected: Rejected = field(default_factory=Rejected)  # by ranks that read them
+
+    announced: Announced = field(default_factory=Announced)  # of how often is saved
+    told_failure: str = ""  # of a flush
 
     # Of the newest attempt.
     attempt: int = -1
@@ -79,12 +79,12 @@ class RunState:
             memory_policy=policy.save_in_memory,
             request_reaction_ns=policy.request_reaction_ns,
             hold_ns=policy.hold_finished_ns,
+            flush_patience_ns=policy.store_patience_ns // 2,
         )
         return cls(
             policy,
             saving,
             Holding(policy.hold_finished_ns),
-            TierFlushing(FlushWatch(policy.store_patience_ns // 2)),
             HangWatch(policy.hang),
             Stopping(policy.leave_limit_ns, policy.margin_ns),
             NoticeWatch(policy.notice, policy.margin_ns),
@@ -99,7 +99,7 @@ class RunState:
     @property
     def is_told_to_leave(self) -> bool:
         """Whether every rank knows by now that it is to stop."""
-        return self.stop is not None and (self.is_relayed or self.saving.is_over)
+        return self.stop is not None and (self.is_relayed or self.saving.agreement.is_over)
 
     @property
     def failures_seen(self) -> int:
@@ -121,14 +121,14 @@ class RunState:
         """What is planned on account of notices may be another matter by now."""
         return self.notices.look_again(self.saving, at_ns, is_stopping=self.stop is not None)
 
-    def carry_out(self, wanted: Iterable[Deed]) -> list[act.Action]:
-        """The run's actions for what its parts want done."""
+    def carry_out(self, wanted: Iterable[news.Action]) -> list[act.Action]:
+        """The run's actions for what the agreement answers."""
         answer: list[act.Action] = []
         for one in wanted:
             answer += self._carry_out(one)
         return answer
 
-    def _carry_out(self, what: Deed) -> list[act.Action]:
+    def _carry_out(self, what: news.Action) -> list[act.Action]:
         match what:
             case news.SealBuffer():
                 return [act.Seal(self.attempt, what.epoch, what.step, what.buffer)]
@@ -139,15 +139,7 @@ class RunState:
             case news.LetRanksLeave():
                 held = self.holding.failed(what.at_ns, what.step, what.why)
                 return [act.PublishCommitted(what.step), *held]
-            case (
-                news.PublishOrder()
-                | news.PublishVerdict()
-                | news.Commit()
-                | news.Abort()
-                | news.Refuse()
-            ):
-                return [act.CarryOut(self.attempt, what, self.stopping.deadline_ns)]
-        return [what]
+        return [act.CarryOut(self.attempt, what, self.stopping.deadline_ns)]
 
 
 def _losses(failures: Iterable[restart.Failure]) -> int:

@@ -10,6 +10,7 @@ from holdfast.core import exits, records
 from holdfast.core.run import saves
 from holdfast.core.run.before import TOO_LATE
 from holdfast.core.run.course import RunState
+from holdfast.core.run.flushing import flush_newest
 from holdfast.core.run.over import LAST
 from holdfast.core.run.saves import after_saving, time_passed
 from holdfast.core.run.state import State, Timer
@@ -47,13 +48,13 @@ def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
     answer = saves.on_heard(run, event)
     if run.stop is None or run.policy.is_supervised:
         return answer
-    is_begun = run.saving.agreement.stop is not None or run.saving.is_over
+    is_begun = run.saving.agreement.stop is not None or run.saving.agreement.is_over
     return answer if is_begun else answer + begin_stop(run, run.stop, event.at_ns)
 
 
 def on_joined(run: RunState, event: ev.Joined) -> list[act.Action]:
     """A rank's session can be asked from now on, which is better than a signal."""
-    run.saving.join(event.rank)
+    run.saving.joined.add(event.rank)
     if run.ending.plain:  # what looked like a plain command was not one
         return on_rank_exited(run, run.ending.plain.pop(0))
     if run.stop is None or not run.is_relayed:
@@ -139,7 +140,7 @@ def on_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     if event.timer == Timer.SAVES:
         return time_passed(run, event.at_ns)
     if event.timer == Timer.HOLD:
-        return run.flushing.flush_newest(run.saving, event.at_ns, LAST)
+        return flush_newest(run, event.at_ns, LAST)
     if event.timer in (Timer.DEADLINE, Timer.LEAVE):
         run.state = State.KILLING
         if not run.policy.is_supervised:
@@ -159,7 +160,7 @@ def on_examined(run: RunState, event: ev.Examined) -> list[act.Action]:
         event,
         gone=run.ending.by_rank,
         reached=run.high_water,
-        is_writing=run.saving.is_writing,
+        is_writing=run.saving.agreement.is_writing,
     )
     if run.hangs.verdict is not None:
         run.state = State.KILLING

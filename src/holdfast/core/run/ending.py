@@ -9,7 +9,7 @@ from holdfast.core import events as ev
 from holdfast.core import exits
 from holdfast.core.hang.watch import HangVerdict
 from holdfast.core.run import rollback
-from holdfast.core.run.state import StopIntent
+from holdfast.core.run.stopping import StopIntent
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, EXIT_USER_FAILURE
 
 

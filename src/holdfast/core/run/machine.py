@@ -3,10 +3,11 @@
     machine = RunMachine(RunPolicy(ranks=2))
     for action in machine.handle(event): ...
 
-`TABLE` is the whole of it: a pair (state, event type) that is not in it is a bug, and raises
-InvalidTransition with the story so far, unless the event is in `LATE`: what a dying attempt may
-still say after its fate is settled. The agent, the simulator and the replay of a journal drive
-this very class. Deterministic: integers in, no clock, no randomness.
+`BY_STATE` is the whole of it: what is heard in which state, what is done about it, and to which
+states that may lead; else the state stays. An event that is not there is a bug, and raises
+InvalidTransition with the story so far, unless it is in `LATE`: what a dying attempt may still say
+after its fate is settled. The agent, the simulator and the replay of a journal drive this very
+class. Deterministic: integers in, no clock, no randomness.
 
 The handlers stand by when they are wanted, and none knows of those after it: `over`,
 `before` (an attempt), `saves`, `stops`, `notices`, `during`, `after`. What they share is
@@ -16,8 +17,8 @@ The handlers stand by when they are wanted, and none knows of those after it: `o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, get_args
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -27,11 +28,18 @@ from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.plain_json import copied
 from holdfast.core.run import after, before, during, notices, over, restart, saves, stops
 from holdfast.core.run.course import RunState
-from holdfast.core.run.state import InvalidTransition, RunPolicy, State, StopIntent, Timer
-from holdfast.core.save.flushing import TierFlushing
+from holdfast.core.run.state import RunPolicy, State, Timer
+from holdfast.core.run.stopping import StopIntent
 from holdfast.core.save.saving import Saving
 
 __all__ = ["LATE", "TABLE", "InvalidTransition", "RunMachine", "RunPolicy", "State", "Timer"]
+
+
+class InvalidTransition(Exception):  # noqa: N818 - the field's name for it
+    """An event that cannot happen in this state; carries the story."""
+
+    def __init__(self, state: State, event: ev.Event, story: Iterable[str]) -> None:
+        super().__init__(f"{type(event).__name__} in state {state}; before it: {' → '.join(story)}")
 
 
 class RunMachine:
@@ -50,7 +58,7 @@ class RunMachine:
 
     @property
     def course(self) -> RunState:
-        """All that it remembers: copied, compared, or written down (`core.run.state_json`)."""
+        """All that it remembers: copied, compared, or written down (`core.run.as_json`)."""
         return self._run
 
     def copy(self) -> RunMachine:
@@ -61,8 +69,8 @@ class RunMachine:
         """The decision on one event. Raises InvalidTransition for one that cannot be."""
         run = self._run
         state, kind = run.state, type(event)
-        handler = TABLE.get((state, kind))
-        if handler is None:
+        row = TABLE.get((state, kind))
+        if row is None:
             if kind in LATE and state is not State.NEW:
                 return ()
             story = (f"{before.__name__} ({where})" for before, where in self._story)
@@ -70,7 +78,7 @@ class RunMachine:
         attempt = getattr(event, "attempt", None)
         if attempt is not None and attempt != run.attempt:
             return ()  # a dead attempt's last words
-        answer = handler(run, event)
+        answer = row.handle(run, event)
         answer += after.stand_by(run, answer, event.at_ns)
         self._story.append((kind, state))
         return tuple(answer)
@@ -117,7 +125,7 @@ class RunMachine:
         """How closely the ranks are to be looked at."""
         run = self._run
         stop = run.stopping.intent
-        known = ATTENTION[run.saving.is_active, stop is not None]
+        known = ATTENTION[run.saving.agreement.is_active, stop is not None]
         if stop is None or stop.deadline_ns is None:
             return known
         return known._replace(deadline_ns=stop.deadline_ns)
@@ -133,9 +141,9 @@ class RunMachine:
         return self._run.notices
 
     @property
-    def flushing(self) -> TierFlushing:
-        """What becomes of sets in memory."""
-        return self._run.flushing
+    def saving_words(self) -> str:
+        """How often is saved to which tier, and why, as last told; empty: only to one."""
+        return self._run.announced.words
 
     @property
     def standby(self) -> StandbyOrder:
@@ -149,113 +157,113 @@ class RunMachine:
         return run.holding.until_ns is not None and not run.saving.agreement.is_saved
 
 
-Handler = Callable[[RunState, Any], list[act.Action]]
-
-TABLE: dict[tuple[State, type[ev.Event]], Handler] = {
-    (State.NEW, ev.Opened): before.on_opened,
-    (State.NEW, ev.StopAsked): stops.on_stop_asked,
-    (State.NEW, ev.StopNowAsked): stops.on_stop_now,
-    (State.NEW, ev.Interrupted): stops.on_interrupted,
-    (State.NEW, ev.Noticed): notices.on_noticed,
-    (State.NEW, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.NEW, ev.TimerFired): before.on_deadline_timer,
-    (State.CHOOSING, ev.SetsSeen): before.on_sets_seen,
-    (State.CHOOSING, ev.Chosen): before.on_chosen,
-    (State.CHOOSING, ev.ChoiceFailed): before.on_choice_failed,
-    (State.CHOOSING, ev.StopAsked): stops.on_stop_asked,
-    (State.CHOOSING, ev.StopNowAsked): stops.on_stop_now,
-    (State.CHOOSING, ev.Interrupted): stops.on_interrupted,
-    (State.CHOOSING, ev.Noticed): notices.on_noticed,
-    (State.CHOOSING, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.LAUNCHING, ev.Joined): during.on_joined,
-    (State.LAUNCHING, ev.Heard): saves.on_heard,
-    (State.LAUNCHING, ev.SaveTook): saves.on_save_took,
-    (State.LAUNCHING, ev.BuffersReady): saves.on_buffers_ready,
-    (State.LAUNCHING, ev.SetRefused): before.on_set_refused,
-    (State.LAUNCHING, ev.OnRecord): before.on_record,
-    (State.LAUNCHING, ev.Launched): during.on_launched,
-    (State.LAUNCHING, ev.LaunchFailed): before.on_launch_failed,
-    (State.LAUNCHING, ev.StopAsked): stops.on_stop_asked,
-    (State.LAUNCHING, ev.StopNowAsked): stops.on_stop_now,
-    (State.LAUNCHING, ev.Interrupted): stops.on_interrupted,
-    (State.LAUNCHING, ev.Noticed): notices.on_noticed,
-    (State.LAUNCHING, ev.TimerFired): notices.or_notice(before.on_timer_while_launching),
-    (State.LAUNCHING, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.LAUNCHING, ev.Suspended): stops.on_suspended_while_launching,
-    (State.RUNNING, ev.Joined): during.on_joined,
-    (State.RUNNING, ev.Heard): during.on_heard,
-    (State.RUNNING, ev.SaveTook): saves.on_save_took,
-    (State.RUNNING, ev.SaveAsked): saves.on_save_asked,
-    (State.RUNNING, ev.RankExited): during.on_rank_exited,
-    (State.RUNNING, ev.TreeGone): after.on_tree_gone,
-    (State.RUNNING, ev.HostLost): after.on_host_lost,
-    (State.RUNNING, ev.StopAsked): stops.on_stop_asked,
-    (State.RUNNING, ev.StopNowAsked): stops.on_stop_now,
-    (State.RUNNING, ev.Interrupted): stops.on_interrupted,
-    (State.RUNNING, ev.Noticed): notices.on_noticed,
-    (State.RUNNING, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.RUNNING, ev.TimerFired): notices.or_notice(during.on_timer),
-    (State.RUNNING, ev.Examined): during.on_examined,
-    (State.RUNNING, ev.StacksCollected): during.on_stacks_collected,
-    (State.RUNNING, ev.Suspended): during.on_suspended,
-    (State.RUNNING, ev.BuffersReady): saves.on_buffers_ready,
-    (State.KILLING, ev.Heard): saves.on_heard_while_killing,
-    (State.KILLING, ev.RankExited): during.on_rank_exited_while_killing,
-    (State.KILLING, ev.TreeGone): after.on_tree_gone,
-    (State.KILLING, ev.HostLost): after.on_host_lost,
-    (State.KILLING, ev.StopAsked): stops.on_stop_asked,
-    (State.KILLING, ev.StopNowAsked): stops.on_stop_now,
-    (State.KILLING, ev.Interrupted): stops.on_interrupted,
-    (State.KILLING, ev.Noticed): notices.on_noticed,
-    (State.KILLING, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.KILLING, ev.TimerFired): notices.or_notice(notices.on_timer_while_killing),
-    (State.CHOOSING, ev.TimerFired): notices.or_notice(before.on_seal_timer),
-    (State.WAITING, ev.TimerFired): notices.or_notice(before.on_restart_timer),
-    (State.WAITING, ev.StopAsked): stops.on_stop_asked,
-    (State.WAITING, ev.StopNowAsked): stops.on_stop_now,
-    (State.WAITING, ev.Interrupted): stops.on_interrupted,
-    (State.WAITING, ev.Noticed): notices.on_noticed,
-    (State.WAITING, ev.RollbackAsked): stops.on_rollback_asked,
-    (State.FLUSHING, ev.TimerFired): over.on_flush_timer,
-    (State.FLUSHING, ev.StopAsked): over.on_stop_asked_while_flushing,
-    (State.FLUSHING, ev.Noticed): notices.on_noticed_while_flushing,
-    (State.FLUSHING, ev.StopNowAsked): over.on_stop_now_while_flushing,
-    (State.FLUSHING, ev.Interrupted): over.on_interrupted_while_flushing,
-}
-
 TIER_EVENTS: tuple[type[ev.Event], ...] = get_args(ev.TierEvent)
-TABLE.update(
-    ((state, kind), saves.on_tier)
-    for state in State
-    if state not in (State.NEW, State.OVER)
-    for kind in TIER_EVENTS
-)
+
+NEW, CHOOSING, LAUNCHING, RUNNING, KILLING, WAITING, FLUSHING, OVER = State
+ENDS = (FLUSHING, OVER)
+AFTER = (CHOOSING, WAITING, *ENDS)  # an attempt
+
+
+class Transition(NamedTuple):
+    """What is done about an event in a state, and where that may lead, if anywhere else."""
+
+    handle: Callable[[RunState, Any], list[act.Action]]
+    to: tuple[State, ...] = ()
+
+
+TIER = dict.fromkeys(TIER_EVENTS, Transition(saves.on_tier))
+BY_STATE: dict[State, dict[type[ev.Event], Transition]] = {
+    NEW: {
+        ev.Opened: Transition(before.on_opened, (CHOOSING, OVER)),
+        ev.StopAsked: Transition(stops.on_stop_asked),
+        ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
+        ev.Interrupted: Transition(stops.on_interrupted, (OVER,)),
+        ev.Noticed: Transition(notices.on_noticed),
+        ev.RollbackAsked: Transition(stops.on_rollback_asked),
+        ev.TimerFired: Transition(before.on_deadline_timer, (OVER,)),
+    },
+    CHOOSING: {
+        ev.SetsSeen: Transition(before.on_sets_seen, (LAUNCHING, *ENDS)),
+        ev.Chosen: Transition(before.on_chosen, (LAUNCHING,)),
+        ev.ChoiceFailed: Transition(before.on_choice_failed, (WAITING, *ENDS)),
+        ev.TimerFired: Transition(notices.or_notice(before.on_seal_timer), ENDS),
+        ev.StopAsked: Transition(stops.on_stop_asked, ENDS),
+        ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
+        ev.Interrupted: Transition(stops.on_interrupted, ENDS),
+        ev.Noticed: Transition(notices.on_noticed, ENDS),
+        ev.RollbackAsked: Transition(stops.on_rollback_asked),
+        **TIER,
+    },
+    LAUNCHING: {
+        ev.OnRecord: Transition(before.on_record),
+        ev.SetRefused: Transition(before.on_set_refused, (CHOOSING,)),
+        ev.Launched: Transition(during.on_launched, (RUNNING, KILLING)),
+        ev.LaunchFailed: Transition(before.on_launch_failed, (KILLING,)),
+        ev.Joined: Transition(during.on_joined),
+        ev.Heard: Transition(saves.on_heard),
+        ev.SaveTook: Transition(saves.on_save_took),
+        ev.BuffersReady: Transition(saves.on_buffers_ready),
+        ev.Suspended: Transition(stops.on_suspended_while_launching),
+        ev.TimerFired: Transition(notices.or_notice(before.on_timer_while_launching), ENDS),
+        ev.StopAsked: Transition(stops.on_stop_asked),
+        ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
+        ev.Interrupted: Transition(stops.on_interrupted, (OVER,)),
+        ev.Noticed: Transition(notices.on_noticed),
+        ev.RollbackAsked: Transition(stops.on_rollback_asked),
+        **TIER,
+    },
+    RUNNING: {
+        ev.Joined: Transition(during.on_joined, (KILLING,)),
+        ev.Heard: Transition(during.on_heard, (KILLING,)),
+        ev.SaveTook: Transition(saves.on_save_took),
+        ev.SaveAsked: Transition(saves.on_save_asked),
+        ev.BuffersReady: Transition(saves.on_buffers_ready),
+        ev.RankExited: Transition(during.on_rank_exited, (KILLING,)),
+        ev.TreeGone: Transition(after.on_tree_gone, AFTER),
+        ev.HostLost: Transition(after.on_host_lost, AFTER),
+        ev.Examined: Transition(during.on_examined, (KILLING,)),
+        ev.StacksCollected: Transition(during.on_stacks_collected),
+        ev.Suspended: Transition(during.on_suspended),
+        ev.TimerFired: Transition(notices.or_notice(during.on_timer), (KILLING,)),
+        ev.StopAsked: Transition(stops.on_stop_asked, (KILLING,)),
+        ev.StopNowAsked: Transition(stops.on_stop_now, (KILLING,)),
+        ev.Interrupted: Transition(stops.on_interrupted, (KILLING,)),
+        ev.Noticed: Transition(notices.on_noticed, (KILLING,)),
+        ev.RollbackAsked: Transition(stops.on_rollback_asked, (KILLING,)),
+        **TIER,
+    },
+    KILLING: {
+        ev.Heard: Transition(saves.on_heard_while_killing),
+        ev.RankExited: Transition(during.on_rank_exited_while_killing),
+        ev.TreeGone: Transition(after.on_tree_gone, AFTER),
+        ev.HostLost: Transition(after.on_host_lost, AFTER),
+        ev.TimerFired: Transition(notices.or_notice(notices.on_timer_while_killing)),
+        ev.StopAsked: Transition(stops.on_stop_asked),
+        ev.StopNowAsked: Transition(stops.on_stop_now),
+        ev.Interrupted: Transition(stops.on_interrupted),
+        ev.Noticed: Transition(notices.on_noticed),
+        ev.RollbackAsked: Transition(stops.on_rollback_asked),
+        **TIER,
+    },
+    WAITING: {
+        ev.TimerFired: Transition(notices.or_notice(before.on_restart_timer), (CHOOSING, *ENDS)),
+        ev.StopAsked: Transition(stops.on_stop_asked, ENDS),
+        ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
+        ev.Interrupted: Transition(stops.on_interrupted, ENDS),
+        ev.Noticed: Transition(notices.on_noticed, ENDS),
+        ev.RollbackAsked: Transition(stops.on_rollback_asked, (CHOOSING,)),
+        **TIER,
+    },
+    FLUSHING: {
+        ev.TimerFired: Transition(over.on_flush_timer, (OVER,)),
+        ev.StopAsked: Transition(over.on_stop_asked_while_flushing, (OVER,)),
+        ev.StopNowAsked: Transition(over.on_stop_now_while_flushing, (OVER,)),
+        ev.Interrupted: Transition(over.on_interrupted_while_flushing, (OVER,)),
+        ev.Noticed: Transition(notices.on_noticed_while_flushing, (OVER,)),
+        **dict.fromkeys(TIER_EVENTS, Transition(saves.on_tier, (OVER,))),
+    },
+}
+TABLE = {(state, kind): row for state, rows in BY_STATE.items() for kind, row in rows.items()}
 
 # News that may cross with the end of what it is about; anything else outside TABLE is a bug.
-LATE: frozenset[type[ev.Event]] = frozenset(
-    {
-        ev.SetRefused,
-        ev.OnRecord,
-        ev.Joined,
-        ev.Heard,
-        ev.SaveTook,
-        ev.SaveAsked,
-        ev.RankExited,
-        ev.TreeGone,
-        ev.HostLost,
-        ev.StopAsked,
-        ev.StopNowAsked,
-        ev.Interrupted,
-        ev.Noticed,
-        ev.RollbackAsked,
-        ev.TimerFired,
-        ev.Examined,
-        ev.StacksCollected,
-        ev.Suspended,
-        ev.SetsSeen,
-        ev.Chosen,
-        ev.ChoiceFailed,
-        ev.BuffersReady,
-        *TIER_EVENTS,
-    }
-)
+LATE = frozenset(get_args(ev.Event)) - {ev.Opened, ev.Launched, ev.LaunchFailed}

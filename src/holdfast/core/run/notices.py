@@ -12,6 +12,7 @@ from holdfast.core.durations import in_words
 from holdfast.core.notices.board import SAME_NS, Change, News
 from holdfast.core.notices.plan import NoticePlan, What
 from holdfast.core.run.course import RunState
+from holdfast.core.run.flushing import flush_newest
 from holdfast.core.run.over import move_deadline_while_flushing, on_stop_asked_while_flushing
 from holdfast.core.run.saves import after_saving
 from holdfast.core.run.state import State, Timer
@@ -150,7 +151,7 @@ def _earliest_end(run: RunState) -> tuple[int | None, str]:
 
 def _save(run: RunState, at_ns: int, why: str) -> list[act.Action]:
     """What is in memory first, then a step of its own: whatever comes, that much is safe."""
-    answer = run.flushing.flush_newest(run.saving, at_ns, why)
+    answer = flush_newest(run, at_ns, why)
     answer += run.carry_out(run.saving.ask(at_ns, why))
     return answer + after_saving(run, at_ns)
 

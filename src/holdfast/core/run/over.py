@@ -11,8 +11,10 @@ from holdfast.core.exits import ExitCause
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import OnNotice
 from holdfast.core.run.course import RunState
+from holdfast.core.run.flushing import flush_newest
+from holdfast.core.run.holding import given_up_words, lost_words
 from holdfast.core.run.state import State, Timer
-from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE
 
 LAST = "the run ends here"
 FLUSH_FAILED = (ev.FlushFailed, ev.FlushCommitFailed)
@@ -33,8 +35,8 @@ def over(run: RunState, at_ns: int, exit_code: int, words: str) -> list[act.Acti
     if run.done_ns is None:  # else its attempt has no end yet: see `_ends`
         ends = [records.run_end(at_ns)]
         ends += [records.stopped(at_ns)] if run.stopping.is_by_person else []
-    answer = [] if run.stopping.now else run.flushing.flush_newest(run.saving, at_ns, LAST)
-    if run.stopping.now or not run.flushing.is_pending(run.saving):
+    answer = [] if run.stopping.now else flush_newest(run, at_ns, LAST)
+    if run.stopping.now or not _is_pending(run):
         return [*ends, *finished(run, at_ns)]
     run.state = State.FLUSHING
     limit_ns = at_ns + run.policy.store_patience_ns
@@ -48,27 +50,27 @@ def over(run: RunState, at_ns: int, exit_code: int, words: str) -> list[act.Acti
 def go_on_flushing(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """News of what the end waits for: wait on, try again, or end."""
     if isinstance(event, ev.FlushFailed) and event.is_gone:
-        answer = run.flushing.flush_newest(run.saving, event.at_ns, LAST)
-        return answer if run.flushing.is_pending(run.saving) else finished(run, event.at_ns)
+        answer = flush_newest(run, event.at_ns, LAST)
+        return answer if _is_pending(run) else finished(run, event.at_ns)
     if isinstance(event, FLUSH_FAILED):
-        if run.done_ns is not None and run.flushing.is_ahead(run.saving):
+        if run.done_ns is not None and _is_ahead(run):
             held = run.holding.failed(event.at_ns, event.step, event.why)
             if event.at_ns < (run.holding.until_ns or 0):
                 return [*held, *flush_again(run, event)]
-        return [] if run.flushing.is_pending(run.saving) else finished(run, event.at_ns)
-    answer = run.flushing.flush_newest(run.saving, event.at_ns, LAST)
-    if run.flushing.is_pending(run.saving):
+        return [] if _is_pending(run) else finished(run, event.at_ns)
+    answer = flush_newest(run, event.at_ns, LAST)
+    if _is_pending(run):
         return answer
     return [
         *answer,
-        *([] if run.flushing.is_ahead(run.saving) else end_hold(run, event.at_ns)),
+        *([] if _is_ahead(run) else end_hold(run, event.at_ns)),
         *finished(run, event.at_ns),
     ]
 
 
 def end_hold(run: RunState, at_ns: int) -> list[act.Action]:
     """The last step is durable, if that was waited for."""
-    return run.holding.saved(at_ns, run.saving.committed_step, run.flushing.words)
+    return run.holding.saved(at_ns, run.saving.committed_step, run.announced.words)
 
 
 def flush_again(run: RunState, event: ev.TierEvent) -> list[act.Action]:
@@ -77,7 +79,7 @@ def flush_again(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     until_ns = run.holding.until_ns
     if not is_failed or until_ns is None:
         return []
-    again_ns = run.saving.tier.flush_again_ns
+    again_ns = run.saving.tier.flushes.again_ns
     if event.at_ns < until_ns:
         again_ns = min(again_ns, until_ns)
     return [act.SetTimer(Timer.HOLD, again_ns)]
@@ -86,10 +88,37 @@ def flush_again(run: RunState, event: ev.TierEvent) -> list[act.Action]:
 def finished(run: RunState, at_ns: int) -> list[act.Action]:
     """Nothing happens any more. One that is still held is given up: nothing is tried again."""
     held = run.holding.until_ns is not None
-    saving = [records.saving(at_ns, run.flushing.words)] if held else []
+    saving = [records.saving(at_ns, run.announced.words)] if held else []
     was_kept, run.state = run.state is State.FLUSHING, State.OVER
-    finish = run.flushing.last_words(run.saving, run.finish, was_kept=was_kept)
+    finish = _with_memory(run, run.finish, was_kept=was_kept)
     return [*saving, *_ends(run, finish), replace(finish, settled=_settled(run, finish))]
+
+
+def _with_memory(run: RunState, finish: act.Finish, *, was_kept: bool) -> act.Finish:
+    """The same, with what became of the run's memory; `was_kept`: the end has waited for it."""
+    fastest, committed = run.saving.fastest_step, run.saving.committed_step
+    if _is_ahead(run):
+        # A run whose end is in memory is done only when that end is durable.
+        if finish.exit_code == EXIT_DONE:
+            words = given_up_words(fastest, committed, in_memory=True)
+            return act.Finish(EXIT_UNAVAILABLE, words, leaves_memory=True)
+        words = f"{finish.words}; memory holds more, and is kept for a start on this host"
+        return act.Finish(finish.exit_code, words, leaves_memory=True)
+    lost_step = run.saving.tier.lost_step
+    if finish.exit_code == EXIT_DONE and lost_step > committed:
+        return act.Finish(EXIT_UNAVAILABLE, lost_words(lost_step, committed))
+    if was_kept:
+        words = f"{finish.words}; step {committed} was saved from memory"
+        return act.Finish(finish.exit_code, words)
+    return finish
+
+
+def _is_pending(run: RunState) -> bool:
+    return run.saving.tier.is_pending(run.saving.committed_step)
+
+
+def _is_ahead(run: RunState) -> bool:
+    return run.saving.tier.is_ahead(run.saving.committed_step)
 
 
 def _ends(run: RunState, finish: act.Finish) -> list[act.Action]:
@@ -127,7 +156,7 @@ def _settled(run: RunState, finish: act.Finish) -> tuple[Notice, ...]:
 def on_flush_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
     """What is in memory is tried again; or it was not made durable in time, and stays there."""
     if event.timer == Timer.HOLD:
-        return run.flushing.flush_newest(run.saving, event.at_ns, LAST)
+        return flush_newest(run, event.at_ns, LAST)
     return finished(run, event.at_ns) if event.timer == Timer.FLUSH else []
 
 
@@ -138,7 +167,7 @@ def on_stop_asked_while_flushing(
     by_ns = run.stopping.over_by_ns(event.deadline_ns, is_announced=is_announced)
     if event.deadline_ns is not None and by_ns is not None:
         return [act.SetTimer(Timer.FLUSH, by_ns)]
-    return [] if run.flushing.is_pending(run.saving) else finished(run, event.at_ns)
+    return [] if _is_pending(run) else finished(run, event.at_ns)
 
 
 def move_deadline_while_flushing(

@@ -1,18 +1,20 @@
 """The saves of a run: what ranks and tiers tell of them, and what is ordered in answer.
 
-When a save is due and how ranks agree on it is `core.save.saving`'s, what memory holds
-`core.save.flushing`'s: here their answers become the run's.
+When a save is due and how ranks agree on it is `core.save.saving`'s, what is
+done about memory `core.run.flushing`'s.
 """
 
 from __future__ import annotations
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.run import flushing
 from holdfast.core.run.before import choose
 from holdfast.core.run.course import RunState
 from holdfast.core.run.over import end_hold, flush_again, go_on_flushing
 from holdfast.core.run.state import State, Timer
 from holdfast.core.save import events as news
+from holdfast.core.save.agree import wake_at_ns
 
 # What a dying attempt may still say: of its saves, and how far it came. A fault that strikes at the
 # same step again must not pass for progress because more of the second attempt was heard in time.
@@ -28,8 +30,9 @@ LAST_WORDS = (
 def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
     """News of the saves: what is due is ordered, committed, published."""
     saving, at_ns = run.saving, event.at_ns
-    answer = run.carry_out(saving.hear(event.news))
-    answer += run.flushing.flush_if_due(saving, at_ns)
+    said = saving.hear(event.news)
+    answer = run.carry_out(said) if said else []
+    answer += flushing.flush_if_due(run, at_ns)
     slowest = saving.slowest_step
     if slowest > run.resume.step:
         run.hangs.stepped(at_ns)
@@ -37,7 +40,7 @@ def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
             run.high_water = slowest
     if isinstance(event.news, news.Committed):  # by now it is known what a save takes
         answer += run.look_at_notices(at_ns)
-        answer += run.flushing.tell(saving, at_ns)
+        answer += flushing.tell(run, at_ns)
     answer += after_saving(run, at_ns)
     return answer
 
@@ -78,7 +81,7 @@ def time_passed(run: RunState, at_ns: int) -> list[act.Action]:
 
 def after_saving(run: RunState, at_ns: int) -> list[act.Action]:
     """Keep the saves' timer right, and see to it that ranks which may leave do leave."""
-    wake_ns = run.saving.wake_at_ns
+    wake_ns = wake_at_ns(run.saving.agreement)
     answer: list[act.Action] = []
     if wake_ns != run.saves_wake_ns:
         run.saves_wake_ns = wake_ns
@@ -86,7 +89,7 @@ def after_saving(run: RunState, at_ns: int) -> list[act.Action]:
         answer.append(act.CancelTimer(timer) if wake_ns is None else act.SetTimer(timer, wake_ns))
     if run.holding.until_ns is not None and run.saving.agreement.is_saved:
         answer += end_hold(run, at_ns)
-    if run.stopping.intent is not None and run.saving.is_over and not run.is_leaving:
+    if run.stopping.intent is not None and run.saving.agreement.is_over and not run.is_leaving:
         run.is_leaving = True
         if run.policy.is_supervised:  # scripts that run by themselves take their time
             answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(at_ns)))
@@ -101,13 +104,13 @@ def on_buffers_ready(run: RunState, event: ev.BuffersReady) -> list[act.Action]:
     tier = run.saving.tier
     was_lost = tier.is_lost
     tier.has(event.rank, event.buffers)
-    return run.flushing.tell(run.saving, event.at_ns) if was_lost or tier.is_lost else []
+    return flushing.tell(run, event.at_ns) if was_lost or tier.is_lost else []
 
 
 def on_tier(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """A set in memory is sealed, or was flushed, or was not: whoever waits for it goes on."""
     is_running = run.state is State.RUNNING
-    answer = run.carry_out(run.flushing.hear(run.saving, event, is_running=is_running))
+    answer = flushing.hear(run, event)
     if is_running:
         if isinstance(event, ev.Sealed):  # after the stop was asked for
             answer += flush_before_leaving(run, event.at_ns)
@@ -123,4 +126,4 @@ def flush_before_leaving(run: RunState, at_ns: int) -> list[act.Action]:
     """With a deadline what is in memory is flushed first: that much is safe in any case."""
     if run.stop is None or run.stop.deadline_ns is None:
         return []
-    return run.flushing.flush_newest(run.saving, at_ns, run.stop.source)
+    return flushing.flush_newest(run, at_ns, run.stop.source)

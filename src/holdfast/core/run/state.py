@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -66,19 +65,3 @@ class RunPolicy:
     hosts: int = 1
     is_supervised: bool = True
     request_reaction_ns: int = REQUEST_REACTION_NS
-
-
-@dataclass(frozen=True, slots=True)
-class StopIntent:
-    """Somebody wants the run to stop; the earliest deadline counts."""
-
-    source: str
-    deadline_ns: int | None
-    notice: bool
-
-
-class InvalidTransition(Exception):  # noqa: N818 - the field's name for it
-    """An event that cannot happen in this state; carries the story."""
-
-    def __init__(self, state: State, event: ev.Event, story: Iterable[str]) -> None:
-        super().__init__(f"{type(event).__name__} in state {state}; before it: {' → '.join(story)}")

@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
-from holdfast.core.run.state import StopIntent, Timer
+from holdfast.core.run.state import Timer
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+
+
+@dataclass(frozen=True, slots=True)
+class StopIntent:
+    """Somebody wants the run to stop; the earliest deadline counts."""
+
+    source: str
+    deadline_ns: int | None
+    notice: bool
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ from holdfast.core.run.before import choose, over_unheard
 from holdfast.core.run.course import RunState
 from holdfast.core.run.over import over_in_a_gap
 from holdfast.core.run.saves import after_saving, flush_before_leaving
-from holdfast.core.run.state import SECOND_NS, State, StopIntent, Timer
+from holdfast.core.run.state import SECOND_NS, State, Timer
+from holdfast.core.run.stopping import StopIntent
 
 SAVING, SAVING_NEXT = "saving", "saving at the next step"
 STOP_NOW_LIMIT_NS = 5 * SECOND_NS  # for a store that does not answer
@@ -28,7 +29,7 @@ def on_stop_asked(
     answer = run.stopping.note(event, how if is_there else "", is_announced=is_announced)
     if run.state in (State.CHOOSING, State.WAITING) and is_supervised:
         return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
-    is_asked = run.saving.is_active and not run.saving.is_over
+    is_asked = run.saving.agreement.is_active and not run.saving.agreement.is_over
     if run.stop and run.state is State.RUNNING and (first or is_asked):
         return answer + begin_stop(run, run.stop, event.at_ns)
     return answer
@@ -62,7 +63,7 @@ def waits_for_a_step(run: RunState) -> bool:
     collective. Once a step is done, all can save one and leave.
     """
     saving = run.saving
-    return run.policy.ranks > 1 and saving.agreement.is_saved and not saving.is_over
+    return run.policy.ranks > 1 and saving.agreement.is_saved and not saving.agreement.is_over
 
 
 def _ask_to_leave(run: RunState, stop: StopIntent, at_ns: int) -> list[act.Action]:
@@ -77,7 +78,7 @@ def _ask_to_leave(run: RunState, stop: StopIntent, at_ns: int) -> list[act.Actio
         if limit_ns is None:
             limit_ns = at_ns + run.policy.relay_limit_ns
         return [act.Relay(stop.source), act.SetTimer(Timer.DEADLINE, limit_ns)]
-    elif run.saving.agreement.is_saved and not run.saving.is_ended:
+    elif run.saving.agreement.is_saved and not run.saving.agreement.ranks.have_ended:
         run.state = State.KILLING
         return [
             act.Say("info", "Leaving without saving: no step was done since the last checkpoint"),

@@ -45,6 +45,10 @@ class AgreementPhase(StrEnum):
     OVER = "over"  # the ranks were told to leave, or one is gone: no more saves
 
 
+NOT_COPIED = (AgreementPhase.COLLECTING, AgreementPhase.COPYING)
+NOT_COMMITTED = (AgreementPhase.WRITING, AgreementPhase.COMMITTING)
+
+
 class HoldState(NamedTuple):
     """How long the last step, which could not be saved, is held for; times of the hold so far."""
 
@@ -106,6 +110,31 @@ class Agreement:
     def fastest_step(self) -> int:
         """The largest boundary any rank is known to have published."""
         return self.ranks.fastest_step
+
+    @property
+    def ordered_step(self) -> int:
+        """The step that the ranks have an order to make durable, still unanswered; 0: none."""
+        is_open = self.phase in (*NOT_COPIED, *NOT_COMMITTED) and not self.in_memory
+        return self.step if is_open else 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether an order is out: the edges look at the ranks' words more often then."""
+        if self.ranks.ended:
+            return not self.is_held
+        if self.phase in NOT_COPIED:
+            return not self.in_memory  # else nobody waits, and the ranks ring when they have copied
+        return self.is_writing
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a set was copied and is on its way to the store."""
+        return self.phase in NOT_COMMITTED
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the ranks have been told that they may leave."""
+        return self.phase is AgreementPhase.OVER
 
     @property
     def open_buffers(self) -> tuple[int, ...]:

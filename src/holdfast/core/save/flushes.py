@@ -3,12 +3,12 @@
 A flush outlives the attempt that made its set. While one is under way, one more may wait; a newer
 set takes the place of the one that waits. What fails is told, and the set is still in memory.
 
-A flush gives way to the training (`FlushWatch`). On a host that is busy all the time, what gives
-way may wait for ever. So a flush that is late gives way no longer: one that takes much longer than
-they usually do, or beside which the next one has become due. Once that has happened, the next few
-flushes do not even begin by giving way, and each time that one is late all the same, twice as many.
-A store can also hang and never say so. A flush that writes nothing for far longer than a whole one
-usually takes is given up, and the set is tried again by another process.
+A flush gives way to the training. On a host that is busy all the time, what gives way may wait for
+ever. So a flush that is late gives way no longer: one that takes much longer than they usually do,
+or beside which the next one has become due. Once that has happened, the next few flushes do not
+even begin by giving way, and each time that one is late all the same, twice as many. A store can
+also hang and never say so. A flush that writes nothing for far longer than a whole one usually
+takes is given up, and the set is tried again by another process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
 from holdfast.core.save.events import SetInBuffer
+from holdfast.core.save.pace import latest, median
 
 SECOND_NS = 1_000_000_000
+PATIENCE_NS = 300 * SECOND_NS
 LEAST_NS = SECOND_NS  # no flush is late before, whatever is due
 SLOW = 4  # times what a flush usually takes: then it is late
 SLOW_NS = 5 * SECOND_NS  # but not before
@@ -31,6 +33,10 @@ FEWEST_AT_HAND, MOST_AT_HAND = 4, 64  # flushes that do not give way, after one 
 SILENT = 20  # times what a flush usually takes, without a byte: it hangs
 LONGEST_LOOK_NS = 60 * SECOND_NS  # between two looks; where it is more, the machine was asleep
 DOUBLINGS = 4  # of the limit: a store that is only slow has its set in the end
+FIRST_RETRY_NS = SECOND_NS
+LAST_RETRY_NS = 60 * SECOND_NS
+
+FlushOver = ev.FlushFailed | ev.FlushCommitted | ev.FlushCommitFailed
 
 
 class Wanted(NamedTuple):
@@ -41,21 +47,33 @@ class Wanted(NamedTuple):
     is_urgent: bool = False
 
 
-class Over(NamedTuple):
-    """How a flush ended: `why_not` is empty when its set is durable."""
-
-    kept: SetInBuffer
-    why_not: str = ""
-
-
 @dataclass(slots=True)
 class Flushes:
-    """The state of them all."""
+    """Those of one run, one after the other.
 
+    `patience_ns`: so long a store may be silent, unless flushes are known to take longer.
+    `again_ns`: after one that has failed, when to try another if nobody waits for it.
+    """
+
+    patience_ns: int = PATIENCE_NS
     under_way: Wanted | None = None
-    shards: int | None = None  # of the one under way; None: nobody has said yet
-    durable: set[int] = field(default_factory=set)  # of them, by rank
     waiting: Wanted | None = None
+    again_ns: int = 0
+
+    # Of the one under way, or the last one.
+    began_ns: int = 0
+    shards: int | None = None  # None: nobody has said yet how many there are
+    durable: set[int] = field(default_factory=set)  # of them, by rank
+    _nbytes: int = 0  # that the store has taken
+    _looked_ns: int = 0
+    _silent_ns: int = 0
+
+    # Of the run.
+    _took_ns: tuple[int, ...] = ()  # the last few
+    _failed: int = 0  # in a row
+    _given_up: int = 0  # likewise
+    _at_hand: int = 0
+    _left_at_hand: int = 0
 
     @property
     def pinned(self) -> tuple[int, ...]:
@@ -68,15 +86,21 @@ class Flushes:
         """Whether every shard is durable and the manifest is being written."""
         return len(self.durable) == self.shards
 
-    def want(self, wanted: Wanted) -> tuple[act.Action, ...]:
+    @property
+    def took_ns(self) -> int:
+        """What a flush takes, from its start to its commit; 0: there was none yet."""
+        return median(self._took_ns)
+
+    # --- which one is next ------------------------------------------------------------------
+
+    def want(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
         """Flush it now, or next; or faster, if it is under way and has become urgent.
 
         A copy of the same step elsewhere in memory is as good as the one under way.
         """
         now = self.under_way
         if now is None:
-            self.under_way, self.shards, self.durable = wanted, None, set()
-            return (_flush(wanted),)
+            return self._begin(at_ns, wanted)
         if now.kept.name == wanted.kept.name:
             if now.is_urgent or not wanted.is_urgent:
                 return ()
@@ -88,13 +112,27 @@ class Flushes:
             self.waiting = wanted
         return ()
 
+    def want_as_due(self, at_ns: int, kept: SetInBuffer, why: str) -> tuple[act.Action, ...]:
+        """Flush it now: the policy says so. It gives way, unless one was late a short while ago."""
+        gives_way = not self._left_at_hand
+        if not gives_way:
+            self._left_at_hand -= 1
+        return self.want(at_ns, Wanted(kept, why, is_urgent=not gives_way))
+
+    def _begin(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
+        self.under_way, self.began_ns, self.shards, self.durable = wanted, at_ns, None, set()
+        self._looked_ns, self._silent_ns, self._nbytes = at_ns, 0, 0
+        return (_flush(wanted),)
+
     def forget(self) -> None:
         """What waits is wanted no more: another attempt begins."""
         self.waiting = None
 
+    # --- what becomes of the one under way --------------------------------------------------
+
     def flushed(self, event: ev.Flushed) -> tuple[act.Action, ...]:
         """One rank's shard is durable; after the last, the manifest is due."""
-        if not self.is_of(event) or event.rank in self.durable:
+        if not self._is_of(event) or event.rank in self.durable:
             return ()
         self.shards = event.of_ranks
         self.durable.add(event.rank)
@@ -102,23 +140,54 @@ class Flushes:
             return ()
         return (act.CommitFlushed(event.of_attempt, event.epoch, event.step, event.of_ranks),)
 
-    def ended(
-        self, event: ev.FlushFailed | ev.FlushCommitted | ev.FlushCommitFailed
-    ) -> tuple[Over | None, tuple[act.Action, ...]]:
-        """The one under way is over, as the event says, and the one that waits begins."""
-        if self.under_way is None or not self.is_of(event):
+    def ended(self, event: FlushOver) -> tuple[SetInBuffer | None, tuple[act.Action, ...]]:
+        """The set whose flush is over, as the event says; the one that waits begins.
+
+        None: it is news of another one. After a failure the policy's have to wait.
+        """
+        if self.under_way is None or not self._is_of(event):
             return None, ()
-        why_not = "" if isinstance(event, ev.FlushCommitted) else event.why
-        over, next_one = Over(self.under_way.kept, why_not), self.waiting
+        if isinstance(event, ev.FlushCommitted):
+            self._took_ns = latest(self._took_ns, max(1, event.at_ns - self.began_ns))
+            self._failed = self._given_up = self.again_ns = 0
+        else:
+            self.again_ns = event.at_ns + min(FIRST_RETRY_NS << min(self._failed, 6), LAST_RETRY_NS)
+            self._failed += 1
+        kept, next_one = self.under_way.kept, self.waiting
         self.under_way = self.shards = self.waiting = None
         self.durable = set()
-        return over, () if next_one is None else self.want(next_one)
+        return kept, () if next_one is None else self._begin(event.at_ns, next_one)
 
-    def is_of(
-        self,
-        event: ev.Flushing | ev.Flushed | ev.FlushFailed | ev.FlushCommitted | ev.FlushCommitFailed,
-    ) -> bool:
-        """Whether that is news of the one under way."""
+    def late(self, at_ns: int, is_next_due: Callable[[], bool]) -> str:
+        """Why the flush under way should give way no longer; empty: it may, or does not."""
+        now, since_ns = self.under_way, at_ns - self.began_ns
+        if now is None or now.is_urgent or self.is_committing or since_ns < LEAST_NS:
+            return ""
+        usual_ns = self.took_ns
+        limit_ns = max(SLOW_NS, SLOW * usual_ns) if usual_ns else UNKNOWN_NS
+        is_late = since_ns >= limit_ns
+        if not is_late and not is_next_due():
+            return ""
+        self._at_hand = min(max(FEWEST_AT_HAND, 2 * self._at_hand), MOST_AT_HAND)
+        self._left_at_hand = self._at_hand
+        return f"not done after {in_words(since_ns)}" if is_late else "the next checkpoint is due"
+
+    def hangs(self, event: ev.Flushing) -> str:
+        """Why to give up the flush under way; empty: it gets on."""
+        if not self._is_of(event):
+            return ""
+        self._silent_ns += min(max(0, event.at_ns - self._looked_ns), LONGEST_LOOK_NS)
+        self._looked_ns = event.at_ns
+        if event.nbytes != self._nbytes:
+            self._nbytes, self._silent_ns = event.nbytes, 0
+        limit_ns = max(self.patience_ns, SILENT * self.took_ns) << min(self._given_up, DOUBLINGS)
+        if self._silent_ns < limit_ns:
+            return ""
+        self._given_up += 1
+        silent = in_words(self._silent_ns)
+        return f"the run store has taken nothing for {silent} and does not say why"
+
+    def _is_of(self, event: ev.Flushing | ev.Flushed | FlushOver) -> bool:
         if self.under_way is None:
             return False
         kept = self.under_way.kept
@@ -129,67 +198,3 @@ class Flushes:
 def _flush(wanted: Wanted) -> act.Flush:
     kept = wanted.kept
     return act.Flush(kept.attempt, kept.epoch, kept.step, kept.buffer, wanted.why, wanted.is_urgent)
-
-
-@dataclass(slots=True)
-class FlushWatch:
-    """Of one run's flushes, one after the other.
-
-    `patience_ns`: so long a store may be silent, unless flushes are known to take longer.
-    `began_ns`: when the flush under way began, or the last one.
-    """
-
-    patience_ns: int
-    began_ns: int = 0
-    _of: SetInBuffer | None = None
-    _looked_ns: int = 0
-    _silent_ns: int = 0
-    _nbytes: int = 0
-    _given_up: int = 0  # in a row
-    _at_hand: int = 0
-    _left_at_hand: int = 0
-
-    def begin(self, at_ns: int, kept: SetInBuffer) -> None:
-        """Another one is under way, or the same still."""
-        if kept != self._of:
-            self._of, self.began_ns = kept, at_ns
-            self._looked_ns, self._silent_ns, self._nbytes = at_ns, 0, 0
-
-    def over(self, *, is_durable: bool) -> None:
-        """It has ended."""
-        self._of = None
-        if is_durable:
-            self._given_up = 0
-
-    def late(self, at_ns: int, usual_ns: int, is_next_due: Callable[[], bool]) -> str:
-        """Why the flush under way should give way no longer; empty: it may."""
-        since_ns = at_ns - self.began_ns
-        if since_ns < LEAST_NS:
-            return ""
-        limit_ns = max(SLOW_NS, SLOW * usual_ns) if usual_ns else UNKNOWN_NS
-        is_late = since_ns >= limit_ns
-        if not is_late and not is_next_due():
-            return ""
-        self._at_hand = min(max(FEWEST_AT_HAND, 2 * self._at_hand), MOST_AT_HAND)
-        self._left_at_hand = self._at_hand
-        return f"not done after {in_words(since_ns)}" if is_late else "the next checkpoint is due"
-
-    def may_give_way(self) -> bool:
-        """Whether the flush that begins now should: not if one was late a short while ago."""
-        if not self._left_at_hand:
-            return True
-        self._left_at_hand -= 1
-        return False
-
-    def hangs(self, event: ev.Flushing, usual_ns: int) -> str:
-        """Why to give up the flush under way; empty: it gets on."""
-        self._silent_ns += min(max(0, event.at_ns - self._looked_ns), LONGEST_LOOK_NS)
-        self._looked_ns = event.at_ns
-        if event.nbytes != self._nbytes:
-            self._nbytes, self._silent_ns = event.nbytes, 0
-        limit_ns = max(self.patience_ns, SILENT * usual_ns) << min(self._given_up, DOUBLINGS)
-        if self._silent_ns < limit_ns:
-            return ""
-        self._given_up += 1
-        silent = in_words(self._silent_ns)
-        return f"the run store has taken nothing for {silent} and does not say why"

@@ -1,8 +1,7 @@
-"""The memory tier of one run: its buffers, its flushes, and what they cost, in one place.
+"""The memory tier of one run: which sets lie in which buffers, and which of them is flushed.
 
-`core.save.saving` asks it for a buffer and tells it what was ordered and copied; the run's machine
-(`core.run.machine`) tells it what became of seals and flushes. It outlives the
-attempts. Pure: times come in with the events.
+`core.save.saving` asks it for a buffer and tells it what was ordered and copied, and
+`core.run.flushing` what became of seals and flushes. It outlives the attempts.
 
 A set in a buffer is *copied* when all ranks say so, and *sealed* when it has its checksums: then it
 restores. What must hold: the newest sealed set is never overwritten (but where there is only one
@@ -20,10 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save.events import SetInBuffer
-from holdfast.core.save.flushes import Flushes, Over, Wanted
+from holdfast.core.save.flushes import Flushes, Wanted
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.ranks import Extremes
 from holdfast.core.save.word import MAX_BUFFERS
@@ -98,8 +96,6 @@ class Buffers(NamedTuple):
 
 
 SECOND_NS = 1_000_000_000
-FIRST_RETRY_NS = SECOND_NS
-LAST_RETRY_NS = 60 * SECOND_NS
 LONGEST_SEAL_NS = 30 * SECOND_NS
 
 
@@ -108,28 +104,24 @@ class MemoryTier:
     """Which sets are in memory, and which of them is on its way to the durable tier."""
 
     ranks: int
+    flushes: Flushes = field(default_factory=Flushes)
     buffers: Buffers = field(default_factory=Buffers)
-    flushes: Flushes = field(init=False)
     is_there: bool = False  # whether every rank has a buffer
     is_lost: bool = False  # whether it had one in this attempt, and has none now
     attempt: int = -1
     copied_step: int = 0  # the newest step that all ranks have copied, or resumed from
     copied_ns: int = 0
     resume: ev.Resume = ev.SCRATCH
+    lost_step: int = 0  # the newest that it did not hold any more when it was to be flushed
     _ready: list[int] = field(init=False)  # how many buffers each has
     _extremes: Extremes = field(init=False)  # of these numbers
     _seals_ns: tuple[int, ...] = ()  # the last few
-    _flushes_ns: tuple[int, ...] = ()
     _sealing_ns: tuple[tuple[SetInBuffer, int], ...] = ()
-    _flush_started_ns: int = 0
     _free: tuple[int, ...] = ()
     _free_by: tuple[Buffers, Wanted | None, Wanted | None] | None = None
-    _failures: int = 0  # of flushes, in a row
-    _not_before_ns: int = 0
 
     def __post_init__(self) -> None:
         """No rank has told of a buffer yet."""
-        self.flushes = Flushes()
         self._no_buffers()
 
     def _no_buffers(self) -> None:
@@ -144,11 +136,7 @@ class MemoryTier:
         if resume.buffer is not None and resume.parent is not None:
             restored = SetInBuffer(resume.parent, 0, resume.step, resume.buffer)
             for kept in self.buffers.sealed:  # one of ours, then its epoch is known
-                if (kept.attempt, kept.step, kept.buffer) == (
-                    restored.attempt,
-                    restored.step,
-                    restored.buffer,
-                ):
+                if kept._replace(epoch=0) == restored:
                     restored = kept
         self.buffers = self.buffers.begin(restored)
         self._no_buffers()
@@ -164,11 +152,6 @@ class MemoryTier:
         """How long to wait for one: far beyond what they take, where that is known."""
         known_ns = SECOND_NS + 8 * self.seal_ns if self.seal_ns else LONGEST_SEAL_NS
         return min(known_ns, LONGEST_SEAL_NS)
-
-    @property
-    def flush_ns(self) -> int:
-        """What a flush takes, from its start to its commit; 0: there was none yet."""
-        return median(self._flushes_ns)
 
     @property
     def free(self) -> tuple[int, ...]:
@@ -238,56 +221,31 @@ class MemoryTier:
         """The newest sealed set of this lineage."""
         return self.buffers.newest
 
-    @property
-    def flush_again_ns(self) -> int:
-        """After a flush that has failed: when to try another one, if nobody waits for it."""
-        return self._not_before_ns
-
-    def may_flush(self, at_ns: int, committed_step: int) -> SetInBuffer | None:
+    def to_flush(self, at_ns: int, committed_step: int) -> SetInBuffer | None:
         """The newest set, if it is not durable and nothing speaks against flushing it now."""
-        newest = self.newest
-        if newest is None or newest.step <= committed_step or at_ns < self._not_before_ns:
+        sealed, flushes = self.buffers.sealed, self.flushes
+        if not sealed or sealed[-1].step <= committed_step or at_ns < flushes.again_ns:
             return None
-        return newest if self.flushes.under_way is None else None
+        return sealed[-1] if flushes.under_way is None else None
 
-    def flush(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
-        """Flush it now or next."""
-        before = self.flushes.under_way
-        actions = self.flushes.want(wanted)
-        self._note_start(at_ns, before)
-        return actions
+    def lost(self, kept: SetInBuffer) -> None:
+        """That set was to be flushed, and is not in its buffer any more."""
+        self.buffers = self.buffers.lost(kept)
+        self.lost_step = max(self.lost_step, kept.step)
 
-    def flushed(self, event: ev.Flushed) -> tuple[act.Action, ...]:
-        """A rank's shard is durable."""
-        return self.flushes.flushed(event)
+    def is_pending(self, committed_step: int) -> bool:
+        """Whether something that is newer than all that is durable is on its way."""
+        wanted = (self.flushes.under_way, self.flushes.waiting)
+        return self.is_sealing or any(
+            one.kept.step > committed_step and self.is_on_lineage(one.kept)
+            for one in wanted
+            if one is not None
+        )
 
-    def flush_over(
-        self, event: ev.FlushFailed | ev.FlushCommitted | ev.FlushCommitFailed
-    ) -> tuple[Over | None, tuple[act.Action, ...]]:
-        """A flush has ended; the next one begins. After a failure the policy's have to wait."""
-        before = self.flushes.under_way
-        over, actions = self.flushes.ended(event)
-        if over is None:
-            return None, ()
-        if over.why_not:
-            delay_ns = min(FIRST_RETRY_NS << min(self._failures, 6), LAST_RETRY_NS)
-            self._failures += 1
-            self._not_before_ns = event.at_ns + delay_ns
-            if isinstance(event, ev.FlushFailed) and event.is_gone:
-                self.buffers = self.buffers.lost(over.kept)
-        else:
-            self._flushes_ns = latest(
-                self._flushes_ns, max(1, event.at_ns - self._flush_started_ns)
-            )
-            self._failures = self._not_before_ns = 0
-        self._note_start(event.at_ns, before)
-        return over, actions
+    def is_ahead(self, committed_step: int) -> bool:
+        """Whether memory holds a newer set than the durable tier."""
+        return self.newest is not None and self.newest.step > committed_step
 
     def is_on_lineage(self, kept: SetInBuffer) -> bool:
         """Whether the newest attempt comes from it: its own, or up to where it resumed."""
         return kept.attempt == self.attempt or kept.step <= self.resume.step
-
-    def _note_start(self, at_ns: int, before: Wanted | None) -> None:
-        now = self.flushes.under_way
-        if now is not None and (before is None or before.kept != now.kept):
-            self._flush_started_ns = at_ns

@@ -1,4 +1,4 @@
-"""How fast the ranks step, from what is heard of their progress; and how much flushes slow them."""
+"""What is measured of a run, for its saves: how fast it steps, beside flushes too, and fails."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ STRETCH_NS = 250_000_000
 STRETCHES = 8
 ENOUGH_STEPS = 50  # of each kind, to tell steps beside a flush from others
 PPM = 1_000_000
+RECENT = 3  # of the last so many failures the distances count: two could be chance
 COSTS = 9  # of the last so many of a kind the median counts: a single one may have been disturbed
 
 
@@ -98,3 +99,47 @@ class SavePace:
         if self._paces_ns:
             step_ns = min(step_ns, *self._paces_ns)
         return lead_steps(step_ns, reaction_ns)
+
+
+@dataclass(slots=True)
+class FailureRate:
+    """How many failures there were in how much time of running, and when the last few were.
+
+    `losses`: those of the failures that took the memory along. `observed_ns`: in attempts that are
+    over.
+    """
+
+    seen: int = 0
+    losses: int = 0
+    observed_ns: int = 0
+    _began_ns: int = 0  # the newest attempt
+    _last_ns: tuple[int, ...] = ()  # of observed time: the last few failures
+
+    def begin(self, at_ns: int) -> None:
+        """A new attempt starts."""
+        self._began_ns = at_ns
+
+    def end(self, at_ns: int) -> None:
+        """The attempt is over: its time counts."""
+        self.observed_ns += max(0, at_ns - self._began_ns)
+        self._began_ns = at_ns
+
+    def known(self, seen: int, losses: int) -> None:
+        """So many are known by now; the last of them has just been, if it is news."""
+        if seen > self.seen:
+            self._last_ns = latest(self._last_ns, self.observed_ns, RECENT)
+        self.seen, self.losses = seen, losses
+
+    def observed_at_ns(self, at_ns: int) -> int:
+        """The time of running until then."""
+        return self.observed_ns + (at_ns - self._began_ns)
+
+    def calm_ns(self, at_ns: int) -> int:
+        """The time of running since the last one, or since the run began."""
+        return self.observed_at_ns(at_ns) - (self._last_ns[-1] if self._last_ns else 0)
+
+    def recent_ns(self, at_ns: int) -> int:
+        """The time of running for each of the last few; 0: there were too few."""
+        if len(self._last_ns) < RECENT:
+            return 0
+        return max(1, (self.observed_at_ns(at_ns) - self._last_ns[0]) // (RECENT - 1))

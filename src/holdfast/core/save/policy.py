@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from holdfast.core.durations import in_words, seconds_in_words
 from holdfast.core.plan.optimum import exact_interval_s
+from holdfast.core.save.frequency import ONLY_WHEN_ASKED, SaveFrequency, steps_in_words
 
 SECOND_NS = 1_000_000_000
 HOUR_S = 3600.0
@@ -26,27 +27,6 @@ class Tier(Enum):
     ALONE = "alone"
     MEMORY = "memory"
     DURABLE = "durable"
-
-
-ONLY_WHEN_ASKED = "only when asked"
-
-
-def steps_in_words(steps: int) -> str:
-    """`every step`, `every 14 steps`."""
-    return "every step" if steps == 1 else f"every {steps} steps"
-
-
-class SaveFrequency(NamedTuple):
-    """How often is saved, in words and in seconds, and why; "" and None: there is no telling."""
-
-    words: str
-    because: str = ""
-    interval_s: float | None = None
-
-    def to(self, place: str) -> str:
-        """`every 9 min to disk`, or `to disk only when asked`."""
-        is_regular = self.words.startswith("every ")
-        return f"{self.words} to {place}" if is_regular else f"to {place} {self.words}"
 
 
 class SaveView(NamedTuple):

@@ -1,9 +1,8 @@
 """The saves of one attempt: when they are due, and their agreement, in one place.
 
-Joins `core.save.policy` (when), `core.save.agree` (how all ranks save one step), `core.save.tiers`
-(where to) and what is measured on the way (`core.save.pace`, cost of a save). The controller's run
-machine and the conductor of a session without supervisor both drive this class. Pure: times come in
-with events.
+Joins `core.save.policy` (when), `core.save.agree` (how all ranks save one step), `core.save.memory`
+(where to) and what is measured on the way (`core.save.pace`, cost of a save). The run's
+machine drives it. Pure: times come in with events.
 
 Where ranks have buffers, a periodic save goes to memory, and is over when all have copied: the next
 order follows at once, so that it reaches the ranks while they work on the steps between.
@@ -11,16 +10,17 @@ order follows at once, so that it reaches the ranks while they work on the steps
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import NamedTuple
 
 from holdfast.core.events import Resume
 from holdfast.core.notices.plan import SaveTime
 from holdfast.core.save import events as news
-from holdfast.core.save.agree import Agreement, lead_steps, step, wake_at_ns
-from holdfast.core.save.agree_moves import AgreementPhase
+from holdfast.core.save.agree import Agreement, lead_steps, step
+from holdfast.core.save.agree_moves import NOT_COPIED, AgreementPhase
+from holdfast.core.save.flushes import PATIENCE_NS, Flushes
 from holdfast.core.save.memory import MemoryTier
-from holdfast.core.save.pace import SavePace, latest, median
+from holdfast.core.save.pace import FailureRate, SavePace, latest, median
 from holdfast.core.save.policy import Never, SavePolicy, SaveView, Tier
 from holdfast.core.save.word import buffer_of
 
@@ -31,16 +31,11 @@ REQUEST_REACTION_NS = 5_000_000
 # The same for a save to memory, ordered in answer to the ranks' last copies: at first. Each order
 # that came too late doubles it, and each that came in time takes an eighth of it away.
 COPIED_REACTION_NS = 5_000_000
-RECENT = 3  # of the last so many failures the distances count: two could be chance
 
 
 # Of news: those of a set that has become durable, and those after which a save may be due.
 DURABLE = (news.Committed, news.DurableBeside)
 MOVES = frozenset({news.Progress, news.Snapped})
-
-
-NOT_COPIED = (AgreementPhase.COLLECTING, AgreementPhase.COPYING)
-UNDER_WAY = (*NOT_COPIED, AgreementPhase.WRITING, AgreementPhase.COMMITTING)
 
 
 class SaveCost(NamedTuple):
@@ -65,34 +60,30 @@ class Saving:
     memory_policy: SavePolicy = field(default_factory=Never)
     request_reaction_ns: int = REQUEST_REACTION_NS
     hold_ns: int = 0
+    flush_patience_ns: InitVar[int] = PATIENCE_NS
 
     # Of the run.
     tier: MemoryTier = field(init=False)
     pace: SavePace = field(default_factory=SavePace)
     cost: SaveCost = field(default_factory=SaveCost)
-    failures_seen: int = 0
-    observed_ns: int = 0
-    losses_seen: int = 0  # of the failures: those that took the memory along
+    failures: FailureRate = field(default_factory=FailureRate)
+    held_from_ns: int | None = None  # from then on only what is asked for becomes durable
     _blocked_ns: tuple[int, ...] = ()  # by the last few copies
     _asked_last: tuple[SavePolicy, SaveView] | None = None
-    _failed_at_ns: int = 0  # of observed time: the last failure
-    _failures_at_ns: tuple[int, ...] = ()  # likewise: the last few
     _reaction_ns: int = COPIED_REACTION_NS
-    _held_from_ns: int | None = None
     _committed_ns: int = 0
 
     # Of the attempt.
     agreement: Agreement = field(init=False)
     joined: set[int] = field(default_factory=set)
     _request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
-    _started_ns: int = 0
     _resumed_step: int = 0
     _ordered_ns: int = 0
     _known_ns: int = 0  # when the fastest rank was last seen to move
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, flush_patience_ns: int) -> None:
         """No attempt has begun yet."""
-        self.tier = MemoryTier(self.ranks)
+        self.tier = MemoryTier(self.ranks, Flushes(flush_patience_ns))
         self.begin(0, 0)
 
     def begin(
@@ -115,7 +106,7 @@ class Saving:
         )
         self.tier.begin(at_ns, attempt, resume, self.ranks)
         self.joined, self._request = set(), None
-        self._started_ns = at_ns
+        self.failures.begin(at_ns)
         self._resumed_step = resume.step
         if resume.step <= committed_step or not self._committed_ns:  # else a flush is due as before
             self._committed_ns = at_ns
@@ -123,31 +114,12 @@ class Saving:
         self._known_ns = at_ns  # when the fastest rank was last seen to move
         self.pace.begin()
 
-    def failed(self, seen: int, losses: int) -> None:
-        """So many failures are known by now; the last of them has just been, if it is news."""
-        if seen > self.failures_seen:
-            self._failed_at_ns = self.observed_ns
-            self._failures_at_ns = latest(self._failures_at_ns, self.observed_ns, RECENT)
-        self.failures_seen, self.losses_seen = seen, losses
-
-    def end(self, at_ns: int) -> None:
-        """The attempt is over: its time counts towards the failure rate."""
-        self.observed_ns += max(0, at_ns - self._started_ns)
-        self._started_ns = at_ns
-
     # --- what others want to know -----------------------------------------------------------
 
     @property
     def committed_step(self) -> int:
         """The newest step known to be durable on all ranks."""
         return self.agreement.committed_step
-
-    @property
-    def ordered_step(self) -> int:
-        """The step that the ranks have an order to make durable, still unanswered; 0: none."""
-        agreement = self.agreement
-        is_open = agreement.phase in UNDER_WAY and not agreement.in_memory
-        return agreement.step if is_open else 0
 
     @property
     def fastest_step(self) -> int:
@@ -168,34 +140,9 @@ class Saving:
         return policy.decide(view)[1]
 
     @property
-    def is_active(self) -> bool:
-        """Whether an order is out: the edges look at the ranks' words more often then."""
-        agreement = self.agreement
-        if agreement.ranks.ended:
-            return not agreement.is_held
-        if agreement.phase in NOT_COPIED and agreement.in_memory:
-            return False  # nobody waits for it, and the ranks ring when they have copied
-        return agreement.phase in UNDER_WAY
-
-    @property
     def step_time_ns(self) -> int:
         """The mean time of a step; 0: not known yet."""
         return self.pace.step_time_ns
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether a set was copied and is on its way to the store."""
-        return self.agreement.phase in (AgreementPhase.WRITING, AgreementPhase.COMMITTING)
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether every rank's loop is over: what they still do is not ours to cut short."""
-        return self.agreement.ranks.have_ended
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the ranks have been told that they may leave."""
-        return self.agreement.phase is AgreementPhase.OVER
 
     @property
     def what_is_saved(self) -> str:
@@ -218,19 +165,11 @@ class Saving:
         tier = self.tier
         if not tier.is_there:
             return SaveTime(self.step_time_ns, self.cost.blocked_ns, self.cost.total_ns)
-        write_ns = tier.seal_ns + tier.flush_ns if tier.flush_ns else 0
-        return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, tier.flush_ns)
-
-    @property
-    def wake_at_ns(self) -> int | None:
-        """When to feed a Tick if nothing else happens."""
-        return wake_at_ns(self.agreement)
+        flush_ns = tier.flushes.took_ns
+        write_ns = tier.seal_ns + flush_ns if flush_ns else 0
+        return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, flush_ns)
 
     # --- what happens -----------------------------------------------------------------------
-
-    def join(self, rank: int) -> None:
-        """A rank's session showed itself."""
-        self.joined.add(rank)
 
     def hear(self, what: news.Event) -> tuple[news.Action, ...]:
         """Take one piece of news; what the edges must do now, in order."""
@@ -338,10 +277,6 @@ class Saving:
 
     # --- what is due ------------------------------------------------------------------------
 
-    def hold_from(self, at_ns: int | None) -> None:
-        """From then on nothing becomes durable but what is asked for: it would be in the way."""
-        self._held_from_ns = at_ns
-
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
         in_memory = self.tier.is_there
         if not in_memory and self._is_held(at_ns):
@@ -406,13 +341,9 @@ class Saving:
         policy, view = self._question_at(at_ns, step - self.fastest_step)
         return policy.is_due(view)
 
-    @property
-    def held_from_ns(self) -> int | None:
-        """From when on nothing becomes durable but what is asked for; None: nothing is held."""
-        return self._held_from_ns
-
     def _is_held(self, at_ns: int) -> bool:
-        return self._held_from_ns is not None and at_ns >= self._held_from_ns
+        """Whether what becomes durable now would be in the way of a save that was announced."""
+        return self.held_from_ns is not None and at_ns >= self.held_from_ns
 
     def flush_due(self, at_ns: int, step: int) -> tuple[bool, str]:
         """Whether that step, which is in memory, should become durable now; and why, if so."""
@@ -440,38 +371,31 @@ class Saving:
             self.pace.step_time_ns,
             blocked_ns,
             total_ns,
-            self.failures_seen,
-            self.observed_ns + (at_ns - self._started_ns),
+            self.failures.seen,
+            self.failures.observed_at_ns(at_ns),
         )
 
     def memory_view(self, at_ns: int, lead: int = 1) -> SaveView:
         """What the memory tier's policy sees: sets in memory stand for durable ones."""
         tier = self.tier
-        observed_ns = self.observed_ns + (at_ns - self._started_ns)
         blocked_ns = median(self._blocked_ns)
         return self.view(at_ns, lead)._replace(
             save_blocked_ns=blocked_ns,
             last_committed_step=tier.copied_step,
             last_committed_ns=tier.copied_ns,
             save_total_ns=blocked_ns + tier.seal_ns if tier.seal_ns else 0,
-            calm_ns=observed_ns - self._failed_at_ns,
-            recent_ns=self._recent_ns(observed_ns),
+            calm_ns=self.failures.calm_ns(at_ns),
+            recent_ns=self.failures.recent_ns(at_ns),
             tier=Tier.MEMORY,
         )
-
-    def _recent_ns(self, observed_ns: int) -> int:
-        """The time of running for each of the last few failures; 0: there were too few."""
-        if len(self._failures_at_ns) < RECENT:
-            return 0
-        return max(1, (observed_ns - self._failures_at_ns[0]) // (RECENT - 1))
 
     def durable_view(self, at_ns: int, step: int) -> SaveView:
         """What the durable tier's policy sees behind a memory tier: flushes, and lost memory."""
         return self.view(at_ns)._replace(
             step=step,
             save_blocked_ns=0,
-            save_total_ns=self.tier.flush_ns,
-            failures_seen=self.losses_seen,
+            save_total_ns=self.tier.flushes.took_ns,
+            failures_seen=self.failures.losses,
             slowdown_ppm=self.pace.slowdown_ppm,
             tier=Tier.DURABLE,
         )

@@ -11,11 +11,11 @@ from holdfast.core.run.rollback import Wish
 from holdfast.core.save.choose import SeenSets, choose
 from holdfast.journal.attempts import AttemptRecord, lineage
 from holdfast.sim.virtual.memory import VirtualMemory
-from holdfast.snapshot.buffers import SealedBuffer
+from holdfast.snapshot.catalog import seen
 from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.ram_folder import SealedBuffer
 from holdfast.snapshot.removal import is_doomed
 from holdfast.snapshot.retention import plan
-from holdfast.snapshot.seen import seen
 from holdfast.snapshot.sets import SetInfo, set_name
 
 
