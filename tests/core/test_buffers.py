@@ -155,7 +155,7 @@ def test_a_set_that_was_gone_when_it_was_flushed_counts_no_more() -> None:
         assert tier.seal_over(ev.Sealed(2, 0, 1 + number, 10 + number, number))
     newest = tier.newest
     assert newest is not None
-    tier.flush(3, Wanted(newest, "due"))
+    tier.flushes.want(3, Wanted(newest, "due"))
     tier.flush_over(ev.FlushFailed(4, 0, 2, 11, "it is gone", is_gone=True))
     assert tier.newest is not None
     assert tier.newest.step == 10

@@ -124,15 +124,13 @@ def _on_flushed(run: RunState, event: ev.Flushed) -> list[act.Action]:
 
 def _on_flush_over(run: RunState, event: FlushOver) -> list[act.Action]:
     saving, tier, at_ns = run.saving, run.saving.tier, event.at_ns
-    kept, actions = tier.flushes.ended(event)
+    kept, actions = tier.flush_over(event)
     if kept is None:
         return []
     answer = list(actions)
     is_awaited = _is_awaited(run, kept.attempt, kept.step) and not tier.is_sealing
     epoch = saving.agreement.epoch
     is_gone = isinstance(event, ev.FlushFailed) and event.is_gone
-    if is_gone:
-        tier.lost(kept)
     if not isinstance(event, ev.FlushCommitted):
         if is_awaited:
             is_sealed = tier.newest is not None and tier.newest.step == kept.step

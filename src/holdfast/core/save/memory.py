@@ -19,9 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save.events import SetInBuffer
-from holdfast.core.save.flushes import Flushes, Wanted
+from holdfast.core.save.flushes import Flushes, FlushOver, Wanted
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.ranks import Extremes
 from holdfast.core.save.word import MAX_BUFFERS
@@ -228,10 +229,13 @@ class MemoryTier:
             return None
         return sealed[-1] if flushes.under_way is None else None
 
-    def lost(self, kept: SetInBuffer) -> None:
-        """That set was to be flushed, and is not in its buffer any more."""
-        self.buffers = self.buffers.lost(kept)
-        self.lost_step = max(self.lost_step, kept.step)
+    def flush_over(self, event: FlushOver) -> tuple[SetInBuffer | None, tuple[act.Action, ...]]:
+        """The set whose flush has ended, if it was under way; it may not be in its buffer."""
+        kept, actions = self.flushes.ended(event)
+        if kept is not None and isinstance(event, ev.FlushFailed) and event.is_gone:
+            self.buffers = self.buffers.lost(kept)
+            self.lost_step = max(self.lost_step, kept.step)
+        return kept, actions
 
     def is_pending(self, committed_step: int) -> bool:
         """Whether something that is newer than all that is durable is on its way."""
