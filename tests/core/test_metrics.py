@@ -7,7 +7,7 @@ from plain_ledger import account
 
 from holdfast.core.ledger.facts import AttemptFact, RestoreFact, RunFact, StepsFact
 from holdfast.core.ledger.kinds import Level, level_of
-from holdfast.core.ledger.metrics import estimated_runtime_goodput
+from holdfast.sim.plan_published import estimated_runtime_goodput
 
 S = 10**9
 

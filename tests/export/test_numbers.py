@@ -20,7 +20,6 @@ from holdfast.cli import exporting
 from holdfast.cli.export import export
 from holdfast.core.ledger.summary import ALL, RunSummary, Spent
 from holdfast.export.asked import AskedExporters
-from holdfast.export.familiar import badput_by_type
 from holdfast.export.loop import Exporters
 from holdfast.export.metrics import CAUSES, FLEET, METRICS, OWN, PREFIX
 from holdfast.export.outlet import ExportLook
@@ -124,7 +123,7 @@ def test_labels_are_bounded_in_number() -> None:
     shown = Sample(run, 1.0).badput_s()
     assert len(shown) == CUSTOM_SHOWN + 1
     assert sum(shown.values()) * S == pytest.approx(sum(range(1, 1001)))
-    assert len(badput_by_type(Sample(run, 1.0))) < 30
+    assert len(Sample(run, 1.0).badput_by_type_s()) < 30
     long = RunSummary("a", "1", "done", chips=1, within={ALL: Spent({"custom:" + "x" * 9999: 5})})
     assert max(map(len, Sample(long, 1.0).badput_s())) <= 120
     assert len(CAUSES) < 30

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core.ledger.summary import ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
-from holdfast.export.familiar import badput_by_type, percent_of
+from holdfast.export.familiar import percent_of
 from holdfast.export.outlet import ExportLook
 from holdfast.export.sample import Sample
 from holdfast.export.time_series import (
@@ -65,7 +65,7 @@ def points(sample: Sample, accelerator: str) -> Iterator[Point]:
     yield from cumulative(
         labels,
         {GOODPUT_SOURCE: sample.productive_s()},
-        badput_by_type(sample),
+        sample.badput_by_type_s(),
         len(sample.run.spent().losses),
         sample.run.step or 0,
         elapsed_s,
@@ -74,6 +74,6 @@ def points(sample: Sample, accelerator: str) -> Iterator[Point]:
     for window, size_s in ROLLING_S.items():
         if within_s := sample.elapsed_s(window):
             goodput = {GOODPUT_SOURCE: percent_of(sample.productive_s(window), within_s)}
-            lost = badput_by_type(sample, window).items()
+            lost = sample.badput_by_type_s(window).items()
             badput = {kind: percent_of(seconds, within_s) for kind, seconds in lost}
             yield from interval(labels, size_s, goodput, badput)

@@ -8,12 +8,6 @@ types are those of `holdfast.compat.ml_goodput_measurement`, which asks here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from holdfast.core.ledger.summary import ALL
-
-if TYPE_CHECKING:
-    from holdfast.export.sample import Sample
 
 CUSTOM = "CUSTOM_BADPUT_EVENTS"
 OTHER = "OTHER"
@@ -66,13 +60,15 @@ def type_of(kind: str) -> str:
     return _TYPE_OF.get(family, OTHER)
 
 
-def badput_by_type(sample: Sample, window: str = ALL) -> dict[str, float]:
-    """Seconds by the library's types; those that it always reports are always there."""
-    found = {name: 0.0 for name in BADPUT_TYPES if name != CUSTOM}
-    for kind, seconds in sample.badput_s(window).items():
-        name = type_of(kind)
-        found[name] = found.get(name, 0.0) + seconds
-    return found
+def badput_tag(name: str, window_s: int = 0) -> str:
+    """TensorBoard's tag of a type, or of that in a rolling window (that library has none)."""
+    family = f"rolling_window_badput/{window_s}" if window_s else "badput"
+    return f"{family}/{name.lower().replace('.', '/', 1)}"
+
+
+def goodput_tag(window_s: int = 0) -> str:
+    """TensorBoard's tag of goodput."""
+    return f"rolling_window_goodput/{window_s}" if window_s else "goodput/goodput"
 
 
 def percent_of(seconds: float, elapsed_s: float) -> float:

@@ -10,6 +10,7 @@ from holdfast.core.hang.deadline import Experience, HangPolicy, step_limit
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.summary import ALL, RunSummary
+from holdfast.export.familiar import BADPUT_TYPES, CUSTOM, type_of
 from holdfast.journal.attempts import Attempts, crash_loop
 from holdfast.journal.facts.lines import DISK, MEMORY, SavedSet, SavesStated
 from holdfast.journal.layout import RankPhase
@@ -89,6 +90,14 @@ class Sample:
                 custom += 1
                 name = name if custom <= CUSTOM_SHOWN else OTHER_CUSTOM
             found[name] = found.get(name, 0.0) + chip_ns / (chips * NS_PER_S)
+        return found
+
+    def badput_by_type_s(self, window: str = ALL) -> dict[str, float]:
+        """The same by the familiar types; those that are always reported are always there."""
+        found = {name: 0.0 for name in BADPUT_TYPES if name != CUSTOM}
+        for kind, seconds in self.badput_s(window).items():
+            name = type_of(kind)
+            found[name] = found.get(name, 0.0) + seconds
         return found
 
     def productive_s(self, window: str = ALL) -> float:

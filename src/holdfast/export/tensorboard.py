@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.core.ledger.summary import ALL, ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
-from holdfast.export.familiar import badput_by_type, percent_of
+from holdfast.export.familiar import badput_tag, goodput_tag, percent_of
 from holdfast.export.outlet import ExportLook
 from holdfast.export.sample import Sample
 from holdfast.runs.curves import Curve
@@ -170,19 +170,17 @@ def scalars(sample: Sample) -> Iterator[tuple[str, float]]:
     spent, elapsed_s = sample.run.spent(), sample.elapsed_s()
     if not elapsed_s:
         return
-    yield "goodput/goodput", percent_of(sample.productive_s(), elapsed_s)
+    yield goodput_tag(), percent_of(sample.productive_s(), elapsed_s)
     rolling = ((size_s, sample.run.spent(window).goodput) for window, size_s in ROLLING_S.items())
     for tag, share in (
         ("goodput/scheduling", spent.scheduling),
         ("goodput/runtime", spent.runtime),
         ("goodput/program", spent.program),
-        *((f"rolling_window_goodput/{size_s}", share) for size_s, share in rolling),
+        *((goodput_tag(size_s), share) for size_s, share in rolling),
     ):
         if share is not None:
             yield tag, 100 * share
     for window, size_s in {ALL: 0, **ROLLING_S}.items():
         within_s = sample.elapsed_s(window)
-        family = "badput" if window == ALL else f"rolling_window_badput/{size_s}"
-        for kind, seconds in badput_by_type(sample, window).items() if within_s else ():
-            tag = f"{family}/{kind.lower().replace('.', '/', 1)}"
-            yield tag, percent_of(seconds, within_s)
+        for kind, seconds in sample.badput_by_type_s(window).items() if within_s else ():
+            yield badput_tag(kind, size_s), percent_of(seconds, within_s)

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
-from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.report.findings import Findings, RestartFindings, SaveFindings
 from holdfast.report.words import iso
 
@@ -78,7 +77,7 @@ def _shares(account: Account) -> dict[str, Any]:
 
 def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
     evidence = findings.evidence_for(disruption)
-    price = price_chip_ns(disruption, findings.account.chips)
+    price = disruption.price_chip_ns(findings.account.chips)
     return {
         **disruption.to_json(),
         "chip_hours": price / NS_PER_CHIP_HOUR,

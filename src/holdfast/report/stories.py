@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.core.ledger.account import Disruption
-from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.core.visible import clean
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.findings import DisruptionEvidence, Findings
@@ -56,7 +55,7 @@ def stories(findings: Findings, price_per_chip_hour: float | None) -> tuple[Inci
     incidents: list[Incident] = []
     for one in findings.account.disruptions:
         evidence = known.get(one.attempt) or DisruptionEvidence(one.attempt)
-        hours = price_chip_ns(one, findings.account.chips) / NS_PER_CHIP_HOUR
+        hours = one.price_chip_ns(findings.account.chips) / NS_PER_CHIP_HOUR
         story = _story(one, evidence, resumes.get(one.attempt + 1, ""))
         price = None if price_per_chip_hour is None else hours * price_per_chip_hour
         incidents.append(replace(story, chip_hours=hours, money=price))

@@ -19,7 +19,6 @@ from rich.text import Text
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
-from holdfast.core.ledger.metrics import price_chip_ns
 from holdfast.core.visible import clean
 from holdfast.report.bars import bar, split
 from holdfast.report.findings import DisruptionEvidence, Findings
@@ -300,7 +299,7 @@ def _earlier(account: Account, disruptions: Sequence[Disruption]) -> Table:
     """One line for those whose stories are not shown."""
     lost = sum(d.lost_steps for d in disruptions)
     down = sum(d.downtime_ns or 0 for d in disruptions)
-    price = sum(price_chip_ns(d, account.chips) for d in disruptions)
+    price = sum(d.price_chip_ns(account.chips) for d in disruptions)
     words = f"{counted(len(disruptions), 'earlier disruption')} (all of them: --all)"
     return _row(words, counted(lost, "step"), duration(down), chip_hours(price), style="dim")
 
@@ -320,7 +319,7 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
         line if fits else head,
         counted(disruption.lost_steps, "step") if disruption.lost_steps else none,
         down,
-        chip_hours(price_chip_ns(disruption, account.chips)),
+        chip_hours(disruption.price_chip_ns(account.chips)),
     )
     if not fits:
         yield Padding(cause_text, (0, 0, 0, 2), expand=False)

@@ -23,7 +23,7 @@ from holdfast.core.ledger.facts import (
     WaitFact,
 )
 from holdfast.core.ledger.kinds import RESTORE
-from holdfast.core.ledger.rows import boundary_ns
+from holdfast.core.ledger.steps import boundary_ns
 
 NOBODY_LEFT_AFTER_NS = 60_000_000_000
 

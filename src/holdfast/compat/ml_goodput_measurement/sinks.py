@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from holdfast.compat.ml_goodput_measurement.shapes import (
     WorkloadMetricDetails,
     flat_badput,
 )
+from holdfast.export.familiar import badput_tag, goodput_tag
 
 logger = logging.getLogger(__name__)
 
@@ -104,18 +105,18 @@ class TensorBoard:
         """As scalars of the last productive step."""
         del details
         self._step = step
-        self._writer.add_scalar("goodput/goodput", goodput, step)
-        for name, value in _tags(badput):
-            self._writer.add_scalar(f"badput/{name}", value, step)
+        self._writer.add_scalar(goodput_tag(), goodput, step)
+        for name, value in flat_badput(badput):
+            self._writer.add_scalar(badput_tag(name), value, step)
         self._writer.flush()
 
     def interval(self, details: IntervalWorkloadMetricDetails) -> None:
         """As scalars of the last productive step that was told."""
         size = details["interval_size"]
         for value in details["interval_goodput"].values():
-            self._writer.add_scalar(f"rolling_window_goodput/{size}", value, self._step)
-        for name, value in _tags(details["interval_badput"]):
-            self._writer.add_scalar(f"rolling_window_badput/{size}/{name}", value, self._step)
+            self._writer.add_scalar(goodput_tag(size), value, self._step)
+        for name, value in flat_badput(details["interval_badput"]):
+            self._writer.add_scalar(badput_tag(name, size), value, self._step)
         self._writer.flush()
 
     def step_deviation(self, deviations: Mapping[int, float]) -> None:
@@ -127,8 +128,3 @@ class TensorBoard:
     def close(self) -> None:
         """Close the writer."""
         self._writer.close()
-
-
-def _tags(badput: Mapping[BadputType, BadputValue]) -> Iterator[tuple[str, float]]:
-    for name, value in flat_badput(badput):
-        yield name.lower().replace(".", "/", 1), value

@@ -42,6 +42,13 @@ class Disruption:
         """Downtime in which a person kept the run stopped."""
         return self.waterfall_ns.get(STOPPED, 0)
 
+    def price_chip_ns(self, chips: int) -> int:
+        """What it cost: (lost steps' own time + downtime so far) × chips."""
+        down_ns = self.downtime_ns
+        if down_ns is None:  # not over: its waterfall runs to the end of the time line
+            down_ns = sum(self.waterfall_ns.values())
+        return (self.lost_ns + down_ns) * chips
+
     def without_stopped(self) -> Disruption:
         """The same, as if that time had not gone by."""
         waterfall = {kind: ns for kind, ns in self.waterfall_ns.items() if kind != STOPPED}

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from holdfast.core.ledger.account import NS_PER_S, Account
 from holdfast.core.ledger.kinds import STEP, STOPPED, Level, level_of
-from holdfast.core.ledger.metrics import price_chip_ns
 
 ALL = "all"  # the window that has everything
 HOUR_S, DAY_S = 3600, 86_400
@@ -168,7 +167,7 @@ def spent_of(
             Loss(
                 one.at_ns,
                 one.cause,
-                price_chip_ns(one, chips),
+                one.price_chip_ns(chips),
                 errors.get(one.attempt, ""),
                 one.stopped_ns * chips,
             )
