@@ -151,10 +151,11 @@ class Watch:
             left, was = books.left
             require(as_json.write_state(left) == was, "what was left behind has changed")
         here = books.again.course
-        books.left = here, as_json.write_state(here)
+        was = as_json.write_state(here)
+        books.left = here, was
         is_copied = books.events // REMEMBERED % 2 == 0
-        text = json.dumps(books.left[1])
-        there = copied(here) if is_copied else as_json.read_state(json.loads(text))
+        written = lambda: json.loads(json.dumps(was))  # noqa: E731
+        there = copied(here) if is_copied else as_json.read_state(written())
         require(there == here, "what was written down is read back as something else")
         books.again = RunMachine.of(there)
 

@@ -32,7 +32,9 @@ def shrink(lines: Sequence[str], broken: Callable[[Lines], str]) -> Lines:
 
 
 def _kind(words: str) -> str:
-    """What is wrong, whatever the numbers."""
+    """What is wrong, whatever the numbers; empty: nothing."""
+    if not words:
+        return ""
     return re.sub(r"\d+", "#", words.partition(":")[0] + ":" + words.partition(":")[2][:40])
 
 

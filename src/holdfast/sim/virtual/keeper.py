@@ -6,6 +6,7 @@ when the loop comes round.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,8 @@ class VirtualKeeper:
         self._world = world
         self._store = world.store
         self._launch: act.Launch | None = None
-        self._free_ns = 0
+        self._jobs: deque[Callable[[bool], None]] = deque()
+        self._under_way = 0  # the job of the worker, and the looks that it waits for
         self._is_collecting = False
 
     # --- controller.ports.Store -------------------------------------------------------------
@@ -206,9 +208,10 @@ class VirtualKeeper:
         self._after_look(look)
 
     def _after_look(self, do: Callable[[], None]) -> None:
-        world, wait_ns = self._world, self._world.taking.next_ns("look_ns")
+        wait_ns = self._world.taking.next_ns("look_ns")
         if wait_ns:
-            world.clock.later(wait_ns, lambda: do() if world.died_ns is None else None)
+            self._under_way += 1
+            self._world.clock.later(wait_ns, lambda: self._go_on(do))
         else:
             do()
 
@@ -220,23 +223,24 @@ class VirtualKeeper:
 
     def _in_order(self, job: Callable[[bool], None]) -> None:
         """The job is told whether the lease was ours when it began."""
+        self._jobs.append(job)
+        self._begin()
+
+    def _begin(self) -> None:
+        """The next job, once nothing is left of the one before."""
         world = self._world
-        begin_ns = max(world.now_ns, self._free_ns)
-        self._free_ns = end_ns = begin_ns + world.taking.next_ns("store_ns")
+        if not self._jobs or self._under_way or world.died_ns is not None:
+            return
+        job, self._under_way = self._jobs.popleft(), 1
+        is_ours = self._store.epoch == world.epoch
+        took_ns = world.taking.next_ns("store_ns")
+        world.clock.later(took_ns, lambda: self._go_on(lambda: job(is_ours)))
 
-        def begin() -> None:
-            if world.died_ns is None:
-                is_ours = self._store.epoch == world.epoch
-                world.clock.later(end_ns - world.now_ns, lambda: end(is_ours))
-
-        def end(is_ours: bool) -> None:
-            if world.died_ns is None:
-                job(is_ours)
-
-        if begin_ns == world.now_ns:
-            begin()
-        else:
-            world.clock.later(begin_ns - world.now_ns, begin)
+    def _go_on(self, do: Callable[[], None]) -> None:
+        if self._world.died_ns is None:
+            do()
+            self._under_way -= 1
+            self._begin()
 
     def _tell(self, *events: ev.Event) -> None:
         """Made now, heard when the loop comes round."""
