@@ -57,6 +57,28 @@ class Broken(AssertionError):
     """Something that must never be."""
 
 
+def copy_of(state: Agreement) -> Agreement:
+    """As `plain_json.copied`, in a fifth of its time."""
+    ranks = state.ranks
+    extremes = replace(ranks.extremes, ranks=dict(ranks.extremes.ranks))
+    copied = Ranks(  # in the order of the fields
+        list(ranks.steps),
+        extremes,
+        set(ranks.ended),
+        set(ranks.gone),
+        ranks.ordered,
+        dict(ranks.answers),
+        set(ranks.copied),
+        set(ranks.durable),
+        set(ranks.settled),
+        set(ranks.early),
+        set(ranks.late),
+        dict(ranks.copying),
+        dict(ranks.writers),
+    )
+    return replace(state, ranks=copied)
+
+
 class Rank(NamedTuple):
     # load, wait, poll (between steps), run (it has entered step n + 1), after, copy; see GONE
     at: str
@@ -575,7 +597,7 @@ class House:
         stores: list[tuple[str, int]] = []
         for event in events:
             known = self._controls[control_id]
-            agreement, buffers = known.agreement.copy(), known.buffers
+            agreement, buffers = copy_of(known.agreement), known.buffers
             told = _heard(known.told, event)
             if buffers.in_all:
                 agreement.free_buffers = buffers.free(known.pinned)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.plain_json import copied
 from holdfast.core.save.agree import TABLE, Agreement, AgreementPhase, lead_steps, step, wake_at_ns
 from holdfast.core.save.agree_moves import EARLY_PATIENCE, MAX_LEAD
 from holdfast.core.save.events import (
@@ -51,7 +52,7 @@ SAVE = SaveDue(0, "every 41 s")
 
 def feed(state: Agreement, *events: Event) -> tuple[Agreement, list[object]]:
     """What becomes of a state that stays as it is, and what was said."""
-    state, said = state.copy(), list[object]()
+    state, said = copied(state), list[object]()
     for event in events:
         said += step(state, event)
     return state, said

@@ -243,8 +243,7 @@ def test_what_flushes_cost_the_steps_is_measured() -> None:
             busy = block % 2 == 1
             at_ns += (55 if busy else 50) * MS
             step += 1
-            pace.note(at_ns, step, step, 0)
-            pace.beside(busy)
+            pace.note(at_ns, step, step, 0, is_flushing=busy)
     assert pace.slowdown_ppm == pytest.approx(1e6 * (1 - 50 / 55), rel=0.02)
 
 

@@ -46,10 +46,11 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
 def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
     """News of the saves; after it a stop may begin that has waited for a step."""
     answer = saves.on_heard(run, event)
-    if run.stop is None or run.policy.is_supervised:
+    stop = run.stopping.intent
+    if stop is None or run.policy.is_supervised:
         return answer
     is_begun = run.saving.agreement.stop is not None or run.saving.agreement.is_over
-    return answer if is_begun else answer + begin_stop(run, run.stop, event.at_ns)
+    return answer if is_begun else answer + begin_stop(run, stop, event.at_ns)
 
 
 def on_joined(run: RunState, event: ev.Joined) -> list[act.Action]:

@@ -102,14 +102,10 @@ class Agreement:
         known = Ranks.start(ranks, step)
         return cls(AgreementPhase.IDLE, known, committed_step, epoch, hold=HoldState(hold_ns))
 
-    def copy(self) -> Agreement:
-        """The same state, to go on from apart."""
-        return replace(self, ranks=self.ranks.copy())
-
     @property
     def fastest_step(self) -> int:
         """The largest boundary any rank is known to have published."""
-        return self.ranks.fastest_step
+        return self.ranks.extremes.greatest
 
     @property
     def ordered_step(self) -> int:
@@ -148,7 +144,7 @@ class Agreement:
         return (
             self.phase is AgreementPhase.COLLECTING
             and not self.is_stop
-            and self.step > ranks.fastest_step + 1
+            and self.step > self.fastest_step + 1
             and not (ranks.answers or ranks.ended)
         )
 
@@ -164,7 +160,7 @@ class Agreement:
     @property
     def is_saved(self) -> bool:
         """Whether nothing that is known to be completed is missing from the newest set."""
-        return self.ranks.fastest_step <= self.committed_step
+        return self.ranks.extremes.greatest <= self.committed_step
 
 
 # --- orders, and what the ranks' answers to them come to -----------------------------------------
@@ -185,7 +181,7 @@ def order(
     that a rank still copies into is not named: see `open_buffers`.
     """
     ranks = state.ranks
-    first, last = ranks.slowest_step, ranks.fastest_step
+    first, last = ranks.extremes.least, ranks.extremes.greatest
     if ranks.have_ended and first != last:
         return leave(state, f"the ranks' loops ended at different steps: {first}, {last}")
     if lead is not None:

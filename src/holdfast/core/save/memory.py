@@ -176,11 +176,6 @@ class MemoryTier:
         was_there, self.is_there = self.is_there, self.buffers.in_all > 0
         self.is_lost = not self.is_there and (was_there or self.is_lost)
 
-    def all_restored(self) -> None:
-        """Every rank is past its start, so none reads what it was restored from any more."""
-        if self.buffers.read is not None:
-            self.buffers = self.buffers.restored()
-
     # --- what the agreement does ------------------------------------------------------------
 
     def ordered(self, buffer: int) -> None:

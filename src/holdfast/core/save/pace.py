@@ -39,21 +39,24 @@ class SavePace:
     _stretch: tuple[int, int] | None = None  # where the one under way began
     _paces_ns: tuple[int, ...] = ()
     _last: tuple[int, int] | None = None
-    _news: tuple[int, int] = (0, 0)
-    _was_busy: bool = False
+    _was_flushing: bool = False
 
     def begin(self) -> None:
         """A new attempt starts; the mean of the last one stands until there is another."""
         self._first = self._stretch = self._last = None
         self._paces_ns = ()
-        self._news = (0, 0)
-        self._was_busy = False
+        self._was_flushing = False
 
-    def note(self, at_ns: int, slowest: int, fastest: int, resumed: int) -> None:
-        """Mean time of a step since the second boundary: the first one holds the compilation."""
+    def note(
+        self, at_ns: int, slowest: int, fastest: int, resumed: int, *, is_flushing: bool
+    ) -> None:
+        """Mean time of a step since the second boundary: the first one holds the compilation.
+
+        `is_flushing`: whether a flush runs now; steps are beside it if one ran before them too.
+        """
+        was_flushing, self._was_flushing = self._was_flushing, is_flushing
         if slowest <= resumed:
             return
-        self._news = (0, 0)
         if self._first is None or self._stretch is None or self._last is None:
             self._first = self._last = (at_ns, slowest)
             self._stretch = (at_ns, fastest)
@@ -68,15 +71,11 @@ class SavePace:
             self._stretch = (at_ns, fastest)
         since_ns, since_step = self._last
         if slowest > since_step:
-            self._news = (at_ns - since_ns, slowest - since_step)
             self._last = (at_ns, slowest)
+            if is_flushing is was_flushing:
+                self._count(at_ns - since_ns, slowest - since_step, is_flushing=is_flushing)
 
-    def beside(self, is_flushing: bool) -> None:
-        """Whether a flush runs beside the steps that were just noted: those before and after do."""
-        ns, steps = self._news
-        was_busy, self._was_busy = self._was_busy, is_flushing
-        if not steps or is_flushing is not was_busy:
-            return
+    def _count(self, ns: int, steps: int, *, is_flushing: bool) -> None:
         if is_flushing:
             self._busy = (self._busy[0] + ns, self._busy[1] + steps)
         else:

@@ -40,10 +40,6 @@ class Extremes:
         """All have that one."""
         return cls({number: ranks}, number, number)
 
-    def copy(self) -> Extremes:
-        """The same, to go on from apart."""
-        return Extremes(dict(self.ranks), self.least, self.greatest)
-
     def move(self, before: int, after: int) -> None:
         """A rank had the one and has the other now."""
         ranks = self.ranks
@@ -96,24 +92,6 @@ class Ranks:
     def start(cls, ranks: int, step: int) -> Ranks:
         """All begin at that step."""
         return cls([step] * ranks, Extremes.start(step, ranks))
-
-    def copy(self) -> Ranks:
-        """The same, to go on from apart."""
-        return Ranks(  # in the order of the fields
-            list(self.steps),
-            self.extremes.copy(),
-            set(self.ended),
-            set(self.gone),
-            self.ordered,
-            dict(self.answers),
-            set(self.copied),
-            set(self.durable),
-            set(self.settled),
-            set(self.early),
-            set(self.late),
-            dict(self.copying),
-            dict(self.writers),
-        )
 
     def ask(self, ordered: int) -> None:
         """A step is ordered that no rank has reached: answers to earlier orders say nothing."""
@@ -183,16 +161,6 @@ class Ranks:
         if not self.writers:
             return buffers
         return tuple(buffer for buffer in buffers if buffer not in self.writers)
-
-    @property
-    def fastest_step(self) -> int:
-        """The largest boundary any rank is known to have published."""
-        return self.extremes.greatest
-
-    @property
-    def slowest_step(self) -> int:
-        """The largest boundary that all ranks are known to have published."""
-        return self.extremes.least
 
     @property
     def have_ended(self) -> bool:

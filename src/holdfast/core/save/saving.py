@@ -177,11 +177,11 @@ class Saving:
         actions = self._step(what)
         kind = type(what)
         if kind is news.Progress:
-            extremes, resumed = self.agreement.ranks.extremes, self._resumed_step
-            self.pace.note(what.at_ns, extremes.least, extremes.greatest, resumed)
-            self.pace.beside(self.tier.flushes.under_way is not None)
-            if extremes.least > resumed:
-                self.tier.all_restored()
+            extremes, resumed, tier = self.agreement.ranks.extremes, self._resumed_step, self.tier
+            least, is_flushing = extremes.least, tier.flushes.under_way is not None
+            self.pace.note(what.at_ns, least, extremes.greatest, resumed, is_flushing=is_flushing)
+            if least > resumed and tier.buffers.read is not None:
+                tier.buffers = tier.buffers.restored()
         elif kind is news.Snapped or (kind is news.Durable and phase in NOT_COPIED):
             self._ordered_ns = what.at_ns
         elif isinstance(what, DURABLE):
