@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.door import say
+from holdfast.cli.moments import NS_PER_S, moment_ns
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.convert.asked import TableColumn
 
-NS_PER_S = 1_000_000_000
 OFFSET = re.compile(r"([+-])(\d{1,2})(?::(\d{1,2}))?", re.ASCII)
 KINDS = ("maxtext", "huggingface", "lightning", "tensorboard", "table")
 
@@ -106,12 +106,16 @@ def convert(
                 f"({', '.join(KINDS)}), and of a table its columns with --map"
             )
     place = _zone(zone)
+    start_ns, requested_ns, end_ns = (
+        None if text is None else moment_ns(text, flag, place)
+        for text, flag in ((start, "--start"), (requested, "--requested"), (end, "--end"))
+    )
     asked = ConvertOptions(
         name=name,
         chips=chips,
-        start_ns=_moment(start, "--start", place),
-        requested_ns=_moment(requested, "--requested", place),
-        end_ns=_moment(end, "--end", place),
+        start_ns=start_ns,
+        requested_ns=requested_ns,
+        end_ns=end_ns,
         gap_ns=round(_positive(gap, "--gap") * NS_PER_S),
         pause=_positive(pause, "--pause"),
         zone=place,
@@ -136,19 +140,6 @@ def _positive(value: float, flag: str) -> float:
     if not 0 < value < 1e9:
         raise ConfigurationError(f"{flag} {value}: give a positive number")
     return value
-
-
-def _moment(text: str | None, flag: str, zone: tzinfo) -> int | None:
-    from holdfast.convert.stamps import moment_ns
-
-    if text is None:
-        return None
-    found = moment_ns(text, zone)
-    if found is None:
-        raise ConfigurationError(
-            f"{flag} {text}: give a time like 2026-01-31T18:00:00Z, or unix seconds"
-        )
-    return found
 
 
 def _zone(text: str) -> tzinfo:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Only the last so many seconds, or 90s, 5min, 2h, 7d.",
 )
-@click.option("--since", metavar="TIME", help="Only from then on: an ISO 8601 time.")
+@click.option(
+    "--since", metavar="TIME", help="Only from then on: an ISO 8601 time, or unix seconds."
+)
 @click.option(
     "--fleet", is_flag=True, help="All runs of a store together; RUN is then the store, if named."
 )

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions
+from holdfast.convert.asked import NS_PER_S, ConvertOptions
 from holdfast.convert.lines import head
 from holdfast.convert.notes import Notes
 
@@ -22,7 +22,7 @@ _HOURS = {
     "Z": 0, "UTC": 0, "GMT": 0, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5,
     "EST": -5, "EDT": -4, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3,
 }  # fmt: skip
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_EPOCH, _SECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 
 
 class StampClock:
@@ -53,7 +53,8 @@ class StampClock:
         self._has_no_zone = self._has_no_zone or zone is None
         try:
             moment = datetime.fromisoformat(f"{year}-{month}-{day}T{clock}")
-            return _unix_ns(moment, zone or self._zone) + int((decimals or "").ljust(9, "0"))
+            since = moment.replace(tzinfo=zone or self._zone) - _EPOCH
+            return since // _SECOND * NS_PER_S + int((decimals or "").ljust(9, "0"))
         except (ValueError, OverflowError):
             return None
 
@@ -80,31 +81,6 @@ def _zone(text: str | None) -> tzinfo | None:
         return None
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if text[0] == "-" else offset)
-
-
-def _unix_ns(moment: datetime, zone: tzinfo) -> int:
-    """`zone`: of a moment that names none."""
-    moment = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-    return (moment - _EPOCH) // _MICROSECOND * 1000
-
-
-def moment_ns(text: str, zone: tzinfo) -> int | None:
-    """A time that stands alone: unix seconds, or ISO 8601 (without a zone: of `zone`).
-
-    None for anything else, and for a moment that no history can hold.
-    """
-    try:
-        seconds = float(text)
-        return round(seconds * NS_PER_S) if abs(seconds) <= MAX_NS // NS_PER_S else None
-    except ValueError:
-        pass
-    try:
-        at_ns = _unix_ns(datetime.fromisoformat(text.strip()), zone)
-        return at_ns if abs(at_ns) <= MAX_NS else None
-    except ValueError:
-        return StampClock(zone).read(text)
-    except OverflowError:
-        return None
 
 
 def in_order(paths: list[Path], asked: ConvertOptions, notes: Notes) -> list[Path]:
