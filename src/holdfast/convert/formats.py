@@ -151,10 +151,9 @@ FORMATS = {
 
 def kind_of(path: Path) -> str | None:
     """Which kind of log a file or folder is; None: none that is known."""
-    name = str(path.resolve()) + "/" * path.is_dir()
     for kind, form in FORMATS.items():
         is_held = path.is_dir() and any(next(path.glob(one), None) for one in form.holds)
-        if is_held or re.search(form.path, name):
+        if is_held or _is_named(path, form):
             return kind
     if path.is_dir():
         return None
@@ -167,8 +166,10 @@ def read(form: Format, paths: list[Path], asked: ConvertOptions, notes: Notes) -
     if form.is_table:
         yield from table.read(paths, asked, notes)
         return
-    texts = [p for p in paths if form.rules and not (form.of_folders and _is_folder(p, form))]
-    folders = [p if p.is_dir() or not form.rules else p.parent for p in paths if p not in texts]
+    # A file that stands for its folder, as a Trainer's state, is that folder.
+    stands = [p.parent if form.rules and p.is_file() and _is_named(p, form) else p for p in paths]
+    folders = [p for p in stands if form.of_folders and (p.is_dir() or not form.rules)]
+    texts = [p for p in stands if p not in folders]
     for sentence in form.assumed if texts or not form.rules else ():
         notes.assume(sentence)
     if folders:
@@ -178,8 +179,8 @@ def read(form: Format, paths: list[Path], asked: ConvertOptions, notes: Notes) -
         yield from reader.read(texts, have_stamps=form.has_stamps)
 
 
-def _is_folder(path: Path, form: Format) -> bool:
-    return path.is_dir() or re.search(form.path, str(path.resolve())) is not None
+def _is_named(path: Path, form: Format) -> bool:
+    return re.search(form.path, str(path.resolve()) + "/" * path.is_dir()) is not None
 
 
 def _of_folders(

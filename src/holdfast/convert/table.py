@@ -5,14 +5,17 @@ Columns are found by their names, the usual ones or those of --map.
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions, TableColumn
+from holdfast.convert.lines import lines
 from holdfast.convert.notes import LogPlace, Notes
-from holdfast.convert.rows import rows
 from holdfast.convert.seen import Seen
 from holdfast.convert.stamps import ElapsedClock, StampClock, clock_of
 from holdfast.errors import ConfigurationError
@@ -31,7 +34,10 @@ USUAL = {
 }  # fmt: skip
 _TIMES = ("time", "seconds", "row_seconds", "elapsed")
 LATEST_S = MAX_NS // NS_PER_S
+DOCUMENT_LIMIT_CHARS = 16 << 20
 LOOK_AT = 1000  # so many rows may come before the first with a step
+Lines = Iterator[tuple[int, str]]
+Rows = Iterator[tuple[int, Mapping[str, Any]]]
 
 
 def read(paths: list[Path], asked: ConvertOptions, notes: Notes) -> Iterator[Seen]:
@@ -67,7 +73,18 @@ class _Table:
                     raise trouble from None
                 self._notes.odd(place, "it has no step and time: left out")
                 continue
-            yield from self._row(place, self._values(place, row, columns, clock))
+            values = {}
+            for what, column in columns.items():
+                text = row.get(column.name)
+                if text is not None and text != "":
+                    values[what] = _value(what, text, column, clock, place)
+                    if values[what] is None:
+                        words = f"its {what} ({column.name}) cannot be read: left out"
+                        self._notes.odd(place, words)
+                if values.get("step") is None:
+                    break  # many rows are about something else
+            else:
+                yield from self._row(place, **values)
         if not columns and trouble is not None:
             raise trouble
         clock.say(str(path), self._notes)
@@ -92,43 +109,22 @@ class _Table:
         self._notes.assume(f"columns: {said}", f"columns {said}")
         return {what: found[what] for what in USUAL if what in found}  # the step first
 
-    def _values(
-        self,
-        place: LogPlace,
-        row: Mapping[str, Any],
-        columns: Mapping[str, TableColumn],
-        clock: StampClock,
-    ) -> dict[str, Any]:
-        """What the row says under each name; what cannot be is noted and left out."""
-        values: dict[str, Any] = {}
-        for what, column in columns.items():
-            text = row.get(column.name)
-            if text is not None and text != "":
-                value = _value(what, text, column, clock, place)
-                if value is not None:
-                    values[what] = value
-                else:
-                    self._notes.odd(place, f"its {what} ({column.name}) cannot be read: left out")
-            if not values:  # without a step; many rows are about something else
-                break
-        return values
-
-    def _row(self, place: LogPlace, values: Mapping[str, Any]) -> Iterator[Seen]:
-        if not values:
-            return
-        step: int = values["step"]
+    def _row(
+        self, place: LogPlace, step: int, time: int | None = None, seconds: int | None = None,
+        row_seconds: int | None = None, elapsed: int | None = None, attempt: str | None = None,
+        rank: str | None = None,
+    ) -> Iterator[Seen]:  # fmt: skip
+        """What a row says; times are nanoseconds."""
         if self._shift is None:
             self._shift = 1 if step == 0 else 0
             if self._shift:
                 self._notes.assume("the table counts steps from 0; here the first is 1")
         step += self._shift
-        at_ns, row_ns = values.get("time"), values.get("row_seconds")
-        took_ns, elapsed_ns = values.get("seconds"), values.get("elapsed")
-        attempt = values.get("attempt", self._attempt)
-        is_another, self._attempt = attempt != self._attempt, attempt
+        is_another = attempt not in (None, self._attempt)
+        self._attempt = attempt or self._attempt
         began_ns = None
-        if elapsed_ns is not None and at_ns is None and took_ns is None and row_ns is None:
-            at_ns, is_another = self._elapsed.read(elapsed_ns, is_another=is_another)
+        if elapsed is not None and time is None and seconds is None and row_seconds is None:
+            time, is_another = self._elapsed.read(elapsed, is_another=is_another)
             began_ns = self._elapsed.start_ns
             self._notes.assume(
                 "elapsed times tell nothing of what passed between processes: goodput is an upper "
@@ -137,7 +133,7 @@ class _Table:
         if is_another:
             yield Seen("began", place, began_ns, is_sure=True)
         first = None
-        if row_ns is None and took_ns is not None:
+        if row_seconds is None and seconds is not None:
             steps = step - self._last if 0 < self._last < step else 1
             if steps > 1:
                 self._notes.assume(
@@ -145,25 +141,20 @@ class _Table:
                     "in --map: all of them did)",
                     "each took",
                 )
-            row_ns, first = took_ns * steps, step - steps + 1
+            row_seconds, first = seconds * steps, step - steps + 1
         self._last = step
-        writer = values.get("rank")
-        yield Seen("step", place, at_ns, step, first, row_ns, writer)
+        yield Seen("step", place, time, step, first, row_seconds, rank)
 
 
-def _value(
-    what: str, text: object, column: TableColumn, clock: StampClock, place: LogPlace
-) -> int | str | None:
+def _value(what: str, text: object, column: TableColumn, clock: StampClock, place: LogPlace) -> Any:
     """A text, a step, or nanoseconds: a duration, or a moment (unix time, or a date)."""
-    if what == "attempt" or what == "rank":
+    if what in ("attempt", "rank"):
         return str(text)[:200]
     number = _number(text)
     if what == "step":
         return int(number) if number is not None and number.is_integer() and number >= 0 else None
-    if what == "time" and number is None:
-        return clock.read(str(text)[:200])
     if number is None:
-        return None
+        return clock.read(str(text)[:200]) if what == "time" else None
     if what == "time" and abs(number) > LATEST_S and not column.unit_ns:
         raise ConfigurationError(
             f"{place}: {text} is not a unix time in seconds; give the unit, as in --map "
@@ -175,11 +166,9 @@ def _value(
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
     try:
-        number = float(value)
-    except (ValueError, OverflowError):
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
@@ -187,3 +176,80 @@ def _number(value: object) -> float | None:
 def _some(row: Mapping[str, Any]) -> str:
     names = ["".join(c if c.isprintable() else "?" for c in str(n)[:40]) for n in list(row)[:20]]
     return ", ".join(names) + (", …" if len(row) > len(names) else "")
+
+
+# --- the rows of a file ---
+
+
+def rows(path: Path, notes: Notes) -> Rows:
+    """Each row, by the names of its columns, with the number of its line."""
+    found: Lines = (
+        (number, text) for number, text in lines(path, notes) if text.strip() and text[0] != "#"
+    )
+    first = next(found, None)
+    if first is None:
+        return
+    number, text = first
+    if not text.lstrip().startswith(("{", "[")):
+        yield from _separated(text, found, str(path), notes)
+        return
+    held = [first]
+    if _json(text) is None:  # it may begin one value that goes on over many lines
+        held += _held(found)
+        value = _json("\n".join(line for _, line in held))
+        if value is not None:
+            held = []
+            yield from _objects(number, value)
+    for number, text in chain(held, found):
+        value = _json(text)
+        if value is None:
+            notes.odd(LogPlace(str(path), number), "not JSON, or it breaks off: left out")
+        yield from _objects(number, value)
+
+
+def _held(found: Lines) -> Lines:
+    """As many lines as one value of JSON may have."""
+    chars = 0
+    for number, text in found:
+        yield number, text
+        chars += len(text)
+        if chars > DOCUMENT_LIMIT_CHARS:
+            return
+
+
+def _separated(text: str, found: Lines, file: str, notes: Notes) -> Rows:
+    """The rows under a line of names."""
+    text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+    delimiter = max(",\t;", key=text.count)
+    names = [n.strip() for n in _split(text, delimiter)]
+    for number, text in found:
+        fields = _split(text, delimiter)
+        if len(fields) == len(names):
+            yield number, dict(zip(names, fields, strict=True))
+        else:
+            notes.odd(
+                LogPlace(file, number), f"not the {len(names)} fields of the first line: left out"
+            )
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader((text,), delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+def _objects(number: int, value: object) -> Rows:
+    """The objects of a value of JSON: itself, or those of a list."""
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict):
+            yield number, one
+
+
+def _json(text: str) -> object:
+    """What it says; None for what is no JSON."""
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found
