@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -75,7 +75,7 @@ def machine(
         answer = provider.simulate_maintenance(one.name, which)
         if answer.operation:
             tell("info", f"asked for maintenance of {hosts}; waiting for run {run!r} to hear of it")
-            sys.exit(_followed(provider, answer.operation, hearing, run, every, limit))
+            sys.exit(_followed(provider, answer.operation, hearing, every, limit))
     click.echo(f"maintenance of {hosts} is not simulated ({answer.outcome}: {answer.words})")
     sys.exit(EXIT_UNAVAILABLE)
 
@@ -84,27 +84,24 @@ def _followed(
     provider: CloudTpu,
     operation: str,
     hearing: Hearing,
-    run: str,
     every_s: float,
     limit_s: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Wait until the run has heard a notice, or the cloud says no; the exit code."""
-    began_s, is_done = clock(), False
+    run, began_s, is_done = hearing.run, time.monotonic(), False
     while not (news := hearing.news()):
         answer = None if is_done else provider.progress(operation)
         is_done = is_done or answer is not None
         if answer is not None and answer.outcome is not ActOutcome.ACCEPTED:
             click.echo(f"maintenance is not simulated ({answer.outcome}: {answer.words})")
             return EXIT_UNAVAILABLE
-        if clock() - began_s >= limit_s:
+        if time.monotonic() - began_s >= limit_s:
             click.echo(
                 f"run {run!r} has heard nothing within {limit_s:g} s: see what it listens to "
                 "(--notice), and holdfast doctor on its host"
             )
             return EXIT_USER_FAILURE
-        sleep(every_s)
+        time.sleep(every_s)
     click.echo(f"run {run!r} has heard of it {_words(news[0])}; holdfast report {run} tells more")
     return EXIT_DONE
 

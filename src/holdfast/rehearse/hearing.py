@@ -17,6 +17,7 @@ class Hearing:
 
     def __init__(self, folder: RunFolder) -> None:
         """Nothing is read yet."""
+        self.run = folder.name
         self._journal_dir = folder.journal_dir
         self._recorded = RecordedLedger(folder.path, live_journals(folder))
         self._given: set[NoticeFact] = set()
