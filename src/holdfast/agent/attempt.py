@@ -73,10 +73,10 @@ class LiveAttempt:
         self.pids: dict[int, int] = {}
         self._folder = folder
         self._around = around
-        self._bell = doorbell.Doorbell(self.scratch / doorbell.NAME)
+        self.bell = doorbell.Doorbell(self.scratch / doorbell.NAME)
         self._pump = OutputPump(self.outputs, around.line, around.unfinished)
         self._standby = standby
-        self._tree = standby.tree
+        self.tree = standby.tree
 
     def live_files(self) -> LiveFiles:
         """What upkeep copies to the store."""
@@ -92,31 +92,27 @@ class LiveAttempt:
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Wake the loop when the reaper speaks or dies, or a rank rings."""
-        if self._bell.fd is not None:
-            selector.register(self._bell.fd, selectors.EVENT_READ)
-        selector.register(self._tree, selectors.EVENT_READ)
-        selector.register(self._tree.pidfd, selectors.EVENT_READ)
+        if self.bell.fd is not None:
+            selector.register(self.bell.fd, selectors.EVENT_READ)
+        selector.register(self.tree, selectors.EVENT_READ)
+        selector.register(self.tree.pidfd, selectors.EVENT_READ)
 
     def unregister(self, selector: selectors.BaseSelector) -> None:
         """The opposite."""
-        if self._bell.fd is not None:
-            selector.unregister(self._bell.fd)
-        selector.unregister(self._tree)
-        selector.unregister(self._tree.pidfd)
-
-    def rung(self) -> bool:
-        """Whether a rank has rung since the last call: there is something in its words."""
-        return self._bell.answer()
+        if self.bell.fd is not None:
+            selector.unregister(self.bell.fd)
+        selector.unregister(self.tree)
+        selector.unregister(self.tree.pidfd)
 
     def read(self) -> Iterator[host.HostEvent]:
         """What happened to the processes since the last call."""
-        self.postmortem.look(self.pids, now_ns())
+        self.postmortem.oom.look(self.pids, now_ns())
         # Asked before reading: what a dying reaper said last must not be taken for silence.
-        reaper_ended = self._tree.ended()
+        reaper_ended = self.tree.ended()
         is_gone = False
         # What its reaper has said before the attempt began comes first.
         backlog, self._standby.backlog = self._standby.backlog, []
-        for message in [*backlog, *self._tree.read()]:
+        for message in [*backlog, *self.tree.read()]:
             is_gone = is_gone or message.event == "gone"
             yield from self._translate(message)
         if reaper_ended and not is_gone:
@@ -141,25 +137,17 @@ class LiveAttempt:
         elif message.event == "gone":
             yield host.Empty(now)
 
-    def signal(self, number: int) -> None:
-        """Send a signal to all ranks."""
-        self._tree.signal(number)
-
-    def kill(self) -> None:
-        """End every process of the attempt."""
-        self._tree.kill()
-
     def sweep(self, spare: Collection[int]) -> host.HostEvent:
         """The reaper is gone: end what it left, and none of the other children of ours."""
-        stuck = self._tree.sweep_orphans(spare)
+        stuck = self.tree.sweep_orphans(spare)
         return host.Stuck(now_ns(), tuple(stuck)) if stuck else host.Empty(now_ns())
 
     def close(self) -> None:
         """Let go of pipes and pages; a reaper that is still there ends its tree first."""
-        self._tree.close()
+        self.tree.close()
         self._standby.close_gate()
         self._pump.finish()
-        self._bell.close()
+        self.bell.close()
         self.pages.close()
 
 

@@ -92,7 +92,7 @@ class HostAgent(Host):
         self.memory.turn()
         attempt = self.attempt
         if attempt is not None:
-            if attempt.rung():
+            if attempt.bell.answer():
                 self._next_poll_ns = 0
             attempt.postmortem.asked_to_stop = self.attention.is_stopping
             for event in attempt.read():
@@ -170,7 +170,7 @@ class HostAgent(Host):
             elif isinstance(action, host.StartTree):
                 self._start_tree()
             elif isinstance(action, host.KillTree) and attempt is not None:
-                attempt.kill()
+                attempt.tree.kill()
             elif isinstance(action, host.SweepOrphans) and attempt is not None:
                 own = [*self.standbys.pids, *self.memory.pids, *self.spared()]
                 self._hear(attempt.sweep(own))
@@ -236,7 +236,7 @@ class HostAgent(Host):
     def relay(self) -> None:
         """Send SIGTERM to the ranks."""
         if self.attempt is not None:
-            self.attempt.signal(signal.SIGTERM)
+            self.attempt.tree.signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End every process of the attempt."""

@@ -35,16 +35,12 @@ class Postmortem:
         self._scratch = scratch
         self._pages = pages
         self._outputs = {output.rank: output for output in outputs}
-        self._oom = OomWatch()
+        self.oom = OomWatch()
         self._codes: dict[int, int | None] = {}
         self._reports: dict[int, RankReport] = {}
         self.asked_to_stop = False  # the ranks, by now
         self.stacks: dict[int, Collected] = {}
         """Where the ranks stood when they hung, by rank."""
-
-    def look(self, pids: dict[int, int], now_ns: int) -> None:
-        """What can only be seen of a rank while it lives."""
-        self._oom.look(pids, now_ns)
 
     def exit_of(self, fields: Mapping[str, Any]) -> Exit:
         """The end of one rank, from what the reaper says and what the rank left behind."""
@@ -62,7 +58,7 @@ class Postmortem:
             has_session=phase is not None,
             report=report,
             # 137: what a shell in between says of a command that died of a SIGKILL.
-            oom_killed=(number == SIGKILL or code == 128 + SIGKILL) and self._oom.has_killed(rank),
+            oom_killed=(number == SIGKILL or code == 128 + SIGKILL) and self.oom.has_killed(rank),
             asked_to_stop=self.asked_to_stop,
         )
 

@@ -25,7 +25,6 @@ from holdfast.controller.timers import BootTimers
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine
 from holdfast.distribution import VERSION
@@ -98,6 +97,7 @@ class Supervisor:
             say=screen.say,
             grace_ns=job.grace_ns,
         )
+        self.reported = self.controller.hear
 
     @property
     def machine(self) -> RunMachine:
@@ -149,10 +149,6 @@ class Supervisor:
     def tell(self, event: ev.Event) -> None:
         """Something has happened; for the loop's thread."""
         self.controller.feed(event)
-
-    def reported(self, report: HostReport) -> None:
-        """Something is new on this host; for the loop's thread."""
-        self.controller.hear(report)
 
     def started(self, rank: int, cold: str) -> None:
         """A rank began, as a standby or cold: of interest for the story of a restart."""
