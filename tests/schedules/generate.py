@@ -131,7 +131,7 @@ class _Draw:
     def _more_words(self, words: list[str]) -> list[str]:
         """Settings that are seldom other than usual, and a link on which things come twice."""
         of_more = self._of_more
-        found = [of_more.choice(one) for one in SELDOM if of_more.random() < 0.08]
+        found = [of_more.choice(of) for chance, of in SELDOM if of_more.random() < chance]
         links = [one for one in words if one.startswith("link=")]
         return found + [f"{one},twice" for one in links if of_more.random() < 0.5]
 
@@ -236,7 +236,7 @@ class _Draw:
         if self._hosts > 1 and of_more.random() < 0.7:
             number = of_more.randrange(1, self._hosts)
             return [f"host {number} is cut off for {of_more.choice(WAITS)}", wait]
-        if self._is_bare:
+        if self._is_bare or of_more.random() < 0.7:
             return []
         return [f"memory vanishes, made again in {of_more.choice(WAITS)}", wait]
 
@@ -250,8 +250,9 @@ SUPERVISED = ("buffers", "in_memory", "seal", "flush", "seals", "later", "failin
 SUPERVISED_KINDS = ("seals", "reaper", "host busy", "bad", "rare")
 BARE = ["supervised=no"]
 SELDOM = (
-    ("hold=0s", "hold=3s"), ("crash_loop=2", "crash_loop=3"), ("store=1s,5s,10ms",),
-    ("on_notice=stay", "on_notice=release"), ("migration_ends=yes",), ("command=missing",),
+    (0.1, ("hold=0s", "hold=3s")), (0.08, ("crash_loop=2", "crash_loop=3")),
+    (0.08, ("store=1s,5s,10ms",)), (0.15, ("on_notice=stay", "on_notice=release")),
+    (0.08, ("migration_ends=yes",)), (0.01, ("command=missing",)),
 )  # fmt: skip
 ACTIONS = (
     "terminate", "terminate", "reboot", "time limit", "live migration", "drain", "rebalance",
