@@ -18,9 +18,10 @@ from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
+from holdfast.core.hosts.placement import place
 from holdfast.core.save import events as news
 from holdfast.core.save.choose import choose
-from holdfast.errors import EXIT_UNAVAILABLE, StoreUnavailable
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, RunHeld, StoreUnavailable
 from holdfast.journal.attempts import attempts, create_attempt
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.store import RunFolder, RunStore
@@ -437,3 +438,37 @@ def test_a_mark_that_comes_too_late_does_not_take_what_the_successor_writes(
     assert isinstance(chosen, ev.SetsSeen)
     assert start(chosen).set_name == name
     kept.close()
+
+
+def refused(folder: RunFolder, lease: Held) -> tuple[ev.LaunchFailed, list[ev.Event]]:
+    """What comes of a launch of attempt 0, which is on record."""
+    kept = Kept(folder, lease)
+    kept.keeper.create_attempt(act.Launch(0, ev.SCRATCH, place(1, [0])), nothing)
+    failed = kept.next()
+    assert isinstance(failed, ev.LaunchFailed)
+    return failed, kept.close()
+
+
+def test_a_number_that_one_without_the_run_has_taken_wants_another_start(
+    folder: RunFolder,
+) -> None:
+    """That one was away for long between its look at the lease and the record."""
+    late = acquire(folder)
+    lease = take_over(folder, late)
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None, epoch=late.epoch)
+    failed, _ = refused(folder, lease)
+    assert failed.exit_code == EXIT_SAVED_START_ME_AGAIN
+    assert "start it again" in failed.words
+
+
+def test_a_number_that_a_newer_supervisor_has_taken_ends_the_older_one(folder: RunFolder) -> None:
+    """It slept after its look at the lease."""
+    old = acquire(folder)
+    newer = take_over(folder, old)
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None, epoch=newer.epoch)
+
+    def replaced() -> None:
+        raise RunHeld("another supervisor holds the run")
+
+    failed, _ = refused(folder, Looked(newer, [nothing, replaced]))
+    assert failed.exit_code == EXIT_UNAVAILABLE

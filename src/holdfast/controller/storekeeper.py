@@ -25,7 +25,14 @@ from holdfast.core.exits import ExitCause
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
-from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError, RunHeld, StoreUnavailable
+from holdfast.errors import (
+    EXIT_SAVED_START_ME_AGAIN,
+    EXIT_UNAVAILABLE,
+    AttemptExists,
+    HoldfastError,
+    RunHeld,
+    StoreUnavailable,
+)
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import (
@@ -43,6 +50,10 @@ from holdfast.snapshot.names import set_name
 from holdfast.snapshot.removal import Held
 
 LOOK_AGAIN_S = 1.0
+LATE = (
+    "attempt {} was created by a supervisor that had lost the run and did not know it yet: start "
+    "it again, which ends what that one has left running"
+)
 Later = Callable[[Callable[[], None]], None]
 
 
@@ -132,8 +143,8 @@ class Storekeeper:
                     command=self._facts.command,
                 )
             except (HoldfastError, ValueError) as error:
-                code = error.exit_code if isinstance(error, HoldfastError) else EXIT_UNAVAILABLE
-                failed = ev.LaunchFailed(now_ns(), action.attempt, code, str(error))
+                code, words = self._not_created(action.attempt, error)
+                failed = ev.LaunchFailed(now_ns(), action.attempt, code, words)
                 self._tell(failed, ev.TreeGone(now_ns(), action.attempt))
             else:
                 self._later(created)
@@ -141,6 +152,19 @@ class Storekeeper:
                     clear_settled(self._folder)
 
         self._worker.submit(job)
+
+    def _not_created(self, attempt: int, error: HoldfastError | ValueError) -> tuple[int, str]:
+        """The exit code, and the words.
+
+        A number that is taken while the run is ours was taken by a supervisor that had lost it and
+        woke up late. What that has left running may run here, and only a start ends such processes.
+        """
+        if isinstance(error, AttemptExists) and self._ends_with_lease:
+            with contextlib.suppress(StoreUnavailable):  # whose the run is, nobody knows: not ours
+                self._lease.check()
+                return EXIT_SAVED_START_ME_AGAIN, LATE.format(attempt)
+        code = error.exit_code if isinstance(error, HoldfastError) else EXIT_UNAVAILABLE
+        return code, str(error)
 
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Write the manifest; then throw away what retention does not keep."""

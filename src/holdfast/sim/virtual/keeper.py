@@ -15,7 +15,7 @@ from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
-from holdfast.errors import EXIT_UNAVAILABLE
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.sim.clock import SECOND
 from holdfast.sim.virtual.loop import Source
@@ -67,8 +67,12 @@ class VirtualKeeper:
                 return
             is_taken = any(one.attempt == action.attempt for one in store.attempts)
             if store.is_fenced or is_taken or not is_ours:
-                words = f"attempt {action.attempt} was created by another supervisor"
-                failed = ev.LaunchFailed(world.now_ns, action.attempt, EXIT_UNAVAILABLE, words)
+                words, code = f"attempt {action.attempt} was created by", EXIT_UNAVAILABLE
+                if is_ours and not store.is_fenced:
+                    words, code = f"{words} one that had lost the run", EXIT_SAVED_START_ME_AGAIN
+                else:
+                    words = f"{words} another supervisor"
+                failed = ev.LaunchFailed(world.now_ns, action.attempt, code, words)
                 self._tell(failed, ev.TreeGone(world.now_ns, action.attempt))
                 return
             ranks = action.placement.ranks
