@@ -57,6 +57,9 @@ def test_hugging_faces_console(tmp_path: Path) -> None:
     assert account["lost_steps"] in range(4, 20)  # the bar does not say where it resumed
     assert account["elapsed_s"] == pytest.approx(6.0)
     assert any("upper bound" in note for note in done.notes)
+    # Of a second the first step tells when it was over; the others ended some time in it.
+    rows = [(r.first, r.last, r.start_ns // S - 1000) for r in steps(done.facts)]
+    assert rows[:4] == [(1, 37, 0), (38, 62, 1), (63, 98, 2), (99, 114, 3)]
 
 
 def test_the_bar_of_the_training_is_the_one_with_a_loss(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class Attempt:
     last: int | None = None  # the highest step of its lines
     count: int = 0  # of steps beyond the last
     rows: list[Seen] = field(default_factory=list)
+    held: Seen | None = None  # it ended in the same second as the row before, or was the first
     paused: list[Seen] = field(default_factory=list)
     after: list[Seen] = field(default_factory=list)  # pauses without a time, by step
     placed: int | None = None  # the last step that is placed

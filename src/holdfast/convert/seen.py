@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from holdfast.convert.notes import LogPlace
 
+BAR = "bar"  # a progress bar says that a process began, and shows whole seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:

@@ -17,7 +17,7 @@ from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions
 from holdfast.convert.attempt import ECHO, Attempt
 from holdfast.convert.notes import LogPlace, Notes
 from holdfast.convert.place import place
-from holdfast.convert.seen import Seen
+from holdfast.convert.seen import BAR, Seen
 from holdfast.core.ledger.facts import (
     DONE,
     AttemptFact,
@@ -168,17 +168,19 @@ class LogStory:
         self.steps += 1
         attempt.cause = DONE if seen.step >= self._wanted else None
         attempt.is_new_file, attempt.silent_until_ns = False, None
-        is_same_time = seen.at_ns == attempt.line_ns and seen.took_ns is None
+        # A clock of whole seconds tells when the first step of a second was over, and only that.
+        same_ns = attempt.line_ns if attempt.rows else attempt.began_by.get(BAR)
+        is_same = seen.at_ns is not None and seen.at_ns == same_ns
+        attempt.held = seen if is_same and seen.took_ns is None else None
         if seen.at_ns is not None:
             attempt.has_times = self.has_times = True
             attempt.seen_ns = max(attempt.seen_ns or seen.at_ns, seen.at_ns)
-            if attempt.rows and attempt.line_ns is not None:
+            if attempt.rows and attempt.line_ns is not None and attempt.held is None:
                 steps = seen.step - attempt.rows[-1].step
                 attempt.pace_ns = max(seen.at_ns - attempt.line_ns, 0) // max(steps, 1)
             attempt.line_ns = self._steps_end_ns = seen.at_ns
-        if is_same_time and attempt.rows:
-            attempt.rows.pop()  # both are over then, as far as a clock of whole seconds tells
-        attempt.rows.append(seen)
+        if attempt.held is None:
+            attempt.rows.append(seen)
         if len(attempt.rows) >= 2 * HOLD:
             yield from self._place(attempt, HOLD)
 
@@ -321,6 +323,8 @@ class LogStory:
 
     def _close(self, attempt: Attempt, *, is_last: bool = False) -> Iterator[Fact]:
         """No more lines of this attempt will come."""
+        if attempt.held is not None:
+            attempt.rows.append(attempt.held)
         yield from self._place(attempt, None)
         over_ns = self.clock_ns if attempt.over_ns is None else attempt.over_ns
         self.clock_ns = max(self.clock_ns, over_ns) if self._attempts > 1 else over_ns

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from holdfast.convert.asked import NS_PER_S, ConvertOptions
 from holdfast.convert.lines import head, lines
 from holdfast.convert.notes import LogPlace, Notes
-from holdfast.convert.seen import Seen
+from holdfast.convert.seen import BAR, Seen
 from holdfast.convert.stamps import ElapsedClock, StampClock, clock_of, in_order
 
 _WRITER = re.compile(
@@ -132,7 +132,7 @@ class TextReader:
         at_ns, began = self._elapsed.read(elapsed_ns, is_another=done < self._done)
         if began:
             self._done = 0
-            yield Seen("began", place, self._elapsed.start_ns, name="bar", is_sure=True)
+            yield Seen("began", place, self._elapsed.start_ns, name=BAR, is_sure=True)
         if done > self._done:
             self._done = done
             yield Seen("step", place, at_ns, done)
