@@ -52,7 +52,7 @@ class Script:
     `broken` is what the watch found wrong, or a machine; then nothing more is carried out.
     """
 
-    def __init__(self, most_events: int = MOST_EVENTS, *, as_text: bool = True) -> None:
+    def __init__(self, most_events: int = MOST_EVENTS, *, as_text: bool | None = True) -> None:
         self.shape = Shape()
         self.policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
         self.delays = Delays()

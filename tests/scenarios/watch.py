@@ -85,8 +85,8 @@ class Books:
 class Watch:
     """Of one run: give it to each `VirtualWorld`, and ask `at_end` when the last is over."""
 
-    def __init__(self, most_events: int = MOST_EVENTS, *, as_text: bool = True) -> None:
-        """`as_text`: what is replayed has been text, as in a journal, and not only plain data."""
+    def __init__(self, most_events: int = MOST_EVENTS, *, as_text: bool | None = True) -> None:
+        """`as_text`: what is replayed has been text, as in a journal; None: it is as it was."""
         self._books: list[Books] = []
         self._told: set[tuple[int, int]] = set()  # sets that were told as durable
         self._most_events, self._as_text = most_events, as_text
@@ -151,6 +151,9 @@ class Watch:
             left, was = books.left
             require(as_json.write_state(left) == was, "what was left behind has changed")
         here = books.again.course
+        if self._as_text is None:
+            books.again = RunMachine.of(copied(here))
+            return
         was = as_json.write_state(here)
         books.left = here, was
         is_copied = books.events // REMEMBERED % 2 == 0
@@ -397,8 +400,10 @@ def _as_written(policy: RunPolicy) -> RunPolicy:
     return as_json.read_policy(json.loads(json.dumps(as_json.write_policy(policy))))
 
 
-def as_journaled(event: ev.Event, *, as_text: bool) -> ev.Event:
+def as_journaled(event: ev.Event, *, as_text: bool | None) -> ev.Event:
     """What a reader of the controller's journal gets of this event (`controller.replay`)."""
+    if as_text is None:
+        return event
     said = event.news if isinstance(event, ev.Heard) else None
     if isinstance(event, ev.Heard) and isinstance(said, news.Progress):  # 32 bytes, no JSON
         at_ns = event.at_ns

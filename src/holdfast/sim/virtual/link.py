@@ -137,23 +137,24 @@ class VirtualLink:
             return
         if self._is_a_call:
             host.obey(self._order)
-        elif self._order.number:
+        elif self._order.number and (takes_ns := self._takes_ns(host, HostOrder)) != LOST:
             order = sent_order(self._order)
-            self._deliver(host, HostOrder, lambda: host.obey(order))
+            self._deliver(takes_ns, lambda: host.obey(order))
 
     def _send_report(self, host: VirtualHost) -> None:
         if host.is_lost or self._is_cut(host):
             return
-        report = sent_report(host.report_now())
-        hear = lambda: self._hear(host, report)  # noqa: E731
-        self._deliver(host, HostReport, lambda: self._world.heard.give(Source.WORDS, hear))
-
-    def _deliver(
-        self, host: VirtualHost, way: type[HostOrder | HostReport], message: Callable[[], None]
-    ) -> None:
-        takes_ns = next(self._takes[host.number][way])
+        takes_ns = self._takes_ns(host, HostReport)
         if takes_ns == LOST:
             return
+        report = sent_report(host.report_now())
+        hear = lambda: self._hear(host, report)  # noqa: E731
+        self._deliver(takes_ns, lambda: self._world.heard.give(Source.WORDS, hear))
+
+    def _takes_ns(self, host: VirtualHost, way: type[HostOrder | HostReport]) -> int:
+        return next(self._takes[host.number][way])
+
+    def _deliver(self, takes_ns: int, message: Callable[[], None]) -> None:
         if takes_ns in (0, TWICE):
             message()
         if takes_ns:
