@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import get_args
@@ -117,28 +117,29 @@ def export_facts(recorded: RecordedLedger) -> Iterator[Fact]:
     With that origin, seconds as floats keep the nanoseconds for three months. Gives nothing for a
     run that left none.
     """
-    origin_ns = recorded.facts.requested_ns
+    origin_ns, ledger = recorded.facts.requested_ns, recorded.ledger
     if origin_ns is None:
         return
-    for fact in _facts_of(recorded.ledger):
-        times = {name: getattr(fact, name) for name in _TIMES[type(fact)]}
-        moved = {name: at_ns - origin_ns for name, at_ns in times.items() if at_ns is not None}
-        yield replace(fact, **moved)
-
-
-def _facts_of(ledger: Ledger) -> Iterator[Fact]:
-    """Journals have no order among them: what the ledger decides by the kind, lines have to."""
-    told = list(ledger.facts())
+    told = [_since(fact, origin_ns) for fact in ledger.facts()]
     for kind in ledger.span_kinds():
-        for attempt, *columns in ledger.spans(kind):
+        for attempt, start_ns, end_ns in ledger.spans(kind):
             if kind != RESTORE:  # a fact of its own
-                told += [SpanFact(attempt, kind, *times) for times in _rows(columns)]
+                rows = _rows(start_ns - origin_ns, end_ns - origin_ns)
+                told += [SpanFact(attempt, kind, *row) for row in rows]
+    # Journals have no order among them: what the ledger decides by the kind, lines have to.
     yield from sorted(told, key=_rank)
-    for attempt, *columns in ledger.rows():
-        yield from (StepsFact(attempt, *row) for row in _rows(columns))
+    for attempt, first, last, start_ns, end_ns in ledger.rows():
+        for row in _rows(first, last, start_ns - origin_ns, end_ns - origin_ns):
+            yield StepsFact(attempt, *row)
 
 
-def _rows(columns: Sequence[Ints]) -> Iterator[tuple[int, ...]]:
+def _since(fact: Fact, origin_ns: int) -> Fact:
+    times = {name: getattr(fact, name) for name in _TIMES[type(fact)]}
+    moved = {name: at_ns - origin_ns for name, at_ns in times.items() if at_ns is not None}
+    return replace(fact, **moved)
+
+
+def _rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
