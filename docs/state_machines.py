@@ -44,7 +44,8 @@ def page() -> str:
     """The whole page."""
     lines = ["# State machines", "", NOTE, "", INTRO, ""]
     lines += ["## The run", "", RUN, "", *states(run_state, run.State)]
-    lines += [*events(run.TABLE), late(), ""]
+    table = {(state, kind): row for state, rows in run.TABLE.items() for kind, row in rows.items()}
+    lines += [*events(table), late(), ""]
     lines += ["## The host", "", HOST, "", *states(host, host.HostState)]
     lines += [*events(host.TABLE), "In any other state an event is answered with nothing."]
     return "\n".join(lines) + "\n"

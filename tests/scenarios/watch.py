@@ -109,7 +109,7 @@ class Watch:
             self._goes_on_elsewhere(books)
         state = books.again.state
         again = books.again.handle(as_journaled(event, as_text=self._as_text))
-        if books.again.state is not state and books.again.state not in TABLE[state, type(event)].to:
+        if books.again.state is not state and books.again.state not in TABLE[state][type(event)].to:
             raise Broken(f"{event} led from {state} to {books.again.state}: not in the table")
         if again != answer:  # the words only then: they take longer to find than the answer
             raise Broken(f"replayed, {event} is answered with {again}, not {answer}")

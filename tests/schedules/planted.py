@@ -171,7 +171,7 @@ def _restarts_before_the_tree_is_gone() -> Patches:
         course.state = State.CHOOSING
         return [act.Kill("a rank was lost"), act.Choose()]
 
-    return [(run.TABLE, (State.RUNNING, ev.RankExited), run.Transition(on_rank_exited))]
+    return [(run.TABLE[State.RUNNING], ev.RankExited, run.Transition(on_rank_exited))]
 
 
 def _no_back_off() -> Patches:

@@ -3,7 +3,7 @@
     machine = RunMachine(RunPolicy(ranks=2))
     for action in machine.handle(event): ...
 
-`BY_STATE` is the whole of it: what is heard in which state, what is done about it, and to which
+`TABLE` is the whole of it: what is heard in which state, what is done about it, and to which
 states that may lead; else the state stays. An event that is not there is a bug, and raises
 InvalidTransition with the story so far, unless it is in `LATE`: what a dying attempt may still say
 after its fate is settled. The agent, the simulator and the replay of a journal drive this very
@@ -69,7 +69,7 @@ class RunMachine:
         """The decision on one event. Raises InvalidTransition for one that cannot be."""
         run = self._run
         state, kind = run.state, type(event)
-        row = TABLE.get((state, kind))
+        row = TABLE[state].get(kind)
         if row is None:
             if kind in LATE and state is not State.NEW:
                 return ()
@@ -172,7 +172,7 @@ class Transition(NamedTuple):
 
 
 TIER = dict.fromkeys(TIER_EVENTS, Transition(saves.on_tier))
-BY_STATE: dict[State, dict[type[ev.Event], Transition]] = {
+TABLE: dict[State, dict[type[ev.Event], Transition]] = {
     NEW: {
         ev.Opened: Transition(before.on_opened, (CHOOSING, OVER)),
         ev.StopAsked: Transition(stops.on_stop_asked),
@@ -262,8 +262,8 @@ BY_STATE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Noticed: Transition(notices.on_noticed_while_flushing, (OVER,)),
         **dict.fromkeys(TIER_EVENTS, Transition(saves.on_tier, (OVER,))),
     },
+    OVER: {},
 }
-TABLE = {(state, kind): row for state, rows in BY_STATE.items() for kind, row in rows.items()}
 
 # News that may cross with the end of what it is about; anything else outside TABLE is a bug.
 LATE = frozenset(get_args(ev.Event)) - {ev.Opened, ev.Launched, ev.LaunchFailed}
