@@ -20,6 +20,7 @@ from holdfast.agent.job import Job
 from holdfast.agent.tree import become_subreaper
 from holdfast.controller.controller import Controller
 from holdfast.controller.journal import ControllerJournal
+from holdfast.controller.restart_log import RestartNotes
 from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.controller.timers import BootTimers
 from holdfast.controller.upkeep import Upkeep
@@ -88,12 +89,13 @@ class Supervisor:
             feed=self.tell,
             say=partial(self.say_later, "warning"),
         )
+        self._restarts = RestartNotes(journal, self._storekeeper.note_restart)
         self.controller = Controller(
             job.policy,
             link=self.agent,
             store=self._storekeeper,
             clock=self._timers,
-            journal=journal,
+            journal=self._restarts,
             say=screen.say,
             grace_ns=job.grace_ns,
         )
@@ -154,7 +156,7 @@ class Supervisor:
         """A rank began, as a standby or cold: of interest for the story of a restart."""
         if self.job.standby.argv is None:
             return
-        self.controller.restarts.started(rank, cold)
+        self._restarts.log.started(rank, cold)
         if cold and cold != NO_STANDBY:
             self.say("info", f"Rank {rank} starts without a standby: {cold}")
 

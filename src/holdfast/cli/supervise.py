@@ -141,6 +141,7 @@ def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
         hang=settings.hang_policy(),
         notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
         hold_finished_ns=round(settings.hold_finished_s * SECOND_NS),
+        has_standbys=settings.standby != OFF,
     )
 
 

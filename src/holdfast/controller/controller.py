@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.controller.ports import ControllerClock, Link, Notebook, Store
-from holdfast.controller.restart_log import OF_A_RESTART, RestartLog
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport, ReportReader
-from holdfast.core.run.machine import RunMachine, RunPolicy, State
+from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.save import events as news
 
 PUBLISHED = (news.PublishOrder, news.PublishVerdict)  # in the ranks' pages
@@ -42,7 +41,6 @@ class Controller:
         """`say(level, words)`: tell the people watching. `grace_ns`: what a SIGTERM leaves."""
         self.machine = RunMachine(policy)
         self.finish: act.Finish | None = None
-        self.restarts = RestartLog()
         self._link = link
         self._store = store
         self._clock = clock
@@ -59,17 +57,19 @@ class Controller:
 
         An event that comes while another is acted on waits until that is done.
         """
-        self._waiting.append(event)
         if self.is_acting:
+            self._waiting.append(event)
             return
-        self.is_acting = True
+        self.is_acting, waiting = True, self._waiting
         try:
-            while self._waiting:
-                event = self._waiting.popleft()
+            while True:
                 if ev.wants_progress(event, is_stopping=self._order.attention.is_stopping):
                     for told in self._news(self._link.report()):
                         self._decide(told)
                 self._decide(event)
+                if not waiting:
+                    return
+                event = waiting.popleft()
         finally:
             self.is_acting = False
 
@@ -96,26 +96,24 @@ class Controller:
         actions = self.machine.handle(event)
         self._journal.answered(actions, event.at_ns)
         for action in actions:
-            DO.get(type(action), Controller._want)(self, action)
-        self._send()
-        restarts = self.restarts
-        if restarts.is_whole and self.machine.state is State.RUNNING and (told := restarts.take()):
-            self._store.note_restart(*told)
+            carry_out = DO.get(type(action))
+            if carry_out is not None:
+                carry_out(self, action)
+            else:
+                self._order.want(action)
+        order = self._order
+        if order.wants.newest != self._sent or self.machine.attention != order.attention:
+            self._send()
 
     def _send(self) -> None:
         """Give the host what is new for it."""
-        order, attention = self._order, self.machine.attention
-        if attention == order.attention and order.wants.newest == self._sent:
-            return
-        order.attention = attention
+        order = self._order
+        order.attention = self.machine.attention
         order.number += 1
         self._sent = order.wants.newest
         self._link.obey(order)
 
     # --- what an event is to others than the machine ------------------------------------------
-
-    def _note_restart(self, event: ev.Event) -> None:
-        self.restarts.hear(event)
 
     def _note_seal(self, event: ev.Sealed | ev.SealFailed) -> None:
         self._order.seal_is_over(event)
@@ -126,17 +124,12 @@ class Controller:
 
     # --- actions ----------------------------------------------------------------------------
 
-    def _want(self, action: act.Action) -> None:
-        """Of the host."""
-        self._order.want(action)
-
     def _launch(self, action: act.Launch) -> None:
         def created() -> None:
             at_ns = self._clock.now_ns()
-            self.restarts.recorded(at_ns, action.placement.ranks)
             self.feed(ev.OnRecord(at_ns, action.attempt))
             self._reader.begin(action.attempt, action.resume.step, action.placement.ranks)
-            self._want(action)
+            self._order.want(action)
             self._send()
 
         self._store.create_attempt(action, created)
@@ -146,11 +139,11 @@ class Controller:
         if isinstance(what, news.Commit):
             self._store.commit(action.attempt, what.epoch, what.step, self.machine.saving.ranks)
         elif isinstance(what, PUBLISHED):
-            self._want(action)
+            self._order.want(action)
 
     def _flush(self, action: act.Flush) -> None:
         self._store.protect((action.attempt, action.step))
-        self._want(action)
+        self._order.want(action)
 
     def _commit_flushed(self, action: act.CommitFlushed) -> None:
         self._order.flush_is_over()
@@ -164,7 +157,6 @@ class Controller:
 
 
 NOTE: dict[type[ev.Event], Callable[[Controller, Any], None]] = {
-    **dict.fromkeys(OF_A_RESTART, Controller._note_restart),
     ev.Sealed: Controller._note_seal,
     ev.SealFailed: Controller._note_seal,
     ev.FlushFailed: Controller._note_no_flush,

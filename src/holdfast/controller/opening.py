@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from holdfast.core import events as ev
-from holdfast.core.hosts.fleet import LOSS_CAUSES
-from holdfast.core.ledger.facts import DONE
+from holdfast.core.exits import LOSS_CAUSES
+from holdfast.core.ledger.kinds import DONE
 from holdfast.core.save.choose import newest_first
 from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
 from holdfast.journal.clocks import now_ns

@@ -51,9 +51,6 @@ class Store(Protocol):
     def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """Put on record how an attempt ended."""
 
-    def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:
-        """Put on record how the restart after an attempt went."""
-
 
 class ControllerClock(Protocol):
     """One clock, and timers on it that are fed as TimerFired by whoever has them."""

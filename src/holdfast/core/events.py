@@ -296,7 +296,7 @@ Event = (
 )
 
 
-REQUESTS = frozenset({StopAsked, Interrupted, SaveAsked, Noticed})
+MAY_ORDER = frozenset({StopAsked, Interrupted, SaveAsked, Noticed, TimerFired})
 
 
 def wants_progress(event: Event, *, is_stopping: bool) -> bool:
@@ -305,8 +305,10 @@ def wants_progress(event: Event, *, is_stopping: bool) -> bool:
     An order must be ahead of where the ranks are now; and after a commit a stop leaves at once if
     nothing is unsaved, which has to be true now, not at the last look.
     """
-    if isinstance(event, TimerFired):
-        return event.timer == NOTICE_TIMER
-    if is_stopping and isinstance(event, Heard):
+    if type(event) in MAY_ORDER:
+        return not isinstance(event, TimerFired) or event.timer == NOTICE_TIMER
+    if not is_stopping:
+        return False
+    if isinstance(event, Heard):
         return isinstance(event.news, of_saves.Committed)
-    return type(event) in REQUESTS or (is_stopping and isinstance(event, FlushCommitted))
+    return isinstance(event, FlushCommitted)

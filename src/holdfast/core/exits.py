@@ -44,6 +44,11 @@ class ExitCause(StrEnum):
 
 HISTORY_CAUSE: dict[ExitCause, str] = {cause: cause.value for cause in ExitCause}
 
+# What an attempt was lost to with its machine, as histories and attempt records name it. Not
+# `preempted`: that run was warned, and has left in order.
+MACHINE_PREEMPTED, MACHINE_MAINTENANCE = "machine_preempted", "machine_maintenance"
+LOSS_CAUSES = (ExitCause.HOST_LOST.value, MACHINE_PREEMPTED, MACHINE_MAINTENANCE)
+
 
 @value
 class RankReport:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from holdfast.core.ledger.facts import DONE
+from holdfast.core.ledger.kinds import DONE
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core.ledger.facts import DONE
+from holdfast.core.ledger.kinds import DONE
 from holdfast.core.run.rollback import Rollback
 from holdfast.errors import AttemptExists, StoreUnavailable
 from holdfast.journal.atomic import (

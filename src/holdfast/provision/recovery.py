@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from holdfast.core.hosts.fleet import HOST_LOST, LOSS_CAUSE, ActOutcome
+from holdfast.core.exits import ExitCause
+from holdfast.core.hosts.fleet import LOSS_CAUSE, ActOutcome
 from holdfast.core.hosts.recover import (
     Act,
     Action,
@@ -198,7 +199,7 @@ class RunRecovery:
         """The act itself, after its intent is on disk."""
         action, record, reason = decision
         if action.name == name_of(self.machines.prefix, record.generation):  # not of a stray
-            cause = LOSS_CAUSE.get(record.condition, HOST_LOST)
+            cause = LOSS_CAUSE.get(record.condition, ExitCause.HOST_LOST.value)
             self.book.lost(f"its machines were lost: {reason}", cause, self.clock())
         if action.act is Act.DELETE:
             answer = self.provider.delete(self.machines, action.name)

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import TYPE_CHECKING
 
-from holdfast.cache.home import Homing
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.rank_page import RankPage
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import say
-from holdfast.session.compile_cache import ProgramCache, open_cache, point_jax_at
 from holdfast.session.hooks import Guard
-from holdfast.session.preload import Loaded, Preload
 from holdfast.session.upon_import import upon_import
 from holdfast.session.watch import watch_compilation
+
+if TYPE_CHECKING:  # what keeps programs is imported once JAX is: most scripts have none
+    from holdfast.cache.home import Homing
+    from holdfast.session.compile_cache import ProgramCache
+    from holdfast.session.preload import Loaded, Preload
 
 ASKED = "/jax/compilation_cache/compile_requests_use_cache"
 FOUND = "/jax/compilation_cache/cache_hits"
@@ -53,6 +56,8 @@ class Compiling:
     def expect(self, key_stem: str) -> None:
         """A function of `run.compile`'s will be called, whose programs' keys begin so."""
         if self.cache is not None:
+            from holdfast.session.preload import Preload
+
             if self._preload is None:
                 self._preload = Preload(self.cache)
             self._preload.add(key_stem)
@@ -83,6 +88,8 @@ class Compiling:
         programs = self._attachment.programs
         if programs is None or self._attachment.is_inert:
             return
+        from holdfast.session.compile_cache import open_cache, point_jax_at
+
         attempt, rank = self._attachment.attempt, self._attachment.rank
         cache, homing = open_cache(programs, attempt, rank, say)
         if point_jax_at(cache, say):

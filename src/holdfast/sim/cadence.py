@@ -39,25 +39,28 @@ class Cadence:
         self._saved = (*self._saved[-1:], step)
 
     def step_to_save(self, saving: Saving, now_ns: int, until_ns: int) -> int | None:
-        """The first boundary before `until_ns` at which the core would have a save made."""
-        if not saving.may_order:
-            return None
-        training = self._training
+        """The first boundary before `until_ns` at which the core would have a save made.
+
+        It may order one now (`Saving.may_order`).
+        """
+        training, has_saved = self._training, bool(self._saved)
 
         def is_due(step: int) -> bool:
             return saving.would_be_due(training.passed_ns(step - 1), step)
 
         # Of what was restored nothing is lost: only a step after it makes a save worth while.
-        anchor = training.anchor_step if self._saved else training.anchor_step + 1
+        anchor = training.anchor_step if has_saved else training.anchor_step + 1
         low = max(training.completed(now_ns), anchor) + 1
         high = training.last_before(until_ns)
-        habit = self._habit.after_save if self._saved else self._habit.after_start
-        guess = training.anchor_step + habit
+        if high < low:
+            return None
+        guess = training.anchor_step
+        guess += self._habit.after_save if has_saved else self._habit.after_start
         if low < guess <= high and is_due(guess):
             high = guess
             if not is_due(guess - 1):
                 return guess
-        elif high < low or not is_due(high):
+        elif not is_due(high):
             return None
         while low < high:
             middle = (low + high) // 2

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
 from holdfast.core import actions as act
 from holdfast.core.hosts.evidence import RankEvidence
@@ -29,7 +28,7 @@ class Idle(Host):
         """Every rank has a session."""
 
     def stand_by(self, action: act.StandBy) -> None:
-        """What standbys save is in the time that a restart takes."""
+        """There are none."""
 
     def protect(self, of: tuple[int, int] | None) -> None:
         """No incomplete set is ever removed."""
@@ -39,6 +38,3 @@ class Idle(Host):
 
     def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """The facts for the ledger say it."""
-
-    def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:
-        """Nobody reads it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.hosts.fleet import LOSS_CAUSES
+from holdfast.core.exits import LOSS_CAUSES
 from holdfast.core.ledger.account import Disruption
 from holdfast.core.ledger.facts import AttemptFact, FaultFact, NoticeFact, WaitFact
 from holdfast.core.ledger.kinds import (

@@ -196,12 +196,13 @@ class Runs:
         with collecting_later():
             story, events, stops = self._played(seed)
         with collecting_later():  # and without what played it
-            account = story.account(to_ns(self.scenario.duration_s))
+            end_ns = to_ns(self.scenario.duration_s)
+            account = story.account(end_ns, with_disruptions=False)
         return SimulatedRun(
             goodput=account.goodput or 0.0,
             scheduling_goodput=account.scheduling_goodput or 0.0,
             runtime_goodput=account.runtime_goodput or 0.0,
-            disruptions=len(account.disruptions),
+            disruptions=story.disruptions,
             lost_steps=account.lost_steps,
             events=events,
             kinds={kind: ns / account.elapsed for kind, ns in account.kinds.items() if ns},
@@ -268,7 +269,8 @@ def policy_of(
     """What `holdfast run` would be told: intervals where they are given, else its own choice.
 
     `hangs`: whether something may hang; None: as the scenario's failures say. Where nothing does,
-    nobody need look for it. A run trains on until an announced host is taken.
+    nobody need look for it. A run trains on until an announced host is taken. What standbys save is
+    in the time that a restart takes.
 
     There an interval counts from the moment at which the last set was durable, in a scenario from
     the moment at which training went on.
@@ -288,6 +290,7 @@ def policy_of(
         restart=restart,
         hang=_hang_policy(scenario) if may_hang else OFF,
         notice=NoticePolicy(OnNotice.STAY),
+        has_standbys=False,
     )
 
 

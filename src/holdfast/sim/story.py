@@ -21,6 +21,7 @@ from holdfast.core.ledger.facts import (
     WaitFact,
 )
 from holdfast.core.ledger.incremental import Ledger
+from holdfast.core.ledger.kinds import is_disruption
 
 Ints = Any  # numpy's int64 arrays
 
@@ -129,8 +130,13 @@ class Story:
 
     # --- what is made of it -----------------------------------------------------------------
 
-    def account(self, now_ns: int) -> Account:
-        """The ordinary ledger's account of it."""
+    @property
+    def disruptions(self) -> int:
+        """How many attempts ended before the run was done."""
+        return sum(is_disruption(one.end_ns, one.cause) for one in self.attempts.values())
+
+    def account(self, now_ns: int, *, with_disruptions: bool = True) -> Account:
+        """The ordinary ledger's account of it; as `Ledger.account`."""
         ledger = Ledger()
         ledger.add([RunFact(self.name, 0, None, self.chips), *self.attempts.values(), *self.facts])
         for attempt, rows in self.rows.items():
@@ -141,7 +147,7 @@ class Story:
             saves = rows.all_saves()
             kind = np.zeros(saves.shape[1], np.int64)
             ledger.add_spans(attempt, ["save"], kind, *saves)
-        return ledger.account(now_ns)
+        return ledger.account(now_ns, with_disruptions=with_disruptions)
 
     def history(self) -> Iterator[Fact]:
         """All of it as facts, for a history file."""

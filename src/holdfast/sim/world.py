@@ -27,7 +27,7 @@ from holdfast.core.hang.events import RankStack
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.ledger.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
 from holdfast.core.notices.board import Notice
-from holdfast.core.run.machine import RunMachine, RunPolicy
+from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.rollback import Wish
 from holdfast.core.run.state import State
 from holdfast.core.save import events as news
@@ -125,20 +125,22 @@ class World(Idle):
 
     def run(self) -> Story:
         """All of it."""
+        clock, faults, end_ns = self._clock, self._faults, self._end_ns
         self._feed(ev.Opened(0, 0))
         while True:
-            fault_ns = self._faults.next_ns()
-            next_ns = self._clock.next_ns
-            until_ns = min(next_ns, NEVER_NS if fault_ns is None else fault_ns, self._end_ns)
-            if self._save_before(until_ns):
+            fault_ns, next_ns = faults.next_ns(), clock.next_ns
+            until_ns = next_ns if fault_ns is None or next_ns < fault_ns else fault_ns
+            until_ns = min(until_ns, end_ns)
+            life = self._life
+            if life is not None and life.training is not None and self._save_before(life, until_ns):
                 continue
-            if until_ns >= self._end_ns:
+            if until_ns >= end_ns:
                 break
             if until_ns == next_ns:
-                self._clock.advance()
+                clock.advance()
             else:
-                self._clock.now_ns = until_ns
-                self._strike(self._faults.pop())
+                clock.now_ns = until_ns
+                self._strike(faults.pop())
         self._close()
         return self.story
 
@@ -146,10 +148,6 @@ class World(Idle):
     def now_ns(self) -> int:
         """Virtual nanoseconds since the request."""
         return self._clock.now_ns
-
-    @property
-    def _machine(self) -> RunMachine:
-        return self.controller.machine
 
     def _close(self) -> None:
         """The time is over: what is under way stays open."""
@@ -189,7 +187,7 @@ class World(Idle):
         )
 
     def _heard(self, life: RunningAttempt, what: news.Event) -> None:
-        self._feed(ev.Heard(self.now_ns, life.attempt, what))
+        self._feed(ev.Heard(self._clock.now_ns, life.attempt, what))
 
     def _after(
         self, delay_ns: int, life: RunningAttempt, do: Callable[[], None], *, beside: bool = False
@@ -200,13 +198,13 @@ class World(Idle):
             if self._life is life and (beside or life.hung_ns is None):
                 do()
 
-        self._clock.at(self.now_ns + delay_ns, if_alive)
+        self._clock.at(self._clock.now_ns + delay_ns, if_alive)
 
     # --- what happens from outside ----------------------------------------------------------
 
     def _strike(self, what: Fault | AnnouncedLoss | Arrival) -> None:
         if isinstance(what, Arrival):
-            self._hosts.arrived(what.host, self.now_ns)
+            self._hosts.arrived(what.host, self._clock.now_ns)
             self._wait_for_hosts()
             return
         if isinstance(what, AnnouncedLoss):
@@ -240,20 +238,20 @@ class World(Idle):
         if not self._trains_on(what.host):
             return
         notice = self._notices.give(what)
-        self._feed(ev.Noticed(self.now_ns, notice))
+        self._feed(ev.Noticed(self._clock.now_ns, notice))
         if not what.comes_true:
             self._clock.at(what.deadline_ns, lambda: self._withdraw(what.host, notice))
 
     def _withdraw(self, host: int, only: Notice | None = None) -> None:
         """It is not to be expected any more: it has come, or never will."""
-        for over in self._notices.take_back(host, self.now_ns, only):
-            self._feed(ev.Noticed(self.now_ns, over))
+        for over in self._notices.take_back(host, self._clock.now_ns, only):
+            self._feed(ev.Noticed(self._clock.now_ns, over))
 
     def _lose(self, place: int) -> None:
         if self._faults.tells_arrivals:
-            self._hosts.vacate(place, self.now_ns)
+            self._hosts.vacate(place, self._clock.now_ns)
             return
-        comes_ns = self._hosts.lose(place, self.now_ns)
+        comes_ns = self._hosts.lose(place, self._clock.now_ns)
         if comes_ns < NEVER_NS:
             self._faults.renewed(place, comes_ns)
 
@@ -261,7 +259,7 @@ class World(Idle):
         return self._slices is None or self._slices.uses(*hosts)
 
     def _repaired(self) -> None:
-        taken = self._hosts.repaired(self.now_ns)
+        taken = self._hosts.repaired(self._clock.now_ns)
         if taken is not None:
             self._faults.renewed(*taken)
             self._wait_for_hosts()
@@ -269,49 +267,50 @@ class World(Idle):
     def _hang(self, life: RunningAttempt) -> None:
         """The ranks stand still; what is being written goes on."""
         self._stop_training(life)
-        life.hung_ns = self.now_ns
+        life.hung_ns = self._clock.now_ns
         self._timers.stand_still()
 
     def examine(self, action: act.Examine) -> None:
         """As the ranks' pages and processes show it."""
         life = self._life
         if life is not None:
-            at_ns = self.now_ns if life.hung_ns is None else life.hung_ns
+            at_ns = self._clock.now_ns if life.hung_ns is None else life.hung_ns
             seen = look(life.training, life.resume.step, at_ns)
-            self._feed(ev.Examined(self.now_ns, action.attempt, (seen,)))
+            self._feed(ev.Examined(self._clock.now_ns, action.attempt, (seen,)))
 
     def collect_stacks(self, action: act.CollectStacks) -> None:
         """Nobody stands anywhere."""
         where = (RankStack(0, how="simulated"),)
-        self._feed(ev.StacksCollected(self.now_ns, action.attempt, where))
+        self._feed(ev.StacksCollected(self._clock.now_ns, action.attempt, where))
 
     def _break(self, life: RunningAttempt, how: Exit) -> None:
         """The attempt is gone, at once and on all hosts."""
         self._stop_training(life)
         self._life = None
-        self._feed(ev.RankExited(self.now_ns, life.attempt, 0, self.now_ns, how))
-        self._feed(ev.TreeGone(self.now_ns, life.attempt))
+        now_ns = self._clock.now_ns
+        self._feed(ev.RankExited(now_ns, life.attempt, 0, now_ns, how))
+        self._feed(ev.TreeGone(now_ns, life.attempt))
 
     def _stop_training(self, life: RunningAttempt) -> None:
         """No step is completed any more; the machine hears of the last one."""
         training = life.training
         if training is None:
             if life.hung_ns is None:
-                self._started(life, self.now_ns)
+                self._started(life, self._clock.now_ns)
             return
         if life.hung_ns is not None:
             return
-        step, began_ns = training.end(self.now_ns)
+        step, began_ns = training.end(self._clock.now_ns)
         if began_ns is not None:
             self.story.add(StepsFact(life.attempt, step + 1, step + 1, began_ns, None))
         if step > life.resume.step:
-            self._heard(life, news.Progress(self.now_ns, 0, step))
+            self._heard(life, news.Progress(self._clock.now_ns, 0, step))
 
     # --- attempts ---------------------------------------------------------------------------
 
     def look(self, _: Wish | None) -> None:
         """The store answers at once: what that takes is part of a restart."""
-        self._feed(ev.SetsSeen(self.now_ns, self._tiers.seen()))
+        self._feed(ev.SetsSeen(self._clock.now_ns, self._tiers.seen()))
 
     def create_attempt(self, _: act.Launch, created: Callable[[], None]) -> None:
         """It is on record at once."""
@@ -322,34 +321,34 @@ class World(Idle):
         self._timers.stand_still()
         self._launch = action
         self._tiers.launched(action)
-        self._ordered_ns = self.now_ns
+        self._ordered_ns = self._clock.now_ns
         self._wait_for_hosts()
 
     def _wait_for_hosts(self) -> None:
         if self._slices is not None:
-            self._watch.look_at(self.now_ns)
+            self._watch.look_at(self._clock.now_ns)
             return
         launch = self._launch
         if launch is None:
             return
-        ready_ns, wait = self._hosts.complete_at(self.now_ns)
+        ready_ns, wait = self._hosts.complete_at(self._clock.now_ns)
 
         def ready() -> None:
-            again_ns, _ = self._hosts.complete_at(self.now_ns)
-            if self._launch is launch and again_ns <= self.now_ns:
+            again_ns, _ = self._hosts.complete_at(self._clock.now_ns)
+            if self._launch is launch and again_ns <= self._clock.now_ns:
                 self._launch = None
                 self._launched(launch, wait)
 
         self._clock.at(ready_ns, ready)
 
     def _launched(self, launch: act.Launch, wait: str) -> None:
-        life = RunningAttempt(launch.attempt, launch.resume, self.now_ns)
-        self._life = life
-        if self._slices is not None and (chips := self._slices.use(self.now_ns)) is not None:
-            self.story.add(CapacityFact(self.now_ns, chips))
-        waited = ev.Waited(wait, self.now_ns) if self.now_ns > self._ordered_ns else None
-        self._feed(ev.Launched(self.now_ns, launch.attempt, waited))
-        self._feed(ev.Joined(self.now_ns, launch.attempt, 0))
+        now_ns = self._clock.now_ns
+        life = self._life = RunningAttempt(launch.attempt, launch.resume, now_ns)
+        if self._slices is not None and (chips := self._slices.use(now_ns)) is not None:
+            self.story.add(CapacityFact(now_ns, chips))
+        waited = ev.Waited(wait, now_ns) if now_ns > self._ordered_ns else None
+        self._feed(ev.Launched(now_ns, launch.attempt, waited))
+        self._feed(ev.Joined(now_ns, launch.attempt, 0))
         recovery = self.scenario.recovery
         restart_s = recovery.restart.sample_s(self._rng)
         if launch.resume.buffer is not None and restart_s:
@@ -369,7 +368,7 @@ class World(Idle):
             self.story.add(SpanFact(life.attempt, "startup", life.launched_ns, at_ns))
 
     def _train(self, life: RunningAttempt) -> None:
-        now_ns, resume = self.now_ns, life.resume
+        now_ns, resume = self._clock.now_ns, life.resume
         began_ns = max(life.launched_ns, now_ns - self._restore_ns(life))
         self._started(life, began_ns)
         self.story.add(RestoreFact(life.attempt, began_ns, now_ns, resume.step, resume.parent))
@@ -383,7 +382,7 @@ class World(Idle):
             self._answer(life, training, life.order)
         if self.scenario.saves.memory:
             self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
-        is_known = self._machine.saving.step_time_ns and not self.scenario.fleet.elastic
+        is_known = self.controller.machine.saving.step_time_ns and not self.scenario.fleet.elastic
         if self.scenario.saves.memory or not is_known:
             for step in (1, 2):  # enough for the machine to know what a step takes
                 self._after(step * step_ns, life, self._progress)
@@ -396,7 +395,7 @@ class World(Idle):
         life = self._life
         if life is None:
             return NOTHING_NEW
-        step, at_ns = life.resume.step, self.now_ns if life.hung_ns is None else life.hung_ns
+        step, at_ns = life.resume.step, self._clock.now_ns if life.hung_ns is None else life.hung_ns
         if life.training is not None:
             step = life.training.completed(at_ns)
         self._reports += 1
@@ -407,7 +406,10 @@ class World(Idle):
 
     def _run_is(self) -> tuple[Doing, int]:
         """What is asked before the slices are looked at; and the time between failures."""
-        life, between_s = self._life, LEARNED.mtbf_s(self._machine.saving.view(self.now_ns))
+        life, between_s = (
+            self._life,
+            LEARNED.mtbf_s(self.controller.machine.saving.view(self._clock.now_ns)),
+        )
         doing = Doing.WAITS if self._launch is not None else Doing.NEITHER
         if life is not None and life.hung_ns is None and not life.leaves:
             doing = Doing.TRAINS
@@ -423,7 +425,7 @@ class World(Idle):
         """An agreed save, and an end that starts again; the launch then takes what is whole."""
         assert self._life is not None  # noqa: S101 - it trains
         self._life.leaves = True
-        self._feed(ev.StopAsked(self.now_ns, "slices are back", None, notice=False))
+        self._feed(ev.StopAsked(self._clock.now_ns, "slices are back", None, notice=False))
 
     def kill(self) -> None:
         """What is left of an attempt; most that is killed here has ended before."""
@@ -431,28 +433,30 @@ class World(Idle):
         if life is not None:
             self._stop_training(life)
             self._life = None
-            self._feed(ev.TreeGone(self.now_ns, life.attempt))
+            self._feed(ev.TreeGone(self._clock.now_ns, life.attempt))
 
     # --- saves ------------------------------------------------------------------------------
 
-    def _save_before(self, until_ns: int) -> bool:
+    def _save_before(self, life: RunningAttempt, until_ns: int) -> bool:
         """Have the next save made, if one is due before then; those that are alike are folded."""
-        life, saving = self._life, self._machine.saving
-        if life is None or life.training is None or life.cadence is None:
+        machine, cadence = self.controller.machine, life.cadence
+        saving, training = machine.saving, life.training
+        if training is None or cadence is None or not saving.may_order:
             return False
-        if life.hung_ns is not None or self._machine.state is not State.RUNNING:
+        if life.hung_ns is not None or machine.state is not State.RUNNING:
             return False
+        now_ns = self._clock.now_ns
         fold_until_ns = until_ns
         if self._notices.by_host:
             until_ns, fold_until_ns = self._before_an_end(until_ns)
-        step = life.cadence.step_to_save(saving, self.now_ns, until_ns)
+        step = cadence.step_to_save(saving, now_ns, until_ns)
         if step is None:
             return False
-        if life.cadence.are_alike(step) and self._folds:
-            seen_ns = saving.failures.observed_ns + self.now_ns - life.launched_ns
-            step = life.cadence.fold(saving, step, self._blocked_ns, fold_until_ns, seen_ns)
-        self._clock.now_ns = max(self.now_ns, life.training.passed_ns(step - 1))
-        self._heard(life, news.Progress(self.now_ns, 0, step - 1))
+        if cadence.are_alike(step) and self._folds:
+            seen_ns = saving.failures.observed_ns + now_ns - life.launched_ns
+            step = cadence.fold(saving, step, self._blocked_ns, fold_until_ns, seen_ns)
+        now_ns = self._clock.now_ns = max(now_ns, training.passed_ns(step - 1))
+        self._heard(life, news.Progress(now_ns, 0, step - 1))
         return True
 
     def _before_an_end(self, until_ns: int) -> tuple[int, int]:
@@ -460,23 +464,23 @@ class World(Idle):
 
         Copies to memory go on meanwhile.
         """
-        saving = self._machine.saving
+        saving = self.controller.machine.saving
         held_ns = saving.held_from_ns
         if held_ns is None:
             return until_ns, until_ns
         if not saving.tier.is_there:
             return min(until_ns, held_ns), min(until_ns, held_ns)
-        return until_ns, min(until_ns, held_ns) if self.now_ns < held_ns else until_ns
+        return until_ns, min(until_ns, held_ns) if self._clock.now_ns < held_ns else until_ns
 
     @property
     def _blocked_ns(self) -> int:
-        return self._copy_ns if self._machine.saving.tier.is_there else self._stall_ns
+        return self._copy_ns if self.controller.machine.saving.tier.is_there else self._stall_ns
 
     def commit(self, attempt: int, epoch: int, step: int, _ranks: int) -> None:
         """The manifest is written at once."""
         self._tiers.committed(attempt, step)
-        committed = news.Committed(self.now_ns, epoch, step)
-        self._feed(ev.Heard(self.now_ns, attempt, committed))
+        committed = news.Committed(self._clock.now_ns, epoch, step)
+        self._feed(ev.Heard(self._clock.now_ns, attempt, committed))
 
     def publish_verdict(self, verdict: news.PublishVerdict) -> None:
         """The ranks see it at once."""
@@ -509,7 +513,7 @@ class World(Idle):
 
     def _answer(self, life: RunningAttempt, training: Training, order: news.PublishOrder) -> None:
         """When the boundary comes."""
-        delay_ns = training.passed_ns(order.step) - self.now_ns
+        delay_ns = training.passed_ns(order.step) - self._clock.now_ns
         self._after(delay_ns, life, lambda: self._boundary(life, order))
 
     def _boundary(self, life: RunningAttempt, order: news.PublishOrder) -> None:
@@ -523,17 +527,17 @@ class World(Idle):
             life.cadence.saved(order.step)
 
         def copied() -> None:
-            if blocked_ns != self._machine.saving.cost.blocked_ns:
-                self._feed(ev.SaveTook(self.now_ns, life.attempt, blocked_ns))
+            if blocked_ns != self.controller.machine.saving.cost.blocked_ns:
+                self._feed(ev.SaveTook(self._clock.now_ns, life.attempt, blocked_ns))
             if buffer is None and not self._write_ns:
                 written()  # which says that it is copied too
                 return
-            self._heard(life, news.Snapped(self.now_ns, 0, order.epoch, order.step))
+            self._heard(life, news.Snapped(self._clock.now_ns, 0, order.epoch, order.step))
             if buffer is None:
                 self._after(self._write_ns, life, written, beside=True)
 
         def written() -> None:
-            self._heard(life, news.Durable(self.now_ns, 0, order.epoch, order.step))
+            self._heard(life, news.Durable(self._clock.now_ns, 0, order.epoch, order.step))
 
         self._after(blocked_ns, life, copied)
 
@@ -556,12 +560,12 @@ class World(Idle):
             self.stops.append(finish.words)
         if not finish.leaves_memory:
             self._tiers.give_back_memory()
-        before, saving = self._machine, self._machine.saving
+        before, saving = self.controller.machine, self.controller.machine.saving
         self._timers.clear()
         self.controller = self._begin()
         self._feed(
             ev.Opened(
-                self.now_ns,
+                self._clock.now_ns,
                 before.attempt + 1,
                 before.high_water,
                 before.failures_seen,

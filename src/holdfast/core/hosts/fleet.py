@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.core.exits import MACHINE_MAINTENANCE, MACHINE_PREEMPTED
+
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -131,14 +133,10 @@ class Condition(StrEnum):
 
 _GRAVITY = tuple(Condition)
 
-HOST_LOST = "host_lost"
-# What a run's attempt was lost to with its machine, as histories and attempt records name it.
-# Not `preempted`: that run was warned, and has left in order.
 LOSS_CAUSE = {
-    Condition.PREEMPTED: "machine_preempted",
-    Condition.MAINTENANCE: "machine_maintenance",
+    Condition.PREEMPTED: MACHINE_PREEMPTED,
+    Condition.MAINTENANCE: MACHINE_MAINTENANCE,
 }
-LOSS_CAUSES = (HOST_LOST, *LOSS_CAUSE.values())
 
 # How a slice's own state is taken; READY depends on its health.
 _OF_STATE = {

@@ -44,7 +44,7 @@ class Attention(NamedTuple):
     deadline_ns: int | None = None
 
 
-ATTENTION = {(a, b): Attention(a, b) for a in (False, True) for b in (False, True)}
+CALM, SAVING = Attention(), Attention(is_saving=True)
 
 
 @dataclass(slots=True)
@@ -55,14 +55,14 @@ class HostOrder:
     """
 
     number: int = 0
-    attention: Attention = ATTENTION[False, False]
+    attention: Attention = CALM
     wants: Register[Want] = field(default_factory=Register)
     _flush: act.Flush | None = None  # that is under way, by all that was heard
 
     def want(self, action: act.Action) -> None:
         """Have this done, too, or in place of what it supersedes."""
         if isinstance(action, act.Launch):
-            self.wants.drop_where(lambda old: isinstance(old, OF_AN_ATTEMPT))
+            self.wants.drop_kinds(OF_AN_ATTEMPT)
         if isinstance(action, act.Flush):
             of, known = (action.attempt, action.epoch, action.step), self._flush
             if known is not None and of == (known.attempt, known.epoch, known.step):
@@ -104,7 +104,7 @@ class Host(ABC):
     """Who obeys: the agent of a host, or a virtual one. Each method returns at once."""
 
     def __init__(self) -> None:
-        self.attention = ATTENTION[False, False]
+        self.attention = CALM
         self._seen = self._carried_out = 0
 
     def meet_controller(self) -> None:

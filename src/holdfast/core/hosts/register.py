@@ -37,6 +37,12 @@ class Register(Generic[T]):
         for subject in over:
             del self._entries[subject]
 
+    def drop_kinds(self, kinds: tuple[type, ...]) -> None:
+        """The same of all that are of one of those kinds."""
+        entries = self._entries
+        for subject in [s for s, (_, entry) in entries.items() if isinstance(entry, kinds)]:
+            del entries[subject]
+
     def after(self, number: int) -> list[T]:
         """Those that are newer than the one that had this number, the oldest first."""
         found: list[T] = []

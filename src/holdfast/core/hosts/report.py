@@ -63,11 +63,11 @@ class HostReport:
         """Another attempt begins: what was true of the one before is of no use any more."""
         self.attempt, self.ranks = attempt, before_the_first_page(resume_step, ranks)
         self.ended = ()
-        self.facts.drop_where(lambda old: isinstance(old, OF_AN_ATTEMPT))
+        self.facts.drop_kinds(OF_AN_ATTEMPT)
 
     def begin_flush(self) -> None:
         """Another set is on its way to the store."""
-        self.facts.drop_where(lambda old: isinstance(old, OF_A_FLUSH))
+        self.facts.drop_kinds(OF_A_FLUSH)
 
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
         """Answers to seals that nobody wants any more were heard."""

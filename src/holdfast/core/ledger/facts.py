@@ -6,9 +6,8 @@ nanoseconds on one clock with any origin; an open end is None.
 
 from __future__ import annotations
 
+from holdfast.core.ledger.kinds import DONE as DONE
 from holdfast.core.value import value
-
-DONE = "done"
 
 
 @value

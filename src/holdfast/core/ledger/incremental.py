@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from holdfast.core.history.rows import History
 
 NOBODY_LEFT_AFTER_NS = 60_000_000_000
+OF_AN_ATTEMPT = (AttemptFact, FaultFact, RestoreFact, SpanFact, StepsFact)
 
 
 @dataclass(slots=True)
@@ -177,13 +178,20 @@ class Ledger:
 
     # --- Asking ----------------------------------------------------------------------------------
 
-    def account(self, now_ns: int | None = None, window_ns: int | None = None) -> Account:
+    def account(
+        self,
+        now_ns: int | None = None,
+        window_ns: int | None = None,
+        *,
+        with_disruptions: bool = True,
+    ) -> Account:
         """The account up to `now_ns`, or of its last `window_ns` nanoseconds.
 
-        Without `now_ns`, an open run ends with the last time recorded. Raises ValueError while
-        there is no RunFact.
+        Without `now_ns`, an open run ends with the last time recorded. `with_disruptions`: and what
+        each of them cost; else it has none. Raises ValueError while there is no RunFact.
         """
-        return self._known_at(now_ns)._time_line(now_ns).account(window_ns)
+        line = self._known_at(now_ns)._time_line(now_ns)
+        return line.account(window_ns, with_disruptions=with_disruptions)
 
     def course(self, now_ns: int | None = None, most: int = MOST) -> Course:
         """The time line up to `now_ns` in about so many pieces at most; raises as `account`."""
@@ -315,7 +323,9 @@ class Ledger:
 
     def _add(self, fact: Fact, order: int, batch: _Batch) -> None:
         """Record one fact; completed steps and closed spans are put into the batch."""
-        if isinstance(fact, RunFact):
+        if isinstance(fact, OF_AN_ATTEMPT):
+            self._add_to_attempt(fact, order, batch)
+        elif isinstance(fact, RunFact):
             self._run = fact
         elif isinstance(fact, WaitFact):
             self._waits.add(fact, self._kind(fact.kind), self._order_of(fact.kind, order))
@@ -323,10 +333,8 @@ class Ledger:
             insort(self._seen_ns, fact.at_ns)
         elif isinstance(fact, NoticeFact):
             insort(self._notices, fact, key=lambda notice: notice.at_ns)
-        elif isinstance(fact, CapacityFact):
-            insort(self._capacity, Capacity(fact.at_ns, fact.chips), key=lambda c: c.at_ns)
         else:
-            self._add_to_attempt(fact, order, batch)
+            insort(self._capacity, Capacity(fact.at_ns, fact.chips), key=lambda c: c.at_ns)
 
     def _add_to_attempt(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.core.ledger.facts import DONE
+DONE = "done"  # why an attempt ended: the cause that is no disruption
 
 STEP = "step"  # steps that were kept: the only productive kind
 QUEUED = "queued"  # before the first attempt

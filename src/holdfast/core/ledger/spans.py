@@ -148,12 +148,14 @@ class SpanColumns:
         self._dirty = self._totals = None
         changed_ns = self.start[0]
         kinds, sources = self.kind, _FIRST[len(starts)]
-        if not (all(map(le, ends, starts[1:])) and all(map(lt, starts, ends))):
+        if not all(map(lt, starts, ends)):  # an empty one never shows
+            sources = Few([i for i in sources if starts[i] < ends[i]])
+            starts, ends, kinds = (Few([of[i] for i in sources]) for of in (starts, ends, kinds))
+        if not all(map(le, ends, starts[1:])):
             spans = zip(starts, ends, sources, strict=True)
             by_rank = sorted(spans, key=lambda one: (one[0], -one[1], self.order[one[2]]))
-            shown = _stack(by_rank)
-            starts, ends, sources = map(Few, zip(*shown, strict=True)) if shown else (NONE,) * 3
-            kinds = Few([kinds[i] for i in sources])
+            starts, ends, sources = map(Few, zip(*_stack(by_rank), strict=True))
+            kinds = Few([self.kind[i] for i in sources])
         # Where no two overlap, the tuples of the spans themselves.
         self.shown_start, self.shown_end, self.shown_kind = starts, ends, kinds
         self.shown_source = sources

@@ -67,8 +67,11 @@ class TimeLine:
         self._kept, self._stretches = trace([part for _, part in self._parts])
         self._kept_until = self._kept_times()
 
-    def account(self, window_ns: int | None = None) -> Account:
-        """The account, or that of its last `window_ns`; steps count where they end."""
+    def account(self, window_ns: int | None = None, *, with_disruptions: bool = True) -> Account:
+        """The account, or that of its last `window_ns`; steps count where they end.
+
+        `with_disruptions`: and what each of them cost; else it has none.
+        """
         from_ns = self._run.requested_ns
         if window_ns is not None:
             from_ns = max(from_ns, self._end_ns - window_ns)
@@ -79,7 +82,7 @@ class TimeLine:
         )
         if from_ns > self._run.requested_ns:
             total -= sum(view.steps.completed_until(from_ns) for view in self._views)
-        kinds, disruptions = self._walk(from_ns)
+        kinds, disruptions = self._walk(from_ns, with_disruptions=with_disruptions)
         return Account(
             name=self._run.name,
             start_ns=from_ns,
@@ -236,14 +239,17 @@ class TimeLine:
         before = self._views[i - 1].fact
         return i - 1 if is_disruption(before.end_ns, before.cause) else None
 
-    def _walk(self, from_ns: int) -> tuple[dict[str, int], tuple[Disruption, ...]]:
+    def _walk(
+        self, from_ns: int, *, with_disruptions: bool
+    ) -> tuple[dict[str, int], tuple[Disruption, ...]]:
         """Chip-nanoseconds by kind (rules 5 and 6), and what each disruption cost.
 
         A disruption lasts up to the end of the first step that a later attempt completed. All in
         one walk, since to cut an attempt into its stretches takes longer than to add them up; and
         backwards, so that a crash loop of n attempts costs n sums and not n².
         """
-        levels, lost = self._levels(from_ns), self._lost_by_disruption(from_ns)
+        levels = self._levels(from_ns)
+        lost = self._lost_by_disruption(from_ns) if with_disruptions else {}
         kinds = _without_work(levels, self._run.chips)
         found: list[Disruption] = []
         resumed: _Resumed | None = None
@@ -251,7 +257,6 @@ class TimeLine:
         for i in range(len(self._views) - 1, -1, -1):
             view, gap = self._views[i], self._gaps.in_order[i + 1]
             between = self._gaps.time(gap, gap.start_ns, gap.end_ns)
-            _add(time, between)
             for level in _overlapping(levels, gap.start_ns, gap.end_ns):
                 is_whole = level.start_ns <= gap.start_ns and gap.end_ns <= level.end_ns
                 part = between if is_whole else self._gaps.time(gap, level.start_ns, level.end_ns)
@@ -260,6 +265,9 @@ class TimeLine:
             for level in _overlapping(levels, view.start_ns, view.stop_ns):
                 during = self._attempt_time(i, cuts, level.start_ns, level.end_ns)
                 _add(kinds, during, level.chips)
+            if not with_disruptions:
+                continue
+            _add(time, between)
             if self._is_disrupted(view.fact, from_ns):
                 waterfall = self._attempt_time(i, cuts, view.left_ns, view.stop_ns)
                 _add(waterfall, time)

@@ -94,7 +94,7 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
 def stand_by(run: RunState, answer: Sequence[act.Action], at_ns: int) -> tuple[act.Action, ...]:
     """What the next attempt's processes are to do, if that changes with this answer to an event."""
     state, before = run.state, run.standby
-    if run.stopping.intent is not None or state is State.FLUSHING or state is State.OVER:
+    if run.stopping.intent is not None:
         wanted = StandbyOrder.NONE
     elif state is State.RUNNING:
         if before is StandbyOrder.READY:  # for the rest of the attempt
@@ -104,6 +104,8 @@ def stand_by(run: RunState, answer: Sequence[act.Action], at_ns: int) -> tuple[a
     elif state is State.KILLING:
         is_killed = act.Kill in map(type, answer)
         wanted = StandbyOrder.WOKEN if is_killed and restarts_at_once(run, at_ns) else before
+    elif state is State.FLUSHING or state is State.OVER:
+        wanted = StandbyOrder.NONE
     else:
         wanted = StandbyOrder.AS_IS
     if wanted is before:

@@ -113,9 +113,10 @@ class RunState:
 
     def judge_by(self, failures: tuple[restart.Failure, ...]) -> None:
         """The next restart is judged by these of the failures; the others are only counted."""
-        self.failures_before += len(self.failures) - len(failures)
-        self.losses_before += _losses(self.failures) - _losses(failures)
-        self.failures = failures
+        if len(failures) < len(self.failures):
+            self.failures_before += len(self.failures) - len(failures)
+            self.losses_before += _losses(self.failures) - _losses(failures)
+            self.failures = failures
 
     def look_at_notices(self, at_ns: int) -> list[act.Action]:
         """What is planned on account of notices may be another matter by now."""

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, get_args
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.hosts.order import ATTENTION, Attention
+from holdfast.core.hosts.order import CALM, SAVING, Attention
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.plain_json import copied
@@ -79,7 +79,8 @@ class RunMachine:
         if attempt is not None and attempt != run.attempt:
             return ()  # a dead attempt's last words
         answer = row.handle(run, event)
-        answer += after.stand_by(run, answer, event.at_ns)
+        if run.policy.has_standbys:
+            answer += after.stand_by(run, answer, event.at_ns)
         self._story.append((kind, state))
         return tuple(answer)
 
@@ -124,11 +125,10 @@ class RunMachine:
     def attention(self) -> Attention:
         """How closely the ranks are to be looked at."""
         run = self._run
-        stop = run.stopping.intent
-        known = ATTENTION[run.saving.agreement.is_active, stop is not None]
-        if stop is None or stop.deadline_ns is None:
-            return known
-        return known._replace(deadline_ns=stop.deadline_ns)
+        stop, is_saving = run.stopping.intent, run.saving.agreement.is_active
+        if stop is None:
+            return SAVING if is_saving else CALM
+        return Attention(is_saving, True, stop.deadline_ns)
 
     @property
     def saving(self) -> Saving:

@@ -48,7 +48,8 @@ class RunPolicy:
 
     `is_supervised`: the controller starts the ranks' processes, and ends them. Else they are
     scripts that run by themselves: nobody starts them again, and a stop before their first step
-    waits for that. `request_reaction_ns` as of `saving.Saving`.
+    waits for that. `has_standbys`: processes wait for the next attempt, and are told what to do.
+    `request_reaction_ns` as of `saving.Saving`.
     """
 
     ranks: int
@@ -64,4 +65,5 @@ class RunPolicy:
     hold_finished_ns: int = 1800 * SECOND_NS
     hosts: int = 1
     is_supervised: bool = True
+    has_standbys: bool = True
     request_reaction_ns: int = REQUEST_REACTION_NS

@@ -67,6 +67,8 @@ def step(state: Agreement, event: Event) -> Actions:
 def wake_at_ns(state: Agreement) -> int | None:
     """When a Tick is due if nothing else happens; None: never."""
     stop, again_ns = state.stop, state.hold.again_ns
+    if stop is None and again_ns is None:
+        return None
     if again_ns is not None and state.is_held:
         return again_ns
     if stop is None or state.phase not in (

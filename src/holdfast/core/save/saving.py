@@ -378,12 +378,17 @@ class Saving:
     def memory_view(self, at_ns: int, lead: int = 1) -> SaveView:
         """What the memory tier's policy sees: sets in memory stand for durable ones."""
         tier = self.tier
-        blocked_ns = median(self._blocked_ns)
-        return self.view(at_ns, lead)._replace(
-            save_blocked_ns=blocked_ns,
-            last_committed_step=tier.copied_step,
-            last_committed_ns=tier.copied_ns,
-            save_total_ns=blocked_ns + tier.seal_ns if tier.seal_ns else 0,
+        blocked_ns, seal_ns = median(self._blocked_ns), tier.seal_ns
+        return SaveView(
+            at_ns,
+            self.agreement.ranks.extremes.greatest + lead,
+            tier.copied_step,
+            tier.copied_ns,
+            self.pace.step_time_ns,
+            blocked_ns,
+            blocked_ns + seal_ns if seal_ns else 0,
+            self.failures.seen,
+            self.failures.observed_at_ns(at_ns),
             calm_ns=self.failures.calm_ns(at_ns),
             recent_ns=self.failures.recent_ns(at_ns),
             tier=Tier.MEMORY,
@@ -391,11 +396,16 @@ class Saving:
 
     def durable_view(self, at_ns: int, step: int) -> SaveView:
         """What the durable tier's policy sees behind a memory tier: flushes, and lost memory."""
-        return self.view(at_ns)._replace(
-            step=step,
-            save_blocked_ns=0,
-            save_total_ns=self.tier.flushes.took_ns,
-            failures_seen=self.failures.losses,
+        return SaveView(
+            at_ns,
+            step,
+            self.agreement.committed_step,
+            self._committed_ns,
+            self.pace.step_time_ns,
+            0,
+            self.tier.flushes.took_ns,
+            self.failures.losses,
+            self.failures.observed_at_ns(at_ns),
             slowdown_ppm=self.pace.slowdown_ppm,
             tier=Tier.DURABLE,
         )

@@ -7,8 +7,7 @@ when the loop comes round.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -133,9 +132,6 @@ class VirtualKeeper:
             world = self._world
             bad = world.rejected if resume.buffer is None else world.rejected_copies
             bad.add(resume.set_name)
-
-    def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:
-        """Nobody reads it here."""
 
     # --- three steps ------------------------------------------------------------------------
 
