@@ -478,3 +478,15 @@ def test_one_failure_too_many_is_no_restart() -> None:
     policy = RunPolicy(ranks=2, save=saves.Never(), restart=restart.Budget(1))
     run = ended(rank_exit(1, signal=9), policy=policy)
     assert run.standby is not StandbyOrder.WOKEN
+
+
+def test_without_standbys_nothing_is_decided_about_any() -> None:
+    policy = RunPolicy(ranks=2, save=saves.Never(), has_standbys=False)
+    run = RunMachine(policy)
+    told = [SAMPLES[ev.Opened], SAMPLES[ev.Chosen], SAMPLES[ev.Launched]]
+    told += [ev.Joined(3, 0, rank) for rank in (0, 1)]
+    told += [ev.Heard(4, 0, news.Progress(4, rank, 5)) for rank in (0, 1)]
+    told += [rank_exit(1, signal=9), SAMPLES[ev.StopAsked]]
+    answers = [action for event in told for action in run.handle(event)]
+    assert not any(isinstance(action, act.StandBy) for action in answers)
+    assert run.standby is StandbyOrder.AS_IS

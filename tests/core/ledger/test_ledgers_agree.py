@@ -152,7 +152,10 @@ def test_a_cold_ledger_agrees(data: st.DataObject) -> None:
     ledger = Ledger()
     with plain_up_to(data.draw(FEW_ROWS)):
         ledger.add(facts)
-        assert ledger.account(*question) == account(facts, *question)
+        whole = ledger.account(*question)
+        assert whole == account(facts, *question)
+        without = ledger.account(*question, with_disruptions=False)
+        assert without == dataclasses.replace(whole, disruptions=())
 
 
 @fewer
