@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args
 
 from holdfast.controller.ports import ControllerClock, Link, Notebook, Store
 from holdfast.core import actions as act
@@ -96,11 +96,7 @@ class Controller:
         actions = self.machine.handle(event)
         self._journal.answered(actions, event.at_ns)
         for action in actions:
-            carry_out = DO.get(type(action))
-            if carry_out is not None:
-                carry_out(self, action)
-            else:
-                self._order.want(action)
+            DO[type(action)](self, action)
         order = self._order
         if order.wants.newest != self._sent or self.machine.attention != order.attention:
             self._send()
@@ -123,6 +119,10 @@ class Controller:
         self._store.protect(None)
 
     # --- actions ----------------------------------------------------------------------------
+
+    def _want(self, action: act.Action) -> None:
+        """Of the host."""
+        self._order.want(action)
 
     def _launch(self, action: act.Launch) -> None:
         def created() -> None:
@@ -162,8 +162,8 @@ NOTE: dict[type[ev.Event], Callable[[Controller, Any], None]] = {
     ev.FlushFailed: Controller._note_no_flush,
 }
 
-# All others are wanted of the host.
 DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
+    **dict.fromkeys(get_args(act.Action), Controller._want),  # those that are not named below
     act.Choose: lambda self, action: self._store.look(action.wish),
     act.Launch: Controller._launch,
     act.CarryOut: Controller._carry_out,
