@@ -96,7 +96,7 @@ class Controller:
         actions = self.machine.handle(event)
         self._journal.answered(actions, event.at_ns)
         for action in actions:
-            DO[type(action)](self, action)
+            CARRY_OUT[type(action)](self, action)
         order = self._order
         if order.wants.newest != self._sent or self.machine.attention != order.attention:
             self._send()
@@ -163,7 +163,6 @@ NOTE: dict[type[ev.Event], Callable[[Controller, Any], None]] = {
 }
 
 DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
-    **dict.fromkeys(get_args(act.Action), Controller._want),  # those that are not named below
     act.Choose: lambda self, action: self._store.look(action.wish),
     act.Launch: Controller._launch,
     act.CarryOut: Controller._carry_out,
@@ -177,3 +176,6 @@ DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
     act.Say: lambda self, action: self._say(action.level, action.words),
     act.Finish: Controller._finish,
 }
+
+# All others are wanted of the host.
+CARRY_OUT = dict.fromkeys(get_args(act.Action), Controller._want) | DO
