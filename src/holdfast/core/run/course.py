@@ -19,7 +19,7 @@ from holdfast.core.run.state import RunPolicy, State
 from holdfast.core.run.stopping import StopIntent, Stopping
 from holdfast.core.save import events as news
 from holdfast.core.save.choose import Rejected
-from holdfast.core.save.frequency import Announced
+from holdfast.core.save.frequency import ToldFrequency
 from holdfast.core.save.saving import Saving
 
 
@@ -47,7 +47,7 @@ class RunState:
     rollbacks: rollback.Rollbacks = field(default_factory=rollback.Rollbacks)
     rejected: Rejected = field(default_factory=Rejected)  # by ranks that read them
 
-    announced: Announced = field(default_factory=Announced)  # of how often is saved
+    told_frequency: ToldFrequency = field(default_factory=ToldFrequency)
     told_failure: str = ""  # of a flush
 
     # Of the newest attempt.

@@ -35,14 +35,14 @@ def tell(run: RunState, at_ns: int) -> list[act.Action]:
     """Say how often is saved to which tier, and put it on record, if somebody may care."""
     saving, tier = run.saving, run.saving.tier
     if tier.is_lost:
-        is_news = run.announced.is_news(saving.policy.pace(saving.view(at_ns)))
+        is_news = run.told_frequency.is_news(saving.policy.pace(saving.view(at_ns)))
     elif tier.is_there:
         memory = saving.memory_policy.pace(saving.memory_view(at_ns))
         durable = saving.policy.pace(saving.durable_view(at_ns, saving.fastest_step + 1))
-        is_news = run.announced.is_news(memory, durable)
+        is_news = run.told_frequency.is_news(memory, durable)
     else:
         return []
-    words = run.announced.words
+    words = run.told_frequency.words
     said = act.Say("warning" if tier.is_lost else "info", words)
     return [records.saving(at_ns, words), said] if is_news else []
 

@@ -143,7 +143,7 @@ class RunMachine:
     @property
     def saving_words(self) -> str:
         """How often is saved to which tier, and why, as last told; empty: only to one."""
-        return self._run.announced.words
+        return self._run.told_frequency.words
 
     @property
     def standby(self) -> StandbyOrder:

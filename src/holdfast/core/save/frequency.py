@@ -53,7 +53,7 @@ def alone_words(durable: SaveFrequency) -> str:
 
 
 @dataclass(slots=True)
-class Announced:
+class ToldFrequency:
     """What people were told last; `words` empty: nothing, as all is saved to one tier."""
 
     words: str = ""
