@@ -28,6 +28,8 @@ from holdfast.core.run import as_json, restart
 from holdfast.core.run.course import RunState
 from holdfast.core.run.machine import TABLE, RunMachine, RunPolicy
 from holdfast.core.run.rollback import Wish
+from holdfast.core.run.state import State
+from holdfast.core.run.stops import STOP_NOW_LIMIT_NS
 from holdfast.core.save import events as news
 from holdfast.core.save.word import MAX_EPOCH, buffer_of
 from holdfast.sim.clock import SECOND
@@ -172,6 +174,8 @@ class Watch:
             books.is_interrupted, asked_ns = True, None
         if asked_ns is not None:
             by_ns = max(event.at_ns, asked_ns) + LATE_NS
+            if books.world.machine.state is State.LAUNCHING:  # the store has its time first
+                by_ns += STOP_NOW_LIMIT_NS
             known_ns = books.finish_by_ns
             books.finish_by_ns = by_ns if known_ns is None else min(by_ns, known_ns)
 

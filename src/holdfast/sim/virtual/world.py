@@ -282,6 +282,9 @@ class VirtualWorld(Shared):
     def _look_whether_it_is_over(self) -> None:
         if self.finish is not None and not self.controller.is_acting:
             self.finished_ns = self.now_ns
+            for host in self.hosts:  # of which it may not have heard that they have started ranks
+                if host.ranks_left:
+                    self.clock.later(REAP_NS, host.kill_all)
             if not self.finish.leaves_memory:
                 self.memory.lose()
 
