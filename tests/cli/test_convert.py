@@ -75,6 +75,7 @@ def test_the_history_goes_to_standard_output(
         (["{log}", "--timezone", "+²"], "--timezone +²: give a zone like"),
         (["{log}", "--timezone", "+02:99"], "--timezone +02:99: give a zone like"),
         (["{blanks}"], "is not recognized"),
+        (["{returns}"], "is not recognized"),  # at once: its beginning is looked at in one pass
         (["{log}", "--timezone", "Mars"], "--timezone Mars: give a zone like"),
         (["{log}", "--map", "step"], "--map step: give NAME=COLUMN"),
         (["{log}", "--map", "loss=loss"], "--map loss=loss: give NAME=COLUMN"),
@@ -87,9 +88,11 @@ def test_what_cannot_be_meant_is_said_in_one_sentence(
     (tmp_path / "log").write_text(LOG)
     (tmp_path / "rubbish").write_bytes(b"\0\xff\n" * 100)
     (tmp_path / "blanks").write_text(" " * (1 << 18))
+    (tmp_path / "returns").write_text("\r" * (1 << 18))
     (tmp_path / "empty").touch()
     names = {"{folder}": tmp_path} | {
-        f"{{{n}}}": tmp_path / n for n in ("log", "rubbish", "blanks", "empty", "gone", "out")
+        f"{{{n}}}": tmp_path / n
+        for n in ("log", "rubbish", "blanks", "returns", "empty", "gone", "out")
     }
     code, out, err = run(capsys, "convert", *[names.get(a, a) for a in arguments])
     assert (code, out) == (78, "")

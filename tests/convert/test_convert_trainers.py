@@ -68,9 +68,9 @@ def test_the_bar_of_the_training_is_the_one_with_a_loss(tmp_path: Path) -> None:
     path.write_text(
         "".join(f" {n}%|█| {n}/7 [00:0{n}<00:01]\r" for n in range(8))
         + "\n{'eval_loss': 2.0, 'eval_runtime': 7.1}\n"
-        + "".join(f" {n}%|█| {n}/40 [00:0{n}<00:40]\r" for n in range(6))
+        + "".join(f" {n}%|█| {n}/40 [1:00:0{n}<00:40]\r" for n in range(6))
         + "\n{'loss': 1.5, 'epoch': 0.1}\n"
-        + "".join(f" {n}%|█| {n}/40 [00:0{n}<00:40]\r" for n in range(6, 10))
+        + "".join(f" {n}%|█| {n}/40 [1:00:0{n}<00:40]\r" for n in range(6, 10))
     )
     done = converted(path, "huggingface")
     assert account_of(done)["steps_kept"] == 9
@@ -117,6 +117,13 @@ def test_lightnings_csv_has_no_times(tmp_path: Path) -> None:
         converted(tmp_path, "lightning")
     with pytest.raises(ConfigurationError, match="times or durations"):
         converted(folder / "metrics.csv", "table")
+
+
+def test_a_linked_event_file_is_known_by_the_links_name(tmp_path: Path) -> None:
+    data = LOGS / "huggingface" / "runs" / "first" / "events.out.tfevents.1"
+    shutil.copy(data, tmp_path / "blob")
+    (tmp_path / "events.out.tfevents.1").symlink_to(tmp_path / "blob")
+    assert kind_of(tmp_path / "events.out.tfevents.1") == "tensorboard"
 
 
 def test_any_event_files() -> None:

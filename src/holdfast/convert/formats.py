@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -97,7 +98,7 @@ HUGGINGFACE = Format(
     "Hugging Face's Trainer (output folder or console)",
     path=r"/trainer_state\.json$",
     holds=("checkpoint-*", "trainer_state.json"),
-    begins=r"(?m)(?:^|\r)[^\S\n]*+\d{1,3}%\|" + _BAR,
+    begins=r"(?m)(?:^|\r)[^\S\r\n]*+\d{1,3}%\|" + _BAR,
     rules=rules(
         ("bar", "%|", _BAR),
         ("pause: custom:eval", "'eval_runtime': ", rf"'?{_SECONDS}"),
@@ -180,7 +181,8 @@ def read(form: Format, paths: list[Path], asked: ConvertOptions, notes: Notes) -
 
 
 def _is_named(path: Path, form: Format) -> bool:
-    return re.search(form.path, str(path.resolve()) + "/" * path.is_dir()) is not None
+    # Not resolved: a link is called as its owner calls it.
+    return re.search(form.path, os.path.abspath(path) + "/" * path.is_dir()) is not None  # noqa: PTH100
 
 
 def _of_folders(

@@ -22,7 +22,7 @@ _WRITER = re.compile(
 _THREAD = re.compile(r"[IWEF]\d{4} [\d:.]+\s+(\d{1,20}) ", re.ASCII)
 # The training's bar is that under which a loss is printed: an evaluation before it has one, too.
 _BAR_OF_TRAINING = re.compile(
-    r"/(\d{1,12}) \[\d\d:(?:(?!/\d{1,12} \[\d\d:).)*?(?:'loss':|'train_runtime')",
+    r"/(\d{1,12}) \[\d[\d:]*<(?:(?!/\d{1,12} \[\d[\d:]*<).)*?(?:'loss':|'train_runtime')",
     re.ASCII | re.DOTALL,
 )
 
