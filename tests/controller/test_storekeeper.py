@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.controller import storekeeper
-from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
+from holdfast.controller.storekeeper import TOO_LATE, AttemptFacts, Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
@@ -209,7 +209,10 @@ class Looked:
 class Kept:
     """A storekeeper, what it says, and what it tells the run's machine."""
 
-    def __init__(self, folder: RunFolder, lease: Held, *, last: int = 3) -> None:
+    def __init__(
+        self, folder: RunFolder, lease: Held, *, last: int = 3, is_heard: bool = True
+    ) -> None:
+        """`is_heard`: there is a loop that hears of it."""
         self.said: list[str] = []
         self.told: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         self.keeper = Storekeeper(
@@ -217,7 +220,7 @@ class Kept:
             lease,
             Keep(last),
             AttemptFacts(),
-            later=lambda job: job(),
+            later=lambda job: job() if is_heard else None,
             feed=self.told.put,
             say=self.said.append,
         )
@@ -472,3 +475,15 @@ def test_a_number_that_a_newer_supervisor_has_taken_ends_the_older_one(folder: R
 
     failed, _ = refused(folder, Looked(newer, [nothing, replaced]))
     assert failed.exit_code == EXIT_UNAVAILABLE
+
+
+def test_an_attempt_that_the_store_takes_when_the_run_is_over_has_an_end(
+    folder: RunFolder,
+) -> None:
+    """The loop turns no more, and nobody hears that it is there."""
+    kept = Kept(folder, acquire(folder), is_heard=False)
+    kept.keeper.create_attempt(act.Launch(0, ev.SCRATCH, place(1, [0])), nothing)
+    kept.close()
+    (record,) = attempts(folder).records
+    assert record.end is not None
+    assert (record.end.cause, record.end.words) == ("stopped", TOO_LATE)

@@ -378,8 +378,6 @@ class Watch:
         require(starts == ends == sorted(set(starts)), f"began: {starts}, ended: {ends}")
         on_record = [one.attempt for one in world.store.attempts if one.epoch == world.epoch]
         ended = [one.attempt for one in world.ends]
-        if world.store.epoch > world.epoch:  # what it creates after its end, the next start closes
-            on_record = [one for one in on_record if one in ended or one in starts]
         require(ended == on_record, f"on record: {on_record}, ended: {ended}")
 
     def _lineage(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from holdfast.controller.worker import Worker
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.exits import ExitCause
+from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
@@ -50,6 +50,7 @@ from holdfast.snapshot.names import set_name
 from holdfast.snapshot.removal import Held
 
 LOOK_AGAIN_S = 1.0
+TOO_LATE = "the run was over before the run store had taken this attempt"
 LATE = (
     "attempt {} was created by a supervisor that had lost the run and did not know it yet: start "
     "it again, which ends what that one has left running"
@@ -89,6 +90,7 @@ class Storekeeper:
         self._facts = facts
         self._catalog = Catalog(folder, memory, lease)
         self._in_use: set[str] = set()  # that attempts restore
+        self._unheard: set[int] = set()  # attempts on record that the loop has not heard of
         self._flushing: str | None = None  # the set that is on its way from memory to the store
         self._later = later
         self._feed = feed
@@ -123,6 +125,10 @@ class Storekeeper:
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
 
+        def heard() -> None:
+            self._unheard.discard(action.attempt)
+            created()
+
         def job() -> None:
             self._in_use = {action.resume.set_name} if action.resume.set_name else set()
             try:
@@ -147,7 +153,8 @@ class Storekeeper:
                 failed = ev.LaunchFailed(now_ns(), action.attempt, code, words)
                 self._tell(failed, ev.TreeGone(now_ns(), action.attempt))
             else:
-                self._later(created)
+                self._unheard.add(action.attempt)
+                self._later(heard)
                 if action.rollback is not None:
                     clear_settled(self._folder)
 
@@ -304,10 +311,18 @@ class Storekeeper:
         """Finish what was asked for; False when the store does not answer in time."""
         if self._unrecorded:
             self._worker.submit(self._record_ends)
+        self._worker.submit(self._end_unheard)
         if is_done:  # a flush that was under way is cut off, and no later start would remove it
             self._flushing = None
             self._worker.submit(self._drop_partial)
         return self._worker.close(limit_s)
+
+    def _end_unheard(self) -> None:
+        """The store was slow: what it took when the run was over already never began."""
+        cause = HISTORY_CAUSE[ExitCause.STOPPED]
+        for attempt in sorted(self._unheard):
+            with contextlib.suppress(HoldfastError):  # else the next start closes it
+                end_attempt(self._folder, attempt, AttemptEnd(cause, TOO_LATE, (), time.time_ns()))
 
     def _drop_partial(self, older_than: tuple[int, int] | None = None) -> None:
         """What is older than a durable step and not complete is of no use any more.

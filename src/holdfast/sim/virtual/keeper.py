@@ -60,6 +60,14 @@ class VirtualKeeper:
         world.launches.append(action)
         world.memory.launch(action.attempt, resume.buffer)
 
+        def heard() -> None:
+            if not world.is_over:
+                created()
+            elif world.died_ns is None:  # it never began, and that is on record
+                words = "the run was over before the run store had taken this attempt"
+                end = act.EndAttempt(action.attempt, "stopped", words, None, is_incident=False)
+                world.ends.append(end)
+
         def job(is_ours: bool) -> None:
             if store.is_hung:
                 store.waiting.append(lambda: job(is_ours))
@@ -90,7 +98,10 @@ class VirtualKeeper:
                     rollback=action.rollback,
                 )
             )
-            world.heard.give(Source.INBOX, created)
+            if world.is_over:
+                heard()
+            else:
+                world.heard.give(Source.INBOX, heard)
 
         self._in_order(job)
 
