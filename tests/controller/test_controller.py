@@ -49,10 +49,10 @@ class Ports:
     def obey(self, order: HostOrder) -> None:
         self.calls.append(("order", decode_order(encode_order(order))))
 
-    def report(self) -> HostReport:
+    def reports(self) -> list[tuple[int, HostReport]]:
         self.calls.append(("report",))
         self.state.number += 1
-        return self.state
+        return [(0, self.state)]
 
     def rank_is_at(self, step: int) -> HostReport:
         """Rank 0's page says so."""

@@ -10,7 +10,8 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hosts.messages import decode_report, encode_report
-from holdfast.core.hosts.report import HostReport, ReportReader
+from holdfast.core.hosts.reader import ReportReader
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.machine import RunMachine, State, Timer
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import policy as saves
@@ -122,7 +123,7 @@ def test_a_host_tells_of_each_stop_that_its_rank_was_asked_for() -> None:
     asked = [stop(5, 100), ev.StopAsked(6, "Ctrl-C on rank 1", None, notice=False)]
     for event in asked:
         report.note(event)
-    told = list(ReportReader(0).read(decode_report(encode_report(report)), 6, 0))
+    told = ReportReader(1, grace_ns=0).read(0, decode_report(encode_report(report)), 6, 0)
     assert [one.source for one in told if isinstance(one, ev.StopAsked)] == [
         "SIGTERM", "Ctrl-C on rank 1",
     ]  # fmt: skip

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import pytest
 
+from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.placement import place
+from holdfast.core.hosts.reader import ReportReader
+from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.notices.board import Notice, NoticeAction
 from holdfast.core.run.machine import RunMachine, RunPolicy, Timer
 from holdfast.core.save import events as news
 from holdfast.core.save.policy import EverySeconds
+from holdfast.core.save.ranks import RankAnswers
 
 SECOND = 10**9
 NOW = 3 * SECOND
@@ -53,7 +61,7 @@ def saving(ranks: int) -> RunMachine:
     return machine
 
 
-def calls_of(machine: RunMachine, event: ev.Event) -> int:
+def calls_of(do: Callable[[], object]) -> int:
     count = 0
 
     def called(_: FrameType, what: str, __: object) -> None:
@@ -63,7 +71,7 @@ def calls_of(machine: RunMachine, event: ev.Event) -> int:
     gc.disable()  # what others have put into `gc.callbacks` would be counted
     sys.setprofile(called)
     try:
-        machine.handle(event)
+        do()
     finally:
         sys.setprofile(None)
         gc.enable()
@@ -89,4 +97,39 @@ def calls_of(machine: RunMachine, event: ev.Event) -> int:
     ids=lambda part: type(getattr(part, "news", part)).__name__,
 )
 def test_an_event_costs_as_much_among_a_thousand_ranks_as_among_ten(begin, event) -> None:
-    assert calls_of(begin(1000), event) == calls_of(begin(10), event) > 3
+    many, few = (calls_of(partial(begin(ranks).handle, event)) for ranks in (1000, 10))
+    assert many == few > 3
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        None,
+        ev.RankExited(NOW, 0, 2, NOW, Exit(signal=9)),
+        ev.TreeGone(NOW, 0),
+        ev.Sealed(NOW, 0, 1, 5, 0),
+        ev.Flushing(NOW, 0, 1, 5, 10),
+        ev.Flushed(NOW, 0, 2, 1, 5, of_ranks=2),
+    ],
+    ids=lambda fact: type(fact).__name__,
+)
+def test_a_report_costs_as_much_among_a_thousand_hosts_as_among_ten(fact: ev.Event | None) -> None:
+    def heard_of_host_2(hosts: int) -> int:
+        reader, order = ReportReader(hosts, grace_ns=0), HostOrder()
+        order.want(act.Launch(0, ev.Resume(None, 0, None), place(hosts, range(hosts))))
+        order.want(act.Seal(0, 1, 5, 0))
+        order.want(act.Flush(0, 1, 5, 0, urgent=False, why=""))
+        reader.ordered(order, 0)
+        reports = [HostReport() for _ in range(hosts)]
+        for number, report in enumerate(reports):
+            report.begin(0, 0, 1)
+            report.note(ev.Launched(0, 0))
+            report.number = 1
+            reader.read(number, report, 0, 0)
+        report = reports[2]
+        report.number, report.ranks = 2, (RankState(True, RankAnswers(step=1)),)
+        if fact is not None:
+            report.note(fact)
+        return calls_of(lambda: reader.read(2, report, NOW, 0))
+
+    assert heard_of_host_2(1000) == heard_of_host_2(10) > 3

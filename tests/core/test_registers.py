@@ -17,9 +17,10 @@ from holdfast.core.hang.events import RankLook, RankStack
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import DO, Attention, Host, HostOrder
-from holdfast.core.hosts.placement import Placement
+from holdfast.core.hosts.placement import Placement, place
+from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.hosts.register import Register
-from holdfast.core.hosts.report import HostReport, RankState, ReportReader
+from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.run.rollback import Rollback
 from holdfast.core.save import events as news
@@ -236,9 +237,9 @@ def happens(rng: random.Random, report: HostReport, step: int) -> None:
 def test_reports_that_went_astray_are_made_good_by_the_next(seed: int) -> None:
     """Facts are told once and in order; of the pages the newest counts."""
     rng = random.Random(seed)
-    report, reader = HostReport(), ReportReader(0)
+    report, reader = HostReport(), ReportReader(1, grace_ns=0)
     report.begin(0, 3, 2)
-    reader.begin(0, 3, 2)
+    launched(reader, 0, 3, 2)
     report.note(ev.Launched(1, 0))
     told: list[ev.Event] = []
     sent: list[HostReport] = []
@@ -247,9 +248,9 @@ def test_reports_that_went_astray_are_made_good_by_the_next(seed: int) -> None:
         report.number += 1
         sent.append(sent_report(report))
         if rng.random() < 0.5:
-            told += reader.read(rng.choice(sent[-4:]), step, 0)
-    told += reader.read(report, 40, 0)
-    told += reader.read(sent[0], 41, 0)
+            told += reader.read(0, rng.choice(sent[-4:]), step, 0)
+    told += reader.read(0, report, 40, 0)
+    told += reader.read(0, sent[0], 41, 0)
     assert type(told[0]) is ev.Launched
     sealed = [one.step for one in told if isinstance(one, ev.Sealed)]
     assert sealed == sorted(
@@ -271,13 +272,21 @@ def test_reports_that_went_astray_are_made_good_by_the_next(seed: int) -> None:
 
 def read(report: HostReport, reader: ReportReader, at_ns: int = 0) -> list[ev.Event]:
     report.number += 1
-    return list(reader.read(report, at_ns, 0))
+    return reader.read(0, report, at_ns, 0)
+
+
+def launched(reader: ReportReader, attempt: int, step: int, ranks: int) -> None:
+    """The controller has ordered it."""
+    order = HostOrder()
+    order.wants.newest = attempt  # each launch is a newer want
+    order.want(act.Launch(attempt, ev.Resume(None, step, None), place(ranks, (0,))))
+    reader.ordered(order, 0)
 
 
 def begun(grace_ns: int = 0) -> tuple[HostReport, ReportReader]:
-    report, reader = HostReport(), ReportReader(grace_ns)
+    report, reader = HostReport(), ReportReader(1, grace_ns)
     report.begin(0, 0, 1)
-    reader.begin(0, 0, 1)
+    launched(reader, 0, 0, 1)
     return report, reader
 
 
@@ -309,7 +318,7 @@ def test_what_is_heard_late_is_decided_on_as_of_now() -> None:
 def test_another_attempts_pages_say_nothing_of_this_one() -> None:
     report, reader = begun()
     report.ranks = (state(step=9),)
-    reader.begin(1, 2, 1)
+    launched(reader, 1, 2, 1)
     assert read(report, reader) == []
     report.begin(1, 2, 1)
     assert read(report, reader) == []
@@ -317,6 +326,7 @@ def test_another_attempts_pages_say_nothing_of_this_one() -> None:
 
 def test_a_rank_that_was_told_to_stop_tells_for_how_long_there_is_time() -> None:
     report, reader = begun(grace_ns=30)
+    report.note(ev.Launched(0, 0))
     report.ranks = (RankState(True, sigterms=1),)
     assert read(report, reader, 5)[-1] == ev.StopAsked(5, "SIGTERM to rank 0", 35, notice=True)
     assert read(report, reader, 6) == []
@@ -332,9 +342,10 @@ def test_seals_that_were_heard_of_are_forgotten() -> None:
 
 def test_a_save_that_every_rank_asks_for_is_told_once() -> None:
     """However late the others are heard: also when they have gone on, and when it is over."""
-    report, reader = HostReport(), ReportReader(0)
+    report, reader = HostReport(), ReportReader(1, grace_ns=0)
     report.begin(0, 0, 3)
-    reader.begin(0, 0, 3)
+    launched(reader, 0, 0, 3)
+    report.note(ev.Launched(0, 0))
     report.ranks = (state(), state(step=1), state())
 
     def asked(*ranks: int, ordered_step: int) -> list[str]:
@@ -343,7 +354,7 @@ def test_a_save_that_every_rank_asks_for_is_told_once() -> None:
             for rank, one in enumerate(report.ranks)
         )
         report.number += 1
-        told = list(reader.read(report, 1, ordered_step))
+        told = reader.read(0, report, 1, ordered_step)
         return [one.source for one in told if isinstance(one, ev.SaveAsked)]
 
     assert asked(ordered_step=0) == []

@@ -13,12 +13,15 @@ from fuzz_target import Target, documented, put, sayable
 
 from holdfast.agent.ranks import RankPages
 from holdfast.controller.replay import decided, difference, inputs, recorded
+from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
 from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
 from holdfast.core.hosts.messages import decode_report, encode_report
-from holdfast.core.hosts.report import HostReport, ReportReader
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.reader import ReportReader
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.save import word
 from holdfast.errors import JournalError
@@ -146,16 +149,16 @@ def _read_words(data: bytes, place: Path) -> None:
     """A rank's page as its agent reports it, again and again, and what the machine makes of it."""
     path = place / "rank-00000.hfj"
     pages = RankPages(0, 0, {0: path})
-    report, reader = HostReport(), ReportReader(grace_ns=0)
+    report, reader, order = HostReport(), ReportReader(1, grace_ns=0), HostOrder()
+    resume = ev.Resume(None, 0, None)
+    order.want(act.Launch(0, resume, place(1, (0,))))
+    reader.ordered(order, 0)
     report.begin(0, 0, 1)
-    reader.begin(0, 0, 1)
+    report.note(ev.Launched(3, 0))
+    report.number = 1
     machine = RunMachine(RunPolicy(ranks=1))
-    begin = [
-        ev.Opened(1, 0),
-        ev.Chosen(2, ev.Resume(None, 0, None), "first"),
-        ev.Launched(3, 0),
-    ]
-    for event in begin:
+    begin = [ev.Opened(1, 0), ev.Chosen(2, resume, "first")]
+    for event in [*begin, *reader.read(0, report, 3, 0)]:
         machine.handle(event)
     cut = len(data) // 20 * 10
     for turn, part in enumerate((data[:cut], data[cut:])):
@@ -163,7 +166,7 @@ def _read_words(data: bytes, place: Path) -> None:
         report.ranks = pages.read(with_progress=True)
         report.number += 1
         told = decode_report(json.loads(json.dumps(encode_report(report))))
-        for event in reader.read(told, 10 + turn, 0):
+        for event in reader.read(0, told, 10 + turn, 0):
             for action in machine.handle(event):
                 for said in (action, getattr(action, "what", None)):
                     if hasattr(said, "epoch") and hasattr(said, "flags"):

@@ -12,6 +12,7 @@ from holdfast.core.events import Resume
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.order import Attention, HostOrder
 from holdfast.core.hosts.placement import place
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.save import events as news
 from holdfast.core.save.word import Agreed, Order, pack, unpack
 from holdfast.journal.layout import RankPhase, Word
@@ -130,7 +131,12 @@ class Pair:
         return unpack(self.pages[rank].load(word))
 
     def facts(self) -> list[ev.Event]:
-        return self.link.report().facts.after(0)
+        return self.report().facts.after(0)
+
+    def report(self) -> HostReport:
+        """How all ranks stand."""
+        ((_, report),) = self.link.reports()
+        return report
 
 
 def save(epoch: int, step: int, flags: int = 0, by_ns: int | None = None) -> act.CarryOut:
@@ -157,7 +163,7 @@ def test_what_is_proposed_is_read_by_both_and_then_they_begin(pair: Pair) -> Non
     assert not pair.following.has_begun
     pair.begin()
     assert pair.following.has_begun
-    report = pair.link.report()
+    report = pair.report()
     assert (report.attempt, len(report.ranks)) == (4, 2)
     assert [one.has_session for one in report.ranks] == [True, True]
     (launched,) = (one for one in pair.facts() if isinstance(one, ev.Launched))
@@ -210,14 +216,14 @@ def test_the_answer_of_rank_1_is_news_at_once_and_its_progress_four_times_a_seco
     pair.link.look(pair.now_ns)
     pair.pages[1].store(Word.STEP, 9)
     pair.turn(times=1)
-    assert pair.link.report().ranks[1].answers.step == 4
+    assert pair.report().ranks[1].answers.step == 4
     pair.pages[1].store(Word.COPIED, pack(1, 9))
     pair.turn(times=2)
     report = pair.link.look(pair.now_ns)
     assert report is not None
     assert report.ranks[1].answers.copied == Agreed(1, 0, 9)
     pair.turn(times=30)
-    assert pair.link.report().ranks[1].answers.step == 9
+    assert pair.report().ranks[1].answers.step == 9
 
 
 def test_a_sigterm_counts_from_when_it_came_on_whichever_clock(

@@ -123,10 +123,10 @@ class HostAgent(Host):
 
     # --- what is reported -------------------------------------------------------------------
 
-    def report(self) -> HostReport:
+    def reports(self) -> list[tuple[int, HostReport]]:
         """How this host stands now, the ranks' plain progress included."""
         self._read(with_progress=True)
-        return self._numbered()
+        return [(0, self._numbered())]
 
     def _read(self, *, with_progress: bool) -> bool:
         """Whether the ranks' pages say something new."""

@@ -10,14 +10,15 @@ scenario tests drive this very class; they differ in the ports (`controller.port
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, get_args
 
 from holdfast.controller.ports import ControllerClock, Link, Notebook, Store
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.order import HostOrder
-from holdfast.core.hosts.report import HostReport, ReportReader
+from holdfast.core.hosts.reader import ReportReader
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.save import events as news
 
@@ -48,7 +49,7 @@ class Controller:
         self._say = say
         self._order = HostOrder()
         self._sent = 0  # of the order's wants, the newest that the host was given
-        self._reader = ReportReader(grace_ns)
+        self._reader = ReportReader(policy.hosts, grace_ns)
         self.is_acting = False  # on an event: what is fed meanwhile waits
         self._waiting: deque[ev.Event] = deque()
 
@@ -64,8 +65,9 @@ class Controller:
         try:
             while True:
                 if ev.wants_progress(event, is_stopping=self._order.attention.is_stopping):
-                    for told in self._news(self._link.report()):
-                        self._decide(told)
+                    for host, report in self._link.reports():
+                        for told in self._news(host, report):
+                            self._decide(told)
                 self._decide(event)
                 if not waiting:
                     return
@@ -73,13 +75,22 @@ class Controller:
         finally:
             self.is_acting = False
 
-    def hear(self, report: HostReport) -> None:
-        """A host's state may have changed."""
-        for event in self._news(report):
+    def hear(self, report: HostReport, host: int = 0) -> None:
+        """The state of the host of that number may have changed."""
+        for event in self._news(host, report):
             self.feed(event)
 
-    def _news(self, report: HostReport) -> Iterable[ev.Event]:
-        return list(self._reader.read(report, self._clock.now_ns(), self._ordered_step))
+    def lose(self, host: int) -> None:
+        """That host is gone, with all that was on it."""
+        for event in self._reader.lose(host, self._clock.now_ns(), self._ordered_step):
+            self.feed(event)
+
+    def replace(self, host: int) -> bool:
+        """An empty host takes the place of one that was lost; whether it is to start its ranks."""
+        return self._reader.replace(host)
+
+    def _news(self, host: int, report: HostReport) -> list[ev.Event]:
+        return self._reader.read(host, report, self._clock.now_ns(), self._ordered_step)
 
     @property
     def _ordered_step(self) -> int:
@@ -102,12 +113,15 @@ class Controller:
             self._send()
 
     def _send(self) -> None:
-        """Give the host what is new for it."""
+        """Give the hosts what is new for them."""
         order = self._order
         order.attention = self.machine.attention
         order.number += 1
         self._sent = order.wants.newest
+        known = self._reader.ordered(order, self._clock.now_ns())
         self._link.obey(order)
+        for event in known:
+            self.feed(event)
 
     # --- what an event is to others than the machine ------------------------------------------
 
@@ -128,7 +142,6 @@ class Controller:
         def created() -> None:
             at_ns = self._clock.now_ns()
             self.feed(ev.OnRecord(at_ns, action.attempt))
-            self._reader.begin(action.attempt, action.resume.step, action.placement.ranks)
             self._order.want(action)
             self._send()
 

@@ -6,7 +6,7 @@ answers by a value where it takes time: what comes of a call is fed to the contr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core import actions as act
@@ -23,8 +23,11 @@ class Link(Protocol):
     def obey(self, order: HostOrder) -> None:
         """Have the host carry out what is new in it; returns at once."""
 
-    def report(self) -> HostReport:
-        """How the host stands now, the ranks' plain progress included."""
+    def reports(self) -> Iterable[tuple[int, HostReport]]:
+        """How the hosts stand now, each by its number, the ranks' plain progress included.
+
+        Over a network: nothing, for what is known was handed over.
+        """
 
 
 class Store(Protocol):

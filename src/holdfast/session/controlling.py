@@ -296,7 +296,8 @@ class Controlling:
         self._is_closing = True
         machine, attempt = self._controller.machine, self._run_of.attempt
         if machine.state is State.RUNNING:
-            self._controller.hear(self._link.report())  # its last words count
+            for host, report in self._link.reports():  # its last words count
+                self._controller.hear(report, host)
             at_ns = now_ns()
             self._hear_that(ev.RankExited(at_ns, attempt, 0, at_ns, how))
         if machine.state in (State.RUNNING, State.KILLING):

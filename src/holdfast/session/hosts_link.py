@@ -75,11 +75,6 @@ class HostsLink(OwnLink):
             if self._post is not None:
                 self._unsent = self._publish(at_ns, self._post), at_ns
 
-    def report(self) -> HostReport:
-        """How all ranks stand, as far as it is known here."""
-        self.host.read(with_progress=True)
-        return self._numbered()
-
     # --- the way there ----------------------------------------------------------------------
 
     def attach(self) -> bool:

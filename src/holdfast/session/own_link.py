@@ -25,10 +25,10 @@ class OwnLink:
         """The host carries out what is new."""
         self.host.obey(order)
 
-    def report(self) -> HostReport:
+    def reports(self) -> list[tuple[int, HostReport]]:
         """How the rank stands, its plain progress included."""
         self.host.read(with_progress=True)
-        return self._numbered()
+        return [(0, self._numbered())]
 
     # --- the loop's -------------------------------------------------------------------------
 

@@ -347,8 +347,9 @@ class World(Idle):
         if self._slices is not None and (chips := self._slices.use(now_ns)) is not None:
             self.story.add(CapacityFact(now_ns, chips))
         waited = ev.Waited(wait, now_ns) if now_ns > self._ordered_ns else None
-        self._feed(ev.Launched(now_ns, launch.attempt, waited))
-        self._feed(ev.Joined(now_ns, launch.attempt, 0))
+        report = self._report()
+        report.note(ev.Launched(now_ns, launch.attempt, waited))
+        self._hear(report)
         recovery = self.scenario.recovery
         restart_s = recovery.restart.sample_s(self._rng)
         if launch.resume.buffer is not None and restart_s:
@@ -388,9 +389,13 @@ class World(Idle):
                 self._after(step * step_ns, life, self._progress)
 
     def _progress(self) -> None:
-        self._hear(self.report())
+        self._hear(self._report())
 
-    def report(self) -> HostReport:
+    def reports(self) -> list[tuple[int, HostReport]]:
+        """Of the only host."""
+        return [(0, self._report())]
+
+    def _report(self) -> HostReport:
         """How far the ranks are now, as one; what they save is told when it happens."""
         life = self._life
         if life is None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 
-from holdfast.core.hosts.joined import JoinedReports
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
@@ -47,7 +46,6 @@ class VirtualLink:
     ) -> None:
         self._world = world
         self._hosts = list(hosts)
-        self._joined = JoinedReports(len(hosts))
         self._is_a_call = not any(link_ns)
         ways: tuple[type[HostOrder | HostReport], ...] = (HostOrder, HostReport)
         self._takes = [{way: cycle(link_ns or (0,)) for way in ways} for _ in hosts]
@@ -60,30 +58,29 @@ class VirtualLink:
     def obey(self, order: HostOrder) -> None:
         """Have the hosts carry it out."""
         is_first, self._order = not self._order.number, order
-        self._joined.ordered(order)
         for host in self._hosts:
             self._send_order(host)
         if is_first and not self._is_a_call:
             self._world.clock.later(AGAIN_NS, self._again)
 
-    def report(self) -> HostReport:
+    def reports(self) -> list[tuple[int, HostReport]]:
         """How the hosts stand; over a wire: no more than has come."""
         if not self._is_a_call:
-            return HostReport()
-        for host in self._hosts:
-            if not self._is_cut(host):
-                self._joined.take(host.number, host.report_now(with_progress=True))
-        return self._joined.report
+            return []
+        return [
+            (host.number, host.report_now(with_progress=True))
+            for host in self._hosts
+            if not self._is_cut(host)
+        ]
 
     def lost(self, number: int) -> None:
         """Nothing is heard of that host any more."""
-        self._joined.lose(number, self._world.now_ns)
-        self._world.hear(self._joined.report)
+        self._world.lose(number)
 
     def join(self, host: VirtualHost) -> None:
         """An empty host takes the place of one that is gone, whether that was noticed or not."""
         self.lost(host.number)
-        host.join(self._order, launches=self._joined.replace(host.number))
+        host.join(self._order, launches=self._world.replace(host.number))
         self._hosts[host.number] = host
         self._listen(host)
         self._send_order(host)
@@ -120,8 +117,7 @@ class VirtualLink:
 
     def _hear(self, host: VirtualHost, report: HostReport) -> None:
         if host is self._hosts[host.number]:
-            self._joined.take(host.number, report)
-            self._world.hear(self._joined.report)
+            self._world.hear(report, host.number)
 
     def _again(self) -> None:
         if self._world.is_over:

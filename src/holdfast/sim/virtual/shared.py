@@ -157,8 +157,16 @@ class Shared(ABC):
         """Tell the controller, as long as there is one."""
 
     @abstractmethod
-    def hear(self, report: HostReport) -> None:
-        """The controller gets a report, as long as there is one."""
+    def hear(self, report: HostReport, host: int) -> None:
+        """The controller gets a report of that host, as long as there is a controller."""
+
+    @abstractmethod
+    def lose(self, host: int) -> None:
+        """The controller is told that a host is gone."""
+
+    @abstractmethod
+    def replace(self, host: int) -> bool:
+        """It is told that an empty one takes its place; whether that is to start its ranks."""
 
     @abstractmethod
     def _woken(self, late_ns: int) -> None:

@@ -273,11 +273,21 @@ class VirtualWorld(Shared):
         self.controller.feed(event)
         self._look_whether_it_is_over()
 
-    def hear(self, report: HostReport) -> None:
-        """The controller gets a report, as long as there is one."""
+    def hear(self, report: HostReport, host: int) -> None:
+        """The controller gets a report of that host, as long as there is a controller."""
         if not self.is_over:
-            self.controller.hear(report)
+            self.controller.hear(report, host)
             self._look_whether_it_is_over()
+
+    def lose(self, host: int) -> None:
+        """The controller is told that a host is gone."""
+        if not self.is_over:
+            self.controller.lose(host)
+            self._look_whether_it_is_over()
+
+    def replace(self, host: int) -> bool:
+        """It is told that an empty one takes its place; whether that is to start its ranks."""
+        return self.controller.replace(host)
 
     def _look_whether_it_is_over(self) -> None:
         if self.finish is not None and not self.controller.is_acting:

@@ -1,0 +1,439 @@
+"""What the hosts of a run tell, as the events of the run's machine.
+
+    reader = ReportReader(hosts=2, grace_ns=0)
+    events = reader.ordered(order, at_ns)
+    events = reader.read(0, report, at_ns, ordered_step)
+
+Hosts vote. That ranks are started, that nothing is left of them, that a set is sealed or is no
+longer read: each is told when the last host has said so. That a rank has ended, or its shard is
+durable, is told at once. For a host that is lost whoever found that out speaks (`lose`). A report
+costs the same however many other hosts there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.exits import Exit
+from holdfast.core.hosts.evidence import RankEvidence
+from holdfast.core.hosts.order import HostOrder, seal_subject, subject_of_want
+from holdfast.core.hosts.report import OF_AN_ATTEMPT, HostReport, RankState, before_the_first_page
+from holdfast.core.save.ranks import changes
+
+BEGINNINGS = (ev.Launched, ev.LaunchFailed, ev.Suspended)  # told before what the pages say
+WORDS = "its host is lost"
+
+SealTold = ev.Sealed | ev.SealFailed
+
+
+class Asked:
+    """How many saves each rank's script was heard to ask for, and who asked last.
+
+    The ranks run the same script, so the first to reach a count asks for all of them; the others'
+    words come moments later, perhaps when that save is already ordered, or done.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._most = 0
+        self._asker = 0
+
+    def is_heard(self, rank: int, count: int) -> bool:
+        """Whether that many are known of this rank: nothing new."""
+        return self._counts.get(rank, 0) == count
+
+    def is_new(self, rank: int, count: int, at_step: int, ordered_step: int) -> bool:
+        """Whether a save must be ordered for this rank's script, which has now asked for `count`.
+
+        `at_step` is the last step that it has published, `ordered_step` the newest step that is
+        saved or ordered to be. A save that another rank has asked for is this one too once a step
+        after `at_step` is ordered. The rank that asked last asks anew with every count: it has its
+        last one behind it.
+        """
+        heard_before = count <= self._most
+        self._counts[rank], self._most = count, max(self._most, count)
+        if rank != self._asker and heard_before and ordered_step >= at_step:
+            return False
+        self._asker = rank
+        return True
+
+
+@dataclass(slots=True)
+class _Host:
+    """How far the reports of one host were read, and what it has said of the newest attempt."""
+
+    ranks: Sequence[int] = ()  # of the newest attempt
+    seen: int = 0
+    read: int = 0
+    pages: tuple[RankState, ...] = ()
+    told_pages: tuple[RankState, ...] = ()  # the same, as far as it was told
+    ended: tuple[RankEvidence, ...] = ()
+    has_launched: bool = False
+    has_failed: bool = False  # to launch
+    is_gone: bool = False  # nothing is left of its ranks
+    exited: set[int] = field(default_factory=set)
+    nbytes: int = 0  # of the flush under way
+    flushed: set[int] = field(default_factory=set)
+    has_flush_failed: bool = False
+    is_lost: bool = False
+
+    @property
+    def is_flush_over(self) -> bool:
+        """Whether it reads nothing of the set any more."""
+        return self.has_flush_failed or len(self.flushed) == len(self.ranks)
+
+
+@dataclass(slots=True)
+class _Flush:
+    """A set on its way to the store."""
+
+    of: tuple[int, int, int]  # attempt, epoch, step
+    at_it: int  # hosts
+    nbytes: int = 0
+    failed: ev.FlushFailed | None = None
+
+
+class ReportReader:
+    """Of so many hosts: what was read of their reports, and who has said what."""
+
+    def __init__(self, hosts: int, grace_ns: int) -> None:
+        """`grace_ns`: how long a SIGTERM to a rank leaves, by what the user says."""
+        self._grace_ns = grace_ns
+        self._hosts = [_Host() for _ in range(hosts)]
+        self._attempt = -1
+        self._asked = Asked()
+        self._at_ns = self._ordered_step = 0  # of the report that is read
+        self._told: list[ev.Event] = []  # by it
+        self._to_launch = self._to_go = 0  # hosts that have not said so
+        self._has_failed = False  # to launch, on some host
+        self._first: ev.Launched | None = None
+        self._held: list[ev.Event] = []  # of an attempt whose launch is not told yet
+        self._stuck: ev.HostLost | None = None
+        self._looks: dict[int, ev.Examined] = {}
+        self._stacks: dict[int, ev.StacksCollected] = {}
+        self._slept: ev.Suspended | None = None
+        self._wants_read = 0  # the newest
+        self._wanted_seals: dict[Hashable, act.Seal] = {}
+        self._seals: dict[Hashable, dict[int, SealTold]] = {}  # answers, by what was to be sealed
+        self._flush: _Flush | None = None
+
+    # --- what is wanted of the hosts --------------------------------------------------------
+
+    def ordered(self, order: HostOrder, at_ns: int) -> list[ev.Event]:
+        """All hosts are given that order: what is known of it at once, since some are lost."""
+        told = self._told = []
+        self._at_ns = at_ns
+        for want in order.wants.after(self._wants_read):
+            if isinstance(want, act.Launch):
+                self._begin(want)
+            elif isinstance(want, act.Flush):
+                self._begin_flush((want.attempt, want.epoch, want.step))
+            elif isinstance(want, act.Seal):
+                self._wanted_seals[subject_of_want(want)] = want
+                for number, host in enumerate(self._hosts):
+                    if host.is_lost:
+                        self._hear_seal(number, host, _no_seal(want))
+        self._wants_read = order.wants.newest
+        if self._wanted_seals or self._seals:
+            self._forget_seals(order)
+        return told
+
+    def _forget_seals(self, order: HostOrder) -> None:
+        wants = order.wants
+        self._seals = {of: told for of, told in self._seals.items() if of in wants}
+        self._wanted_seals = {of: one for of, one in self._wanted_seals.items() if of in wants}
+
+    def _begin(self, launch: act.Launch) -> None:
+        self._attempt = launch.attempt
+        self._asked = Asked()
+        ranks: list[list[int]] = [[] for _ in self._hosts]
+        for rank, number in enumerate(launch.placement.hosts):
+            ranks[number].append(rank)
+        for host, its_ranks in zip(self._hosts, ranks, strict=True):
+            host.ranks = its_ranks
+            host.pages = before_the_first_page(launch.resume.step, len(its_ranks))
+            host.told_pages = host.pages
+            host.has_launched = host.has_failed = host.is_gone = False
+            host.exited, host.ended = set(), ()
+        self._to_launch = self._to_go = len(self._hosts)
+        self._has_failed = False
+        self._first = self._stuck = None
+        self._held, self._looks, self._stacks = [], {}, {}
+
+    def _begin_flush(self, of: tuple[int, int, int]) -> None:
+        for host in self._hosts:
+            host.flushed, host.nbytes = set(), 0
+            host.has_flush_failed = host.is_lost
+        at_it = sum(not host.is_flush_over for host in self._hosts)
+        is_whole = not any(host.is_lost for host in self._hosts)
+        failed = None if is_whole else _no_flush(self._at_ns, of)
+        self._flush = _Flush(of, at_it, failed=failed)
+        if not at_it:
+            self._flush_is_over(self._flush)
+
+    # --- what the hosts say -----------------------------------------------------------------
+
+    def read(
+        self, number: int, report: HostReport, at_ns: int, ordered_step: int
+    ) -> list[ev.Event]:
+        """What is new, as heard at `at_ns`, which may be long after it happened.
+
+        `ordered_step`: the newest that is durable, or ordered to be. A dead rank's last words
+        count: they are told before its end.
+        """
+        host = self._hosts[number]
+        if host.is_lost or report.number <= host.seen:
+            return []
+        told = self._told = []
+        self._at_ns, self._ordered_step = at_ns, ordered_step
+        host.seen = report.number
+        facts = report.facts.after(host.read)
+        host.read = report.facts.newest
+        if report.attempt == self._attempt:
+            host.pages, host.ended = report.ranks, report.ended
+        begins = 0
+        while begins < len(facts) and isinstance(facts[begins], BEGINNINGS):
+            self._hear(number, host, facts[begins])
+            begins += 1
+        if not self._to_launch:
+            self._tell_pages(host)
+        for fact in facts[begins:]:
+            self._hear(number, host, fact)
+        return told
+
+    def lose(self, number: int, at_ns: int, ordered_step: int) -> list[ev.Event]:
+        """That host is gone with all that was on it, and is not listened to any more.
+
+        Whether it had started its ranks, nobody knows: the attempt ends with it.
+        """
+        host = self._hosts[number]
+        if host.is_lost:
+            return []
+        told = self._told = []
+        self._at_ns, self._ordered_step = at_ns, ordered_step
+        attempt = self._attempt
+        if attempt >= 0 and not host.is_gone:
+            if not (host.has_launched or host.has_failed):
+                self._launched_here(host, None)
+            for rank in host.ranks:
+                if rank not in host.exited:
+                    how = Exit(host_lost=True)
+                    self._hear(number, host, ev.RankExited(at_ns, attempt, rank, at_ns, how))
+            host.ended = tuple(RankEvidence(rank) for rank in host.ranks)
+            self._hear(number, host, ev.TreeGone(at_ns, attempt))
+        for want in list(self._wanted_seals.values()):  # what it had sealed is gone with it
+            self._hear_seal(number, host, _no_seal(want))
+        if self._flush is not None and not host.is_flush_over:
+            self._hear(number, host, _no_flush(at_ns, self._flush.of))
+        host.is_lost = True
+        return told
+
+    def replace(self, number: int) -> bool:
+        """An empty host takes the place of one that was lost; whether it is to start its ranks.
+
+        It is where they were ordered after that.
+        """
+        host = self._hosts[number]
+        host.seen = host.read = 0
+        host.is_lost = False
+        return not (host.has_launched or host.has_failed)
+
+    @property
+    def ended(self) -> tuple[RankEvidence, ...]:
+        """How the attempt's ranks ended, by what was heard so far."""
+        found = [one for host in self._hosts for one in host.ended]
+        return tuple(sorted(found, key=lambda one: one.rank))
+
+    # --- one fact of one host ---------------------------------------------------------------
+
+    def _hear(self, number: int, host: _Host, fact: ev.Event) -> None:
+        if isinstance(fact, OF_AN_ATTEMPT) and fact.attempt != self._attempt:
+            return
+        hear = HEAR.get(type(fact))
+        if hear is not None:
+            hear(self, number, host, fact)
+        else:
+            self._tell(fact)
+
+    def _tell(self, fact: ev.Event) -> None:
+        """As heard now: what is decided on it is decided now.
+
+        A look is judged by the time at which it was made, and steps lie in the attempt that began.
+        """
+        at_ns = self._at_ns
+        if fact.at_ns != at_ns and not isinstance(fact, ev.Examined):
+            if isinstance(fact, ev.Launched):
+                fact = replace(fact, at_ns=at_ns, began_ns=fact.at_ns)
+            else:
+                fact = replace(fact, at_ns=at_ns)
+        self._told.append(fact)
+
+    def _tell_of_attempt(self, fact: ev.Event) -> None:
+        """What is true of an attempt is told after its launch."""
+        if self._to_launch and not self._has_failed:
+            self._held.append(fact)
+        else:
+            self._tell(fact)
+
+    def _hear_sleep(self, _: int, __: _Host, fact: ev.Suspended) -> None:
+        """All machines say at once that they slept."""
+        if fact != self._slept:
+            self._slept = fact
+            self._tell(fact)
+
+    def _hear_launched(self, _: int, host: _Host, fact: ev.Launched) -> None:
+        """Once an attempt, also where the host was replaced since."""
+        if not host.has_launched:
+            self._launched_here(host, fact)
+
+    def _launched_here(self, host: _Host, fact: ev.Launched | None) -> None:
+        """The attempt began when the first of its ranks did. None: nobody knows of this host's."""
+        host.has_launched = True
+        self._to_launch -= 1
+        if fact is not None and (self._first is None or fact.at_ns < self._first.at_ns):
+            self._first = fact
+        if self._to_launch:
+            return
+        self._tell(self._first or ev.Launched(self._at_ns, self._attempt))
+        for one in self._hosts:
+            self._tell_pages(one)
+        held, self._held = self._held, []
+        for told in held:
+            self._tell(told)
+
+    def _hear_no_launch(self, _: int, host: _Host, fact: ev.LaunchFailed) -> None:
+        is_first, self._has_failed = not self._has_failed, True
+        host.has_failed = True
+        if is_first:
+            self._tell(fact)
+
+    def _hear_exit(self, _: int, host: _Host, fact: ev.RankExited) -> None:
+        host.exited.add(fact.rank)
+        self._tell_of_attempt(fact)
+
+    def _hear_gone(self, _: int, host: _Host, fact: ev.TreeGone | ev.HostLost) -> None:
+        if isinstance(fact, ev.HostLost):
+            self._stuck = self._stuck or fact
+        if host.is_gone:
+            return
+        host.is_gone = True
+        self._to_go -= 1
+        if not self._to_go:
+            self._tell_of_attempt(self._stuck or fact)
+
+    def _hear_look(self, number: int, _: _Host, fact: ev.Examined) -> None:
+        """One look at all ranks: as old as the oldest of its parts."""
+        looks = self._looks
+        looks[number] = fact
+        if len(looks) == len(self._hosts):
+            self._looks = {}
+            at_ns = min(look.at_ns for look in looks.values())
+            ranks = tuple(rank for _, look in sorted(looks.items()) for rank in look.ranks)
+            self._tell(ev.Examined(at_ns, fact.attempt, ranks))
+
+    def _hear_stacks(self, number: int, _: _Host, fact: ev.StacksCollected) -> None:
+        stacks = self._stacks
+        stacks[number] = fact
+        if len(stacks) == len(self._hosts):
+            self._stacks = {}
+            where = tuple(rank for _, stack in sorted(stacks.items()) for rank in stack.ranks)
+            self._tell(ev.StacksCollected(fact.at_ns, fact.attempt, where))
+
+    def _hear_seal(self, number: int, _: _Host, fact: SealTold) -> None:
+        """Told when no host works on it any more: its buffer may be written then."""
+        of = seal_subject(fact)
+        told = self._seals.setdefault(of, {})
+        told[number] = fact
+        if len(told) == len(self._hosts):
+            del self._seals[of]
+            self._wanted_seals.pop(of, None)
+            failed = (one for one in told.values() if isinstance(one, ev.SealFailed))
+            self._tell(next(failed, fact))
+
+    def _hear_flush(
+        self, _: int, host: _Host, fact: ev.Flushing | ev.Flushed | ev.FlushFailed
+    ) -> None:
+        """A failure is told when no host reads the set any more."""
+        flush = self._flush
+        if flush is None or (fact.of_attempt, fact.epoch, fact.step) != flush.of:
+            return
+        if isinstance(fact, ev.Flushing):
+            flush.nbytes += fact.nbytes - host.nbytes
+            host.nbytes = fact.nbytes
+            self._tell(replace(fact, nbytes=flush.nbytes))
+            return
+        was_over = host.is_flush_over
+        if isinstance(fact, ev.FlushFailed):
+            if flush.failed is None or fact.is_gone:
+                flush.failed = fact
+            host.has_flush_failed = True
+        else:
+            host.flushed.add(fact.rank)
+            self._tell(fact)
+        flush.at_it -= host.is_flush_over and not was_over
+        if not flush.at_it:
+            self._flush_is_over(flush)
+
+    def _flush_is_over(self, flush: _Flush) -> None:
+        self._flush = None
+        if flush.failed is not None:
+            self._tell(flush.failed)
+
+    # --- the pages of one host's ranks ------------------------------------------------------
+
+    def _tell_pages(self, host: _Host) -> None:
+        before, now = host.told_pages, host.pages
+        if before is now or before == now:
+            return
+        host.told_pages = now
+        for rank, was, says in zip(host.ranks, before, now, strict=True):
+            if was != says:
+                self._tell_page(rank, was, says)
+
+    def _tell_page(self, rank: int, before: RankState, now: RankState) -> None:
+        told, at_ns, attempt = self._told, self._at_ns, self._attempt
+        if not before.has_session:
+            told.append(ev.Joined(at_ns, attempt, rank))
+        if now.answers.copied != before.answers.copied:
+            told.append(ev.SaveTook(at_ns, attempt, now.blocked_ns))
+        if now.buffers != before.buffers:  # before progress: a save may be due with it
+            told.append(ev.BuffersReady(at_ns, attempt, rank, now.buffers))
+        for item in changes(at_ns, rank, before.answers, now.answers):
+            told.append(ev.Heard(at_ns, attempt, item))
+        count = now.saves_asked
+        if not self._asked.is_heard(rank, count) and self._asked.is_new(
+            rank, count, now.answers.step, self._ordered_step
+        ):
+            told.append(ev.SaveAsked(at_ns, f"rank {rank}'s script", in_step=True))
+        if now.sigterms > before.sigterms:
+            by_ns = at_ns + self._grace_ns
+            told.append(ev.StopAsked(at_ns, f"SIGTERM to rank {rank}", by_ns, notice=True))
+
+
+HEAR: dict[type[ev.Event], Callable[[ReportReader, int, _Host, Any], None]] = {
+    ev.Suspended: ReportReader._hear_sleep,
+    ev.Launched: ReportReader._hear_launched,
+    ev.LaunchFailed: ReportReader._hear_no_launch,
+    ev.RankExited: ReportReader._hear_exit,
+    ev.TreeGone: ReportReader._hear_gone,
+    ev.HostLost: ReportReader._hear_gone,
+    ev.Examined: ReportReader._hear_look,
+    ev.StacksCollected: ReportReader._hear_stacks,
+    ev.Sealed: ReportReader._hear_seal,
+    ev.SealFailed: ReportReader._hear_seal,
+    ev.Flushing: ReportReader._hear_flush,
+    ev.Flushed: ReportReader._hear_flush,
+    ev.FlushFailed: ReportReader._hear_flush,
+}
+
+
+def _no_seal(want: act.Seal) -> ev.SealFailed:
+    return ev.SealFailed(0, want.attempt, want.epoch, want.step, want.buffer, WORDS)
+
+
+def _no_flush(at_ns: int, of: tuple[int, int, int]) -> ev.FlushFailed:
+    return ev.FlushFailed(at_ns, *of, WORDS, is_gone=True)
