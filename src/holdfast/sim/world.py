@@ -24,6 +24,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hang.events import RankStack
+from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.ledger.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
 from holdfast.core.notices.board import Notice
@@ -113,6 +114,7 @@ class World(Idle):
         self._end_ns = to_ns(scenario.duration_s)
         self._step_ns = max(1, to_ns(scenario.step_s))
         self._reports = 0
+        self._facts: Register[ev.Event] = Register()
         self._notices = StandingNotices()
         self._life: RunningAttempt | None = None
         self._launch: act.Launch | None = None
@@ -347,9 +349,8 @@ class World(Idle):
         if self._slices is not None and (chips := self._slices.use(now_ns)) is not None:
             self.story.add(CapacityFact(now_ns, chips))
         waited = ev.Waited(wait, now_ns) if now_ns > self._ordered_ns else None
-        report = self._report()
-        report.note(ev.Launched(now_ns, launch.attempt, waited))
-        self._hear(report)
+        self._facts.put(ev.Launched, ev.Launched(now_ns, launch.attempt, waited))
+        self._hear(self._report())
         recovery = self.scenario.recovery
         restart_s = recovery.restart.sample_s(self._rng)
         if launch.resume.buffer is not None and restart_s:
@@ -405,7 +406,7 @@ class World(Idle):
             step = life.training.completed(at_ns)
         self._reports += 1
         state = RankState(has_session=True, answers=RankAnswers(step=step))
-        return HostReport(self._reports, life.attempt, (state,))
+        return HostReport(self._reports, life.attempt, (state,), self._facts)
 
     # --- slices, where the fleet is elastic -------------------------------------------------
 
