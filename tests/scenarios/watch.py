@@ -332,6 +332,9 @@ class Watch:
         require(world.store.is_doomed(name), f"{name} is deleted without a mark that counts")
         is_ours = self._of(world).put.pop(f"mark of {name}", False)
         require(is_ours, f"{name} is deleted without a look")
+        told = {one for one in self._told if is_on_lineage(world.store, *one)}
+        # Retention may: a newer one was durable. Who goes back behind that has what memory holds.
+        self._told -= {one for one in told if set_name(*one) == name and one != max(told)}
 
     def _is_complete(self, store: VirtualStore, ranks: int, attempt: int, step: int) -> None:
         lacking = [rank for rank in range(ranks) if (attempt, step, rank) not in store.shards]
