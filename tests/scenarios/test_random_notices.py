@@ -44,10 +44,16 @@ CALLED_OFF_TOO_LATE = [
     (0, "gce", "", NoticeAction.REBOOT, NoticeState.SCHEDULED, 22, False),
     (13, "gce", "", NoticeAction.FREEZE, NoticeState.SCHEDULED, 22, False),
 ]
+ASKED_FOR_WHILE_ANOTHER_IS_WRITTEN = [  # and begun, it would be in the way of the last one
+    (0, "gce", "", NoticeAction.DRAIN, NoticeState.SCHEDULED, 22, False),
+    (8, "gce", "a", NoticeAction.FREEZE, NoticeState.SCHEDULED, 22, False),
+    (7, "aws", "a", NoticeAction.REBOOT, NoticeState.SCHEDULED, 22, False),
+]
 
 
 @settings(max_examples=20)
 @example(LONG_WRITE, CALLED_OFF_TOO_LATE)
+@example(LONG_WRITE, ASKED_FOR_WHILE_ANOTHER_IS_WRITTEN)
 @given(shapes, st.lists(told, min_size=1, max_size=6))
 def test_no_step_is_lost_that_a_deadline_left_time_for(shape: Shape, notes: list[tuple]) -> None:
     policy = RunPolicy(shape.ranks, saves.EverySteps(20), save_in_memory=saves.EverySteps(5))

@@ -67,7 +67,7 @@ class Saving:
     pace: SavePace = field(default_factory=SavePace)
     cost: SaveCost = field(default_factory=SaveCost)
     failures: FailureRate = field(default_factory=FailureRate)
-    held_from_ns: int | None = None  # from then on only what is asked for becomes durable
+    held_from_ns: int | None = None  # from then on nothing becomes durable but the announced save
     _blocked_ns: tuple[int, ...] = ()  # by the last few copies
     _asked_last: tuple[SavePolicy, SaveView] | None = None
     _reaction_ns: int = COPIED_REACTION_NS
@@ -249,6 +249,8 @@ class Saving:
         )
         if not (is_free or (in_step and agreement.is_far)):
             return ()
+        if not in_step and not self.tier.is_there and self._is_held(at_ns):
+            return ()  # the save that was announced is this one too, unless it is called off
         if agreement.is_saved and not in_step:
             return ()
         self._request = None
