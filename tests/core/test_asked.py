@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.hosts.reader import Asked
+from holdfast.core.hosts.pages import Asked
 
 
 def test_the_same_save_is_asked_for_once() -> None:

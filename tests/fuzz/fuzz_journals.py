@@ -20,6 +20,7 @@ from holdfast.core.history.line import to_lines
 from holdfast.core.history.text import parse_text
 from holdfast.core.hosts.messages import decode_report, encode_report
 from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.machine import RunMachine, RunPolicy
@@ -151,7 +152,7 @@ def _read_words(data: bytes, place: Path) -> None:
     pages = RankPages(0, 0, {0: path})
     report, reader, order = HostReport(), ReportReader(1, grace_ns=0), HostOrder()
     resume = ev.Resume(None, 0, None)
-    order.want(act.Launch(0, resume, place(1, (0,))))
+    order.want(act.Launch(0, resume, Placement((0,))))
     reader.ordered(order, 0)
     report.begin(0, 0, 1)
     report.note(ev.Launched(3, 0))

@@ -21,45 +21,13 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import HostOrder, seal_subject, subject_of_want
+from holdfast.core.hosts.pages import PageReader
 from holdfast.core.hosts.report import OF_AN_ATTEMPT, HostReport, RankState, before_the_first_page
-from holdfast.core.save.ranks import changes
 
 BEGINNINGS = (ev.Launched, ev.LaunchFailed, ev.Suspended)  # told before what the pages say
 WORDS = "its host is lost"
 
 SealTold = ev.Sealed | ev.SealFailed
-
-
-class Asked:
-    """How many saves each rank's script was heard to ask for, and who asked last.
-
-    The ranks run the same script, so the first to reach a count asks for all of them; the others'
-    words come moments later, perhaps when that save is already ordered, or done.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._most = 0
-        self._asker = 0
-
-    def is_heard(self, rank: int, count: int) -> bool:
-        """Whether that many are known of this rank: nothing new."""
-        return self._counts.get(rank, 0) == count
-
-    def is_new(self, rank: int, count: int, at_step: int, ordered_step: int) -> bool:
-        """Whether a save must be ordered for this rank's script, which has now asked for `count`.
-
-        `at_step` is the last step that it has published, `ordered_step` the newest step that is
-        saved or ordered to be. A save that another rank has asked for is this one too once a step
-        after `at_step` is ordered. The rank that asked last asks anew with every count: it has its
-        last one behind it.
-        """
-        heard_before = count <= self._most
-        self._counts[rank], self._most = count, max(self._most, count)
-        if rank != self._asker and heard_before and ordered_step >= at_step:
-            return False
-        self._asker = rank
-        return True
 
 
 @dataclass(slots=True)
@@ -102,10 +70,9 @@ class ReportReader:
 
     def __init__(self, hosts: int, grace_ns: int) -> None:
         """`grace_ns`: how long a SIGTERM to a rank leaves, by what the user says."""
-        self._grace_ns = grace_ns
+        self._pages = PageReader(grace_ns)
         self._hosts = [_Host() for _ in range(hosts)]
         self._attempt = -1
-        self._asked = Asked()
         self._at_ns = self._ordered_step = 0  # of the report that is read
         self._told: list[ev.Event] = []  # by it
         self._to_launch = self._to_go = 0  # hosts that have not said so
@@ -149,7 +116,7 @@ class ReportReader:
 
     def _begin(self, launch: act.Launch) -> None:
         self._attempt = launch.attempt
-        self._asked = Asked()
+        self._pages.begin()
         ranks: list[list[int]] = [[] for _ in self._hosts]
         for rank, number in enumerate(launch.placement.hosts):
             ranks[number].append(rank)
@@ -390,28 +357,10 @@ class ReportReader:
         if before is now or before == now:
             return
         host.told_pages = now
+        of = self._at_ns, self._attempt, self._ordered_step
         for rank, was, says in zip(host.ranks, before, now, strict=True):
             if was != says:
-                self._tell_page(rank, was, says)
-
-    def _tell_page(self, rank: int, before: RankState, now: RankState) -> None:
-        told, at_ns, attempt = self._told, self._at_ns, self._attempt
-        if not before.has_session:
-            told.append(ev.Joined(at_ns, attempt, rank))
-        if now.answers.copied != before.answers.copied:
-            told.append(ev.SaveTook(at_ns, attempt, now.blocked_ns))
-        if now.buffers != before.buffers:  # before progress: a save may be due with it
-            told.append(ev.BuffersReady(at_ns, attempt, rank, now.buffers))
-        for item in changes(at_ns, rank, before.answers, now.answers):
-            told.append(ev.Heard(at_ns, attempt, item))
-        count = now.saves_asked
-        if not self._asked.is_heard(rank, count) and self._asked.is_new(
-            rank, count, now.answers.step, self._ordered_step
-        ):
-            told.append(ev.SaveAsked(at_ns, f"rank {rank}'s script", in_step=True))
-        if now.sigterms > before.sigterms:
-            by_ns = at_ns + self._grace_ns
-            told.append(ev.StopAsked(at_ns, f"SIGTERM to rank {rank}", by_ns, notice=True))
+                self._told += self._pages.news(rank, was, says, *of)
 
 
 HEAR: dict[type[ev.Event], Callable[[ReportReader, int, _Host, Any], None]] = {
