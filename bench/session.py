@@ -259,9 +259,11 @@ def until_committed_s(run: Path) -> float:
             note = json.loads(line)
             if note.get("event") == "StopAsked":
                 asked_ns = note["at_ns"]
-            news = note.get("news", {})
-            if asked_ns and news.get("event") == "Committed":
+            news = note.get("news", note)  # of the agreement, or of what is written from memory
+            if asked_ns and news.get("event") in ("Committed", "FlushCommitted"):
                 committed_ns = news["at_ns"]
+    if not committed_ns:
+        raise SystemExit(f"{run}: its journal does not say when the last step was durable")
     return (committed_ns - asked_ns) / 1e9
 
 
