@@ -211,11 +211,15 @@ class VirtualWorld(Shared):
         self._ask(lambda at_ns: ev.SaveAsked(at_ns, "holdfast save"))
 
     def roll_back(self, to: Target, skip_batches: int) -> None:
-        """`holdfast rollback`: it lies in the store, and a supervisor that lives hears of it."""
+        """`holdfast rollback`: it lies in the store, and a supervisor that lives hears of it.
+
+        Scripts that nobody supervises train on; their next start goes back.
+        """
         name = f"asked-{len(self.store.wishes)}"
         wish = Wish(name, to, skip_batches, "holdfast rollback", is_from_script=False)
         self.store.wishes.append(wish)
-        self._ask(lambda at_ns: ev.RollbackAsked(at_ns, wish))
+        if self.policy.is_supervised:
+            self._ask(lambda at_ns: ev.RollbackAsked(at_ns, wish))
 
     def _ask(self, asked: Callable[[int], ev.Event]) -> None:
         """The controller hears of it when its loop comes round."""
