@@ -67,6 +67,25 @@ def test_to_stop_now_ends_it_wherever_it_is(before: list[ev.Event]) -> None:
     assert not any(isinstance(one, act.Kill) for one in answer)  # there is no attempt to end
 
 
+def test_the_second_ctrl_c_ends_it_before_anything_was_chosen() -> None:
+    made = machine()
+    made.handle(ev.Interrupted(1, "Ctrl-C"))
+    assert made.state is State.NEW
+    assert only(act.Finish, made.handle(ev.Interrupted(2, "Ctrl-C"))).exit_code == 75
+    assert made.state is State.OVER
+
+
+def test_what_it_was_to_start_from_in_memory_is_made_durable_when_its_deadline_comes() -> None:
+    made = machine()
+    made.handle(ev.Opened(0, 1))
+    in_memory = ev.Resume("0000-000005", 5, 0, buffer=1, committed_step=3)
+    made.handle(ev.Chosen(1, in_memory, "from memory"))
+    made.handle(stop(2, 100))
+    answer = made.handle(ev.TimerFired(100, Timer.DEADLINE))
+    assert only(act.Flush, answer).step == 5
+    assert made.state is State.FLUSHING
+
+
 def test_a_set_that_a_rank_cannot_read_is_passed_over() -> None:
     """It costs a sentence: the attempt is not on record, and its number is still free."""
     made = machine(2)

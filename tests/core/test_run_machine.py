@@ -127,6 +127,9 @@ def only(answer: tuple[act.Action, ...], kind: type[act.Action]) -> Any:
 def test_every_pair_is_decided(state: State, kind: type[ev.Event]) -> None:
     run = in_state(state)
     event = SAMPLES[kind]
+    if (state, kind) == (State.RUNNING, ev.TreeGone):  # a host tells of every rank's end before
+        run.handle(rank_exit(0, code=0, finished=True))
+        run.handle(rank_exit(1, code=0, finished=True))
     if kind in TABLE[state]:
         assert isinstance(run.handle(event), tuple)
         assert run.state in (state, *TABLE[state][kind].to)
@@ -312,6 +315,35 @@ def test_a_lost_host_is_the_cause_even_when_a_stop_was_asked() -> None:
     assert only(answer, act.EndAttempt).cause == "host_lost"
     assert only(answer, act.Finish).exit_code == 75
     assert run.handle(ev.TreeGone(30, 0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "is_stopped", "buffer", "state"),
+    [
+        (1, False, None, State.CHOOSING),
+        (0, False, None, State.WAITING),
+        (0, True, None, State.OVER),
+        (0, True, 1, State.FLUSHING),
+    ],
+)
+def test_a_host_is_lost_after_its_ranks_have_left(
+    step: int, is_stopped: bool, buffer: int | None, state: State
+) -> None:
+    """What they had started survives SIGKILL."""
+    run = machine()
+    run.handle(SAMPLES[ev.Opened])
+    started = ev.Resume("0000-000005", 5, 0, buffer=buffer, committed_step=3) if buffer else SCRATCH
+    run.handle(ev.Chosen(1, started, "from there"))
+    run.handle(SAMPLES[ev.Launched])
+    for rank in (0, 1):
+        run.handle(ev.Heard(4, 0, news.Progress(4, rank, step)))
+    if is_stopped:
+        run.handle(SAMPLES[ev.StopAsked])
+    for rank in (0, 1):
+        run.handle(rank_exit(rank, code=0, finished=True))
+    assert run.state is State.RUNNING
+    assert only(run.handle(SAMPLES[ev.HostLost]), act.EndAttempt).cause == "host_lost"
+    assert run.state is state
 
 
 def test_a_notice_is_recorded_once() -> None:

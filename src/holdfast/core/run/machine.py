@@ -214,12 +214,12 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
     },
     RUNNING: {
         ev.Joined: Transition(during.on_joined, (KILLING,)),
-        ev.Heard: Transition(during.on_heard, (KILLING,)),
+        ev.Heard: Transition(during.on_heard),
         ev.SaveTook: Transition(saves.on_save_took),
         ev.SaveAsked: Transition(saves.on_save_asked),
         ev.BuffersReady: Transition(saves.on_buffers_ready),
         ev.RankExited: Transition(during.on_rank_exited, (KILLING,)),
-        ev.TreeGone: Transition(after.on_tree_gone, AFTER),
+        ev.TreeGone: Transition(after.on_tree_gone, ENDS),  # after a failure it is KILLING
         ev.HostLost: Transition(after.on_host_lost, AFTER),
         ev.Examined: Transition(during.on_examined, (KILLING,)),
         ev.StacksCollected: Transition(during.on_stacks_collected),
@@ -261,6 +261,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Interrupted: Transition(over.on_interrupted_while_flushing, (OVER,)),
         ev.Noticed: Transition(notices.on_noticed_while_flushing, (OVER,)),
         **dict.fromkeys(TIER_EVENTS, Transition(saves.on_tier, (OVER,))),
+        **dict.fromkeys((ev.Flushing, ev.Flushed), Transition(saves.on_tier)),
     },
     OVER: {},
 }
