@@ -32,9 +32,9 @@ WAIT, SECOND = 250_000_000, 1_000_000_000
 def test_a_turn_that_comes_late(boot_ns: int, mono_ns: int, gap_ns: int) -> None:
     watch = Wakefulness(WAIT)
     boot_at, mono_at = 10**12, 10**11  # it was suspended before we began: that is no news
-    assert watch.gap_between(boot_at, mono_at) == 0
-    assert watch.gap_between(boot_at + boot_ns, mono_at + mono_ns) == gap_ns
-    assert watch.gap_between(boot_at + boot_ns + WAIT, mono_at + mono_ns + WAIT) == 0
+    assert watch.gap_ns(boot_at, mono_at) == 0
+    assert watch.gap_ns(boot_at + boot_ns, mono_at + mono_ns) == gap_ns
+    assert watch.gap_ns(boot_at + boot_ns + WAIT, mono_at + mono_ns + WAIT) == 0
 
 
 @pytest.mark.real

@@ -53,14 +53,14 @@ def test_attempts_and_their_ends_round_trip(folder: RunFolder) -> None:
     )
     end = AttemptEnd("failed", "rank 1 was killed by SIGKILL", (0, -9, None), 12, 15 * 10**9, 5)
     assert end_attempt(folder, 0, end) == end
-    records, damage = attempts(folder)
+    records, damage, newest_number = attempts(folder)
     assert damage == ()
     assert [r.attempt for r in records] == [0, 1]
     assert records[0].end == end
     assert records[0].command == ("a", "b")
     assert records[1] == second
     assert first.chips == 8
-    assert next_number(folder) == 2
+    assert next_number(folder) == newest_number + 1 == 2
     assert folder.logs_dir(1).is_dir()
 
 
@@ -121,12 +121,12 @@ def test_damage_is_reported_and_the_rest_is_read(folder: RunFolder) -> None:
     (folder.attempt_dir(3) / "attempt.json").write_text('{"attempt": 3, "parent": "x"}')
     folder.attempt_dir(4).mkdir()  # its creator died before the record
     (folder.attempts_dir / "notes").mkdir()
-    records, damage = attempts(folder)
+    records, damage, newest_number = attempts(folder)
     assert [r.attempt for r in records] == [0, 2]
     assert records[1].end is None
     assert len(damage) == 3
     assert all("is damaged" in words for words in damage)
-    assert next_number(folder) == 4  # a damaged record still has its number
+    assert next_number(folder) == newest_number + 1 == 4  # a damaged record still has its number
 
 
 def test_lineage_follows_parents_and_leaves_branches_out() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import selectors
 import signal
+import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
@@ -80,7 +81,7 @@ class HostAgent(Host):
 
     def look_whether_we_slept(self) -> bool:
         """Tell if nothing ran for a while since this was last asked: then every clock is new."""
-        gap_ns = self._wakefulness.gap_ns()
+        gap_ns = self._wakefulness.gap_ns(now_ns(), time.monotonic_ns())
         if gap_ns:
             if self.attempt is not None:
                 self.attempt.pages.suspended()
@@ -109,7 +110,7 @@ class HostAgent(Host):
         if with_progress:
             self._next_progress_ns = now + PROGRESS_NS
         if self._read(with_progress=with_progress):
-            self._send()
+            self._around.reported(self._numbered())
         hurried = self.attention.is_saving or self.attention.is_stopping
         self._next_poll_ns = now + (ACTIVE_POLL_NS if hurried else IDLE_POLL_NS)
 
@@ -143,9 +144,6 @@ class HostAgent(Host):
     def _tell(self, event: ev.Event) -> None:
         """Something has happened here."""
         self._report.note(event)
-        self._send()
-
-    def _send(self) -> None:
         self._around.reported(self._numbered())
 
     def _numbered(self) -> HostReport:
@@ -221,17 +219,20 @@ class HostAgent(Host):
     def publish_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
         """Store it in every page."""
         if self.attempt is not None:
-            self.attempt.pages.store_order(order, deadline_ns)
+            self.attempt.pages.orders.give_order(order, deadline_ns)
+            self.attempt.pages.store_orders()
 
     def publish_verdict(self, verdict: news.PublishVerdict) -> None:
         """Store it in every page."""
         if self.attempt is not None:
-            self.attempt.pages.store_verdict(verdict)
+            self.attempt.pages.orders.give_verdict(verdict)
+            self.attempt.pages.store_orders()
 
     def publish_committed(self, step: int) -> None:
         """Store it in every page."""
         if self.attempt is not None:
-            self.attempt.pages.store_committed(step)
+            self.attempt.pages.orders.give_committed(step)
+            self.attempt.pages.store_orders()
 
     def relay(self) -> None:
         """Send SIGTERM to the ranks."""

@@ -6,12 +6,10 @@ Reading words costs nothing and /proc little; nothing here waits.
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 
 from holdfast.agent.ranks import RankPages, RankView
 from holdfast.core.hang.events import RankLook
-from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import FIRST_CUSTOM_SPAN, SPAN_KINDS, UNNAMED_SPAN
 from holdfast.journal.rank_page import PageValues
 
@@ -30,12 +28,11 @@ class Wakefulness:
         self._longest_wait_ns = longest_wait_ns
         self._boot_ns = self._mono_ns = 0
 
-    def gap_ns(self) -> int:
-        """For how long nothing ran before this turn; 0: all is well."""
-        return self.gap_between(now_ns(), time.monotonic_ns())
+    def gap_ns(self, boot_ns: int, mono_ns: int) -> int:
+        """For how long nothing ran before this turn, by the clocks as they are now; 0: all is well.
 
-    def gap_between(self, boot_ns: int, mono_ns: int) -> int:
-        """The same, with the two clocks as they are at this turn."""
+        `boot_ns` goes on while the machine sleeps, `mono_ns` does not.
+        """
         before_boot_ns, before_mono_ns = self._boot_ns, self._mono_ns
         self._boot_ns, self._mono_ns = boot_ns, mono_ns
         if not before_boot_ns:

@@ -48,11 +48,6 @@ class MemoryJob:
     folder: RamFolder
     buffers: int
 
-    @property
-    def place(self) -> MemoryPlace:
-        """What the ranks are told."""
-        return MemoryPlace(str(self.folder.path), self.buffers)
-
 
 def _held(job: MemoryJob) -> MemoryJob:
     """The same, held anew if it is gone: else the next run that needs room takes it for abandoned.
@@ -94,7 +89,8 @@ class Memory:
     @property
     def place(self) -> MemoryPlace:
         """What the ranks are told."""
-        return NO_MEMORY if self._job is None else self._job.place
+        job = self._job
+        return NO_MEMORY if job is None else MemoryPlace(str(job.folder.path), job.buffers)
 
     @property
     def pids(self) -> list[int]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from holdfast.controller.pages import Orders, rank_state
 from holdfast.core.hang.deadline import StepIntervals
 from holdfast.core.hosts.report import RankState
-from holdfast.core.save import events as news
 from holdfast.core.save.ranks import RankAnswers
 from holdfast.errors import JournalError
 from holdfast.journal.layout import RankPhase, Word
@@ -70,20 +69,11 @@ class RankPages:
         view.pace.look(values.step, values.step_at_ns, values.spans_ns)
         view.state = rank_state(values, view.state, with_progress=with_progress)
 
-    def store_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
-        """Give every rank an order; the deadline first, so that it is there when it is needed."""
-        self.orders.give_order(order, deadline_ns)
-        self._store_all()
-
-    def store_verdict(self, verdict: news.PublishVerdict) -> None:
-        """Tell every rank the outcome of an epoch."""
-        self.orders.give_verdict(verdict)
-        self._store_all()
-
-    def store_committed(self, step: int) -> None:
-        """Tell every rank what is durable; no verdict goes with it."""
-        self.orders.give_committed(step)
-        self._store_all()
+    def store_orders(self) -> None:
+        """Put what `orders` say into every page."""
+        for view in self.views:
+            if view.page is not None:
+                self.orders.store(view.page)
 
     def heartbeat(self, now_ns: int) -> None:
         """A waiting rank times out when this stops."""
@@ -118,8 +108,3 @@ class RankPages:
             if view.page is not None:
                 view.page.detach()
                 view.page = None
-
-    def _store_all(self) -> None:
-        for view in self.views:
-            if view.page is not None:
-                self.orders.store(view.page)

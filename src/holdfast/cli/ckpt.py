@@ -151,7 +151,7 @@ def look_at(folder: RunFolder) -> list[CheckpointRow]:
 
     sets, damage = list_sets(folder.ckpt_dir)
     records = attempts(folder).records
-    chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
+    chain = lineage(records)
     tags = _tags_by_set(folder)
     rows = []
     for one in sets:
@@ -178,7 +178,7 @@ def in_memory(folder: RunFolder, base: Path) -> list[CheckpointRow]:
     if not sealed:
         return []
     records = attempts(folder).records
-    chain = [(part.attempt, part.up_to_step) for part in lineage(records)]
+    chain = lineage(records)
     rows = []
     for one in (buffer.info for buffer in sealed):
         counts = on_chain(chain, one.attempt, one.step)

@@ -9,7 +9,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import LOSS_CAUSES
 from holdfast.core.ledger.kinds import DONE
 from holdfast.core.save.choose import newest_first
-from holdfast.journal.attempts import Attempts, attempts, lineage, next_number
+from holdfast.journal.attempts import Attempts, attempts, lineage
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
@@ -29,7 +29,7 @@ def opened(folder: RunFolder, looks_back_ns: int = 0, memory: Path | None = None
     observed_ns, failures, memory_lost = _past(known)
     return ev.Opened(
         now_ns(),
-        next_attempt=next_number(folder),
+        next_attempt=known.newest_number + 1,
         high_water=_high_water(folder, known, memory),
         failures_seen=failures,
         observed_ns=observed_ns,
@@ -44,8 +44,7 @@ def _high_water(folder: RunFolder, known: Attempts, memory: Path | None) -> int:
     sets = list(list_sets(folder.ckpt_dir)[0])
     if memory is not None:
         sets += [one.info for one in sealed_buffers(memory)[0]]
-    chain = [(part.attempt, part.up_to_step) for part in lineage(known.records)]
-    return max((one.step for one in newest_first(sets, chain)), default=0)
+    return max((one.step for one in newest_first(sets, lineage(known.records))), default=0)
 
 
 def _past(known: Attempts) -> tuple[int, int, int]:

@@ -88,10 +88,14 @@ class AttemptRecord:
 
 
 class Attempts(NamedTuple):
-    """All attempts of a run in order, and a sentence for each file that cannot be trusted."""
+    """All attempts of a run in order, and a sentence for each file that cannot be trusted.
+
+    `newest_number`: of the last attempt, be its record readable or not; -1: there is none.
+    """
 
     records: tuple[AttemptRecord, ...]
     damage: tuple[str, ...]
+    newest_number: int = -1
 
     @property
     def newest(self) -> AttemptRecord | None:
@@ -147,10 +151,10 @@ def create_attempt(
     # Before the record, and synced with it: an attempt on record has its folders, whoever dies.
     for part in (folder.attempt_journal_dir, folder.logs_dir, folder.incidents_dir):
         make_part(part(number), durable=False)
+    fields = asdict(record)
+    del fields["end"]  # it has a file of its own
     try:
-        create_exclusive(
-            folder.attempt_dir(number) / ATTEMPT_FILE, encode_json(_record_to_json(record))
-        )
+        create_exclusive(folder.attempt_dir(number) / ATTEMPT_FILE, encode_json(fields))
     except FileExistsError:
         raise AttemptExists(_fenced(folder, number)) from None
     _clear_reports(folder.ranks_dir(number))
@@ -205,6 +209,7 @@ def attempts(folder: RunFolder) -> Attempts:
     """
     records: list[AttemptRecord] = []
     damage: list[str] = []
+    newest_number = -1
     base = str(folder.attempts_dir)  # plain strings: a list reads thousands of these files
     for number in _numbers(folder):
         place = f"{base}/{number:04d}"
@@ -214,14 +219,16 @@ def attempts(folder: RunFolder) -> Attempts:
             continue  # its creator died between the folder and the record: never launched
         except StoreUnavailable as error:
             damage.append(str(error))
+            newest_number = number
             continue
+        newest_number = number
         try:
             end = _read_end(f"{place}/{END_FILE}")
             record = record if end is None else replace(record, end=end)
         except StoreUnavailable as error:
             damage.append(str(error))
         records.append(record)
-    return Attempts(tuple(records), tuple(damage))
+    return Attempts(tuple(records), tuple(damage), newest_number)
 
 
 def crash_loop(known: Attempts) -> AttemptEnd | None:
@@ -245,8 +252,10 @@ def launched_and_ended(folder: Path, number: int) -> tuple[int | None, str | Non
 
 def next_number(folder: RunFolder) -> int:
     """The number of the attempt that comes next: one after the last record, readable or not."""
-    taken = [n for n in _numbers(folder) if (folder.attempt_dir(n) / ATTEMPT_FILE).exists()]
-    return max(taken, default=-1) + 1
+    for number in reversed(_numbers(folder)):
+        if (folder.attempt_dir(number) / ATTEMPT_FILE).exists():
+            return number + 1
+    return 0
 
 
 def lineage(records: Iterable[AttemptRecord]) -> tuple[Segment, ...]:
@@ -312,11 +321,6 @@ def _newest_epoch(folder: RunFolder, number: int) -> int:
     with contextlib.suppress(FileNotFoundError, StoreUnavailable):
         return _read_record(folder.attempt_dir(number - 1) / ATTEMPT_FILE, number - 1).epoch
     return 0
-
-
-def _record_to_json(record: AttemptRecord) -> dict[str, Any]:
-    """Its fields by their names; the end has a file of its own."""
-    return {key: value for key, value in asdict(record).items() if key != "end"}
 
 
 def _rollback_from_json(raw: Any) -> Rollback | None:

@@ -30,28 +30,23 @@ class Doorbell:
     """The listener's side; where no FIFO can be made it is silent, and its owner looks as ever."""
 
     def __init__(self, path: Path) -> None:
-        self._fd: int | None = None
+        self.fd: int | None = None  # readable when somebody has rung; None: it is silent
         with contextlib.suppress(OSError):
             os.mkfifo(path, 0o600)
             # For reading and writing: without a writer of its own it would be at its end for ever
             # once the first ring is over.
-            self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-
-    @property
-    def fd(self) -> int | None:
-        """Readable when somebody has rung; None: it is silent."""
-        return self._fd
+            self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def answer(self) -> bool:
         """Whether it has rung since the last call."""
         rung = False
         with contextlib.suppress(OSError):
-            while self._fd is not None and os.read(self._fd, _DRAIN_BYTES):
+            while self.fd is not None and os.read(self.fd, _DRAIN_BYTES):
                 rung = True
         return rung
 
     def close(self) -> None:
         """Listen no more."""
-        fd, self._fd = self._fd, None
+        fd, self.fd = self.fd, None
         if fd is not None:
             os.close(fd)

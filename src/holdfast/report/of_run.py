@@ -34,7 +34,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
 
     Raises StoreUnavailable when its folder cannot be read; what is damaged is a note.
     """
-    launched, damaged = attempts(folder)
+    launched, damaged, _ = attempts(folder)
     evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
     checkpoints, unsound = _checkpoints(folder)
     newest = launched[-1] if launched else None

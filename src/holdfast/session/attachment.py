@@ -44,7 +44,7 @@ class Attachment(ABC):
     is_inert = False
     restores = False  # the script begins with what was chosen for it, and with nothing of its own
     has_given_up = False  # the script declared its failure: that is on record, and stands
-    warming: Warming | None = None  # memory for the restore that is expected
+    warming: Warming | None = None  # what the restore that is expected needs
     programs: Programs | None = None  # where compiled programs are kept
     ram: RamPlace | None = None  # where snapshots go, if they may stay in memory
     error: BaseException | None = None  # what is about to end the process, and nobody caught

@@ -1,11 +1,13 @@
 """What this process has imported by its first step: what a standby for the next attempt imports.
 
 By then everything is there that training needs, what is imported late included (PyTorch's first
-optimizer imports `torch._dynamo`).
+optimizer imports `torch._dynamo`). What restores a checkpoint is not, where this attempt had none
+to restore; the next one will.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -15,6 +17,8 @@ from typing import Any
 from holdfast.session.crash import write_report
 
 FORMAT = 1
+RESTORE = "holdfast.snapshot.restore"
+IMPORTED_BY_IT = "numpy"  # only where it is there anyway
 
 
 def tell(path: Path, *, restores: bool) -> None:
@@ -30,7 +34,11 @@ def tell(path: Path, *, restores: bool) -> None:
 
 
 def _write(path: Path, modules: Iterable[tuple[str, object]], restores: bool = False) -> None:
-    document = {"format": FORMAT, "restores": restores, "modules": list(_named(modules))}
+    named = dict(_named(modules))
+    if RESTORE not in named and IMPORTED_BY_IT in named:
+        spec = importlib.util.find_spec(RESTORE)
+        named[RESTORE] = None if spec is None else spec.origin
+    document = {"format": FORMAT, "restores": restores, "modules": list(named.items())}
     write_report(path, document)
 
 

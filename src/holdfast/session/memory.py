@@ -65,11 +65,12 @@ class RankBuffers:
         self._begin(self._expected_bytes, lambda _: None)
 
     def prepare(
-        self, tree: Any, shared: Sequence[str], otherwise: Callable[[], None] = lambda: None
+        self, tree: Any, shared: Sequence[str], otherwise: Callable[[int], None] = lambda _: None
     ) -> None:
         """Make buffers for this tree and publish how many; raises Unstorable.
 
-        `otherwise` is called, by the thread that makes them, if there can be none.
+        `otherwise` is called with the bytes of a copy, by the thread that makes them, if there can
+        be none.
         """
         size_bytes = self._buffers.measure(tree, shared)
         if size_bytes > self._expected_bytes:
@@ -112,7 +113,7 @@ class RankBuffers:
         self,
         size_bytes: int,
         ready: Callable[[int], None],
-        otherwise: Callable[[], None] | None = None,
+        otherwise: Callable[[int], None] | None = None,
     ) -> None:
         before = self._thread
 
@@ -124,7 +125,7 @@ class RankBuffers:
                 if otherwise is None:
                     return  # nobody was promised anything: the next call tells
                 if not self._buffers.ready:
-                    otherwise()
+                    otherwise(size_bytes)
             except Exception as error:
                 # The training must not notice, and the controller has heard of no buffer.
                 self._page.increment(Word.ERRORS)

@@ -73,9 +73,9 @@ def _read(
     from holdfast.snapshot.sets import read_manifest
 
     set_dir = attachment.set_dir(resume)
-    room = attachment.warming.room(set_dir) if attachment.warming is not None else None
+    warm = attachment.warming.take(set_dir) if attachment.warming is not None else None
     shape = like if like is not None or init is None else _shape_of(init)
-    manifest = read_manifest(set_dir)
+    manifest = read_manifest(set_dir) if warm is None else warm.manifest
     written_by = manifest.world_size
     is_reshaped = written_by != attachment.world_size
     stored = read_set(
@@ -85,7 +85,7 @@ def _read(
         rank=attachment.rank,
         world_size=attachment.world_size,
         sections=SHARED if is_reshaped else None,
-        room=room,
+        room=None if warm is None else warm.room,
         manifest=manifest,
     )
     if is_reshaped:

@@ -97,12 +97,16 @@ class Saver:
         `is_external`: the script keeps its state in checkpoints of its own.
         """
         self._needs_state = self._needs_state and not is_external
-        tree = self._gather(state)
-        reserve = functools.partial(self._staging.reserve, self._staging.measure(tree))
+        tree, staging = self._gather(state), self._staging
         if self._memory is not None:
-            self._memory.prepare(tree, self._contents.shared(), otherwise=reserve)
+            self._memory.prepare(tree, self._contents.shared(), otherwise=staging.reserve)
             return
-        self._warming = threading.Thread(target=reserve, name="holdfast-warm", daemon=True)
+        self._warming = threading.Thread(
+            target=staging.reserve,
+            args=(staging.measure(tree),),
+            name="holdfast-warm",
+            daemon=True,
+        )
         self._warming.start()
 
     def save(self, state: Any, epoch: int, step: int, flags: int) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save.choose import (
-    Chain,
     NoChoice,
     Rejected,
     SealedSet,
@@ -30,7 +29,6 @@ from holdfast.journal.attempts import (
     Attempts,
     attempts,
     lineage,
-    next_number,
     skips,
 )
 from holdfast.journal.rollbacks import standing_wishes
@@ -110,13 +108,13 @@ class Catalog:
             # A store that is gone (unmounted) looks like one in which nothing was ever saved.
             self._folder.attempts_dir.stat()
             self._folder.ckpt_dir.stat()
-        records = attempts(self._folder).records
+        known = attempts(self._folder)
         sets, damage = list_sets(self._folder.ckpt_dir)
         buffers, bad = ((), {}) if self._memory is None else sealed_buffers(self._memory)
         return seen(
             self._folder.name,
-            next_number(self._folder) - 1,
-            records,
+            known.newest_number,
+            known.records,
             sets,
             damage,
             buffers=buffers,
@@ -205,7 +203,7 @@ class Catalog:
             keep,
             self._held,
             in_use,
-            _chain(known.records),
+            lineage(known.records),
             known.records,
         )
 
@@ -229,10 +227,6 @@ class Catalog:
                 if resume.set_name is not None:
                     names.add(resume.set_name)
         return names
-
-
-def _chain(records: Sequence[AttemptRecord]) -> Chain:
-    return [(part.attempt, part.up_to_step) for part in lineage(records)]
 
 
 def seen(

@@ -25,7 +25,7 @@ import numpy as np
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.layout import encode_header, place, shard_facts
+from holdfast.snapshot.layout import Placed, encode_header, place, shard_facts
 from holdfast.snapshot.memory import copy_all
 from holdfast.snapshot.ram_folder import buffer_name, reclaim
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
@@ -109,19 +109,7 @@ class BufferFiles:
                 makes it again, beside the training); it is not sealed any more.
 
         """
-        flat = flatten(tree)
-        placed = place(flat.leaves)
-        facts = shard_facts(
-            flat.structure,
-            attempt=attempt,
-            step=step,
-            rank=self._rank,
-            world_size=self._world_size,
-            shared=shared,
-            tags=tags,
-        )
-        header = encode_header([entry for entry, _, _ in placed], facts)
-        size = len(header) + (placed[-1][0].end if placed else 0)
+        placed, header, size = self._laid_out(tree, attempt, step, shared, tags)
         file = self._files[buffer]
         with self._busy, store_errors(f"keep step {step} in memory", file.path):
             if not file.is_mapped:
@@ -140,19 +128,26 @@ class BufferFiles:
 
     def measure(self, tree: Any, shared: Sequence[str] = GLOBAL) -> int:
         """Bytes of this rank's shard; raises `Unstorable` when the tree cannot be stored."""
+        _, _, size_bytes = self._laid_out(tree, 0, 0, shared, ())
+        return size_bytes
+
+    def _laid_out(
+        self, tree: Any, attempt: int, step: int, shared: Sequence[str], tags: Sequence[str]
+    ) -> tuple[tuple[Placed, ...], bytes, int]:
+        """A tree as a shard: where its arrays lie, the header, and the bytes of all."""
         flat = flatten(tree)
         placed = place(flat.leaves)
         facts = shard_facts(
             flat.structure,
-            attempt=0,
-            step=0,
+            attempt=attempt,
+            step=step,
             rank=self._rank,
             world_size=self._world_size,
             shared=shared,
-            tags=(),
+            tags=tags,
         )
         header = encode_header([entry for entry, _, _ in placed], facts)
-        return len(header) + (placed[-1][0].end if placed else 0)
+        return placed, header, len(header) + (placed[-1][0].end if placed else 0)
 
     def _unseal(self, buffer: int) -> None:
         folder = self._ram_dir / buffer_name(buffer)

@@ -87,13 +87,16 @@ def read_set(
         return assembly.tree(structure, wanted, {} if room is None else room)
 
 
-def prepare(set_dir: Path, rank: int = 0, world_size: int = 1) -> Room:
+def prepare(
+    set_dir: Path, rank: int = 0, world_size: int = 1, manifest: Manifest | None = None
+) -> Room:
     """Get and touch the memory that `read_set` will fill, while something else goes on.
 
     Fresh memory costs as much as the read itself, and many times that on some virtual machines; a
-    thread can pay for it while the script imports and compiles. Raises what `read_set` raises.
+    thread can pay for it while the script imports and compiles. `manifest`: the set's, if it has
+    been read already. Raises what `read_set` raises.
     """
-    manifest = read_manifest(set_dir)
+    manifest = manifest or read_manifest(set_dir)
     source = rank if manifest.world_size == world_size else rank % manifest.world_size
     check_size(set_dir, source, manifest.shards[source].file_bytes)  # a claim is not worth memory
     sizes = {
