@@ -168,6 +168,7 @@ class Script:
             elif key == "supervised":
                 bare = bare_policy(policy.save, self.shape.ranks, policy.hold_finished_ns / SECOND)
                 policy = bare if value == "no" else policy
+                self.shape = replace(self.shape, hosts=policy.hosts)
             elif key == "budget":
                 parts = restart.HopelessCauses() | restart.Budget(int(value)) | restart.BackOff()
                 policy = replace(policy, restart=parts)

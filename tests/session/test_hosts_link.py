@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.events import Resume
-from holdfast.core.exits import Exit
+from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hosts.order import Attention, HostOrder
 from holdfast.core.hosts.placement import place
-from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.reader import ReportReader
+from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.save import events as news
 from holdfast.core.save.word import Agreed, Order, pack, unpack
 from holdfast.journal.layout import RankPhase, Word
@@ -28,6 +29,9 @@ from holdfast.session.proposals import Proposals
 MS = 1_000_000
 SECOND_NS = 1000 * MS
 BEGAN_NS = 17
+FAILED = RankReport("ValueError", "no", "train.py:9", "Traceback …")
+
+T = TypeVar("T")
 
 
 class VirtualPost:
@@ -83,8 +87,8 @@ class Pair:
         monkeypatch.setattr(Following, "_run", lambda _: None)  # its turns are ours
         self.pages = [JournalWriter.nowhere().page for _ in (0, 1)]
         own, other = (
-            OwnHost(page, BEGAN_NS, lambda rank=rank: self.ended.append(rank))  # type: ignore[misc]
-            for rank, page in enumerate(self.pages)
+            OwnHost(page, began_ns, lambda rank=rank: self.ended.append(rank))  # type: ignore[misc]
+            for rank, page, began_ns in zip((0, 1), self.pages, (BEGAN_NS, None), strict=True)
         )
         says = LeaderSays("lead", 0, "r", 2, attempt=4, lease_epoch=2, holder={})
         self.link = HostsLink(own, RankOfWorld(0, 2, "a test"), says)
@@ -105,6 +109,8 @@ class Pair:
         self.posts[1].take = lambda: take() | welcome.take()  # type: ignore[method-assign]
         self.following._post: Any = self.posts[1]
         self.order = HostOrder()
+        self.reader = ReportReader(2, 0)
+        self.told: list[ev.Event] = []
 
     def _overdue(self) -> None:
         self.overdue += 1
@@ -114,29 +120,35 @@ class Pair:
             self.now_ns += ns
             self.link.turn(self.now_ns)
             self.following._turn(self.now_ns + self.clock_ns)
+            self.hear(self.link.look(self.now_ns))
+
+    def hear(self, reports: list[tuple[int, HostReport]]) -> None:
+        """As the controller does."""
+        for host, report in reports:
+            self.told += self.reader.read(host, report, self.now_ns, 0)
 
     def give(self, *actions: act.Action, attention: Attention | None = None) -> None:
         for action in actions:
             self.order.want(action)
         self.order.number += 1
         self.order.attention = attention or self.order.attention
+        self.reader.ordered(self.order, self.now_ns)
         self.link.obey(self.order)
 
     def begin(self) -> None:
         self.turn()
-        self.give(act.Launch(4, Resume("0000-000000000004", 4, 0), place(2, [0])))
+        self.give(act.Launch(4, Resume("0000-000000000004", 4, 0), place(2, [0, 1])))
         self.turn()
 
     def word(self, rank: int, word: Word) -> Agreed:
         return unpack(self.pages[rank].load(word))
 
-    def facts(self) -> list[ev.Event]:
-        return self.report().facts.after(0)
+    def told_of(self, kind: type[T]) -> list[T]:
+        return [one for one in self.told if isinstance(one, kind)]
 
-    def report(self) -> HostReport:
-        """How all ranks stand."""
-        ((_, report),) = self.link.reports()
-        return report
+    def states(self) -> list[RankState]:
+        """How the ranks stand."""
+        return [report.ranks[0] for _, report in self.link.reports()]
 
 
 def save(epoch: int, step: int, flags: int = 0, by_ns: int | None = None) -> act.CarryOut:
@@ -163,11 +175,10 @@ def test_what_is_proposed_is_read_by_both_and_then_they_begin(pair: Pair) -> Non
     assert not pair.following.has_begun
     pair.begin()
     assert pair.following.has_begun
-    report = pair.report()
-    assert (report.attempt, len(report.ranks)) == (4, 2)
-    assert [one.has_session for one in report.ranks] == [True, True]
-    (launched,) = (one for one in pair.facts() if isinstance(one, ev.Launched))
-    assert launched.at_ns == BEGAN_NS
+    assert [report.attempt for _, report in pair.link.reports()] == [4, 4]
+    assert [one.has_session for one in pair.states()] == [True, True]
+    (launched,) = pair.told_of(ev.Launched)
+    assert launched.began_ns == BEGAN_NS
 
 
 def test_a_set_that_rank_1_cannot_read_is_named(pair: Pair) -> None:
@@ -213,17 +224,14 @@ def test_the_answer_of_rank_1_is_news_at_once_and_its_progress_four_times_a_seco
 ) -> None:
     pair.begin()
     pair.turn(times=40)
-    pair.link.look(pair.now_ns)
     pair.pages[1].store(Word.STEP, 9)
     pair.turn(times=1)
-    assert pair.report().ranks[1].answers.step == 4
+    assert pair.states()[1].answers.step == 4
     pair.pages[1].store(Word.COPIED, pack(1, 9))
     pair.turn(times=2)
-    report = pair.link.look(pair.now_ns)
-    assert report is not None
-    assert report.ranks[1].answers.copied == Agreed(1, 0, 9)
+    assert pair.states()[1].answers.copied == Agreed(1, 0, 9)
     pair.turn(times=30)
-    assert pair.report().ranks[1].answers.step == 9
+    assert pair.states()[1].answers.step == 9
 
 
 def test_a_sigterm_counts_from_when_it_came_on_whichever_clock(
@@ -235,7 +243,7 @@ def test_a_sigterm_counts_from_when_it_came_on_whichever_clock(
     theirs = by_ns + pair.clock_ns
     pair.following.stop_asked(ev.StopAsked(1, "SIGTERM to rank 1", theirs, notice=True))
     pair.turn()
-    (asked,) = (one for one in pair.facts() if isinstance(one, ev.StopAsked))
+    (asked,) = pair.told_of(ev.StopAsked)
     assert asked.deadline_ns == by_ns + 10 * MS  # the message's way
     pair.give(save(1, 7, Order.STOP, by_ns), attention=Attention(True, True, by_ns))
     pair.turn()
@@ -250,22 +258,47 @@ def test_a_rank_that_leaves_says_how(pair: Pair) -> None:
     pair.begin()
     left = ev.RankExited(1, -1, 1, pair.now_ns, Exit(code=75))
     pair.following.goodbye(left, 1)
-    pair.link.turn(pair.now_ns)
-    (told,) = (one for one in pair.facts() if isinstance(one, ev.RankExited))
+    pair.turn(times=1)
+    (told,) = pair.told_of(ev.RankExited)
     assert (told.attempt, told.rank, told.exit) == (4, 1, Exit(code=75))
     assert pair.link.are_gone
+    assert not pair.told_of(ev.TreeGone)  # rank 0 is there
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_rank_that_leaves_as_it_begins_is_one_that_began(pair: Pair, has_begun: bool) -> None:
+    """Whether rank 0 heard that it had: it may end before it has seen the order."""
+    pair.turn()
+    pair.following.goodbye(ev.RankExited(1, -1, 1, pair.now_ns, Exit(code=1)), 1)
+    pair.give(act.Launch(4, Resume(None, 0, None), place(2, [0, 1])))
+    if has_begun:
+        pair.link.turn(pair.now_ns)
+    pair.turn(times=1)
+    kinds = [type(one) for one in pair.told]
+    assert kinds.index(ev.Launched) < kinds.index(ev.RankExited)
+
+
+@pytest.mark.parametrize("how", [Exit(code=1, report=FAILED), None])
+def test_when_rank_0_ends_nothing_more_is_heard_of_the_others(pair: Pair, how: Exit | None) -> None:
+    pair.begin()
+    pair.hear(pair.link.last_reports(pair.now_ns, how))
+    assert [one.exit for one in pair.told_of(ev.RankExited)] == ([] if how is None else [how])
+    assert isinstance(pair.told[-1], ev.TreeGone)
+    assert [(one.rank, one.traceback) for one in pair.reader.ended] == [
+        (0, None if how is None else FAILED.traceback),
+        (1, None),
+    ]
 
 
 def test_a_rank_that_is_silent_is_waited_for_until_others_wait(pair: Pair) -> None:
     pair.begin()
     pair.posts[1].is_cut = True
     pair.turn(times=2, ns=100 * SECOND_NS)
-    assert not any(isinstance(one, ev.RankExited) for one in pair.facts())
+    assert not pair.told_of(ev.RankExited)
     pair.pages[0].store(Word.PHASE, RankPhase.LOOP_ENDED)
     pair.turn(times=1)
-    pair.link.look(pair.now_ns)
     pair.turn(times=3, ns=20 * SECOND_NS)
-    (told,) = (one for one in pair.facts() if isinstance(one, ev.RankExited))
+    (told,) = pair.told_of(ev.RankExited)
     assert (told.rank, told.exit) == (1, Exit())
 
 

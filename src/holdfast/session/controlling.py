@@ -28,6 +28,7 @@ from holdfast.controller.upkeep import LiveFiles, Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.machine import RunPolicy, State
 from holdfast.core.save.policy import SavePolicy
 from holdfast.core.save.saving import REQUEST_REACTION_NS
@@ -65,12 +66,13 @@ REACTION_NS = 150_000_000
 
 
 def bare_policy(save: SavePolicy, ranks: int, hold_s: float) -> RunPolicy:
-    """What the run's machine decides by.
+    """What the run's machine decides by. Each rank is a host of its own.
 
     A stop's deadline is the moment at which the scripts are ended, and so has no margin.
     """
     return RunPolicy(
         ranks=ranks,
+        hosts=ranks,
         save=save,
         is_supervised=False,
         margin_ns=0,
@@ -92,6 +94,9 @@ class BareRun:
     live: Path
     attempt: int
     flush: Callable[[], None]  # what the rank has written is in its journal
+
+
+BEFORE = (State.NEW, State.CHOOSING, State.WAITING, State.LAUNCHING)  # the first step
 
 
 class BareKeeper(Storekeeper):
@@ -221,8 +226,8 @@ class Controlling:
         self._look_whether_it_begins()
         for timer in self._timers.due(now):
             self._feed(ev.TimerFired(now, timer))
-        if (report := self._link.look(now)) is not None:
-            self._controller.hear(report)
+        self._hear(self._link.look(now))
+        self._ask_for_early_save()
         self._journal.seen(now, is_held=self._controller.machine.is_held)
         finish = self._controller.finish
         if finish is not None and not self._is_closing:
@@ -244,10 +249,19 @@ class Controlling:
     def _feed(self, event: ev.Event) -> None:
         if isinstance(event, ev.ChoiceFailed | ev.LaunchFailed):
             self._trouble = event
-        if isinstance(event, ev.SaveAsked) and not self.proposals.has_begun:
+        if isinstance(event, ev.SaveAsked) and self._controller.machine.state in BEFORE:
             self._save_asked = event.source  # nothing is trained yet: it is asked for then
             return
         self._controller.feed(event)
+
+    def _hear(self, reports: list[tuple[int, HostReport]]) -> None:
+        for host, report in reports:
+            self._controller.hear(report, host)
+
+    def _ask_for_early_save(self) -> None:
+        if self._save_asked and self._controller.machine.state is State.RUNNING:
+            who, self._save_asked = self._save_asked, ""
+            self._feed(ev.SaveAsked(now_ns(), who))
 
     # --- how it begins ----------------------------------------------------------------------
 
@@ -266,8 +280,6 @@ class Controlling:
             Replicator(self._live, run.folder.journal_dir / self._live.name),
         ]
         self.proposals.has_begun = True
-        if self._save_asked:
-            self._feed(ev.SaveAsked(now_ns(), self._save_asked))
 
     def _over(self, finish: act.Finish) -> None:
         """The run is over, and the script has not ended: it is told, or ended."""
@@ -286,22 +298,16 @@ class Controlling:
 
     def killed(self) -> None:
         """The controller wants this process to end: for the machine it has."""
-        attempt = self._run_of.attempt
-        self.do(lambda: self._hear_that(ev.TreeGone(now_ns(), attempt)))
-
-    def _hear_that(self, event: ev.Event) -> None:
-        self._controller.hear(self._link.told(event))
+        self.do(lambda: self._hear(self._link.last_reports(now_ns(), None)))
 
     def _script_ends(self, how: Exit) -> None:
         self._is_closing = True
-        machine, attempt = self._controller.machine, self._run_of.attempt
-        if machine.state is State.RUNNING:
-            for host, report in self._link.reports():  # its last words count
-                self._controller.hear(report, host)
-            at_ns = now_ns()
-            self._hear_that(ev.RankExited(at_ns, attempt, 0, at_ns, how))
-        if machine.state in (State.RUNNING, State.KILLING):
-            self._hear_that(ev.TreeGone(now_ns(), attempt))
+        machine = self._controller.machine
+        if machine.state in (State.LAUNCHING, State.RUNNING):
+            self._hear(self._link.reports())  # its last words count
+            self._hear(self._link.last_reports(now_ns(), how))
+        elif machine.state is State.KILLING:
+            self._hear(self._link.last_reports(now_ns(), None))
 
     def _end_process(self, finish: act.Finish) -> NoReturn:
         """The main thread may be stuck for good: nothing waits for it."""

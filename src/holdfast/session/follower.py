@@ -67,7 +67,7 @@ class Follower(Attachment):
         self._following = Following(
             writer.page,
             world,
-            OwnHost(writer.page, now_ns(), self._killed),
+            OwnHost(writer.page, None, self._killed),
             me=incarnation,
             run=self.name,
             upkeep=self._upkeep,

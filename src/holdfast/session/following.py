@@ -100,7 +100,7 @@ class Following:
     @property
     def has_begun(self) -> bool:
         """Whether the attempt is on record, and every rank has read what it starts from."""
-        return self._host.facts_and_pages.attempt >= 0
+        return self._host.report.attempt >= 0
 
     def answer(self, choice: int, refused: str | None) -> None:
         """Say that a choice is read, or why it cannot be."""
@@ -209,7 +209,7 @@ class Following:
         return is_new or at_ns - self._told_at_ns > HEARTBEAT_NS
 
     def _publish(self, at_ns: int, post: Post) -> None:
-        report = self._host.facts_and_pages
+        report = self._host.report
         report.number += 1
         self._says = replace(
             self._says,

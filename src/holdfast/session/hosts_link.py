@@ -1,9 +1,9 @@
 """The link of rank 0's controller to the hosts of several ranks: its own, and those of the others.
 
 Each process is a host of one rank. Orders and reports are registers (`core.hosts`), which the post
-carries through the framework's key-value store. To the controller all hosts together are one: their
-reports are put together here. Everything is called from the controller's thread, except what
-`Leader` asks while it waits; the network is the post's business alone.
+carries through the framework's key-value store. What a host that is gone did not say itself is put
+into its report here. Everything is called from the controller's thread, except what `Leader` asks
+while it waits; the network is the post's business alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.messages import encode_order
 from holdfast.core.hosts.order import HostOrder
-from holdfast.core.hosts.report import HostReport, RankState
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.save import events as news
 from holdfast.core.save.word import Order
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -30,7 +30,7 @@ from holdfast.session.channel import RankOfWorld, find_channel
 from holdfast.session.meeting import STUCK, LeaveOrder
 from holdfast.session.messages import LeaderSays
 from holdfast.session.own_host import OwnHost
-from holdfast.session.own_link import OwnLink
+from holdfast.session.own_link import OwnLink, end
 from holdfast.session.post import Post
 from holdfast.session.registers import LEADER_KEY, rank_key, welcome_key
 from holdfast.session.roster import Member, Roster
@@ -45,7 +45,7 @@ class HostsLink(OwnLink):
     """A `controller.ports.Link` to the hosts of ranks 0 to n - 1."""
 
     def __init__(self, host: OwnHost, world: RankOfWorld, says: LeaderSays) -> None:
-        super().__init__(host, world.size)
+        super().__init__(host)
         self.roster = Roster(says.me, says.run, world.size)
         self.on_news: Callable[[], None] = lambda: None
         self._world = world
@@ -59,9 +59,9 @@ class HostsLink(OwnLink):
         self._waited_since_ns: int | None = None
         self._order: HostOrder | None = None
         self._unsent: tuple[int, int] | None = None  # the order's number at the post; since when
-        self._report = HostReport()  # of all hosts
-        self._read_own = 0  # of the own host's facts
-        self._is_news = False
+        self._heard: set[int] = set()  # ranks whose report may be new to the controller
+        self._leaving: dict[int, Exit] = {}  # ranks that have just ended, and how
+        self._ended: set[int] = set()  # ranks whose end is in their report
         self._told_to_leave = LeaveOrder()
 
     # --- controller.ports.Link --------------------------------------------------------------
@@ -74,6 +74,11 @@ class HostsLink(OwnLink):
             self._says = replace(self._says, order=encode_order(order))
             if self._post is not None:
                 self._unsent = self._publish(at_ns, self._post), at_ns
+
+    def reports(self) -> list[tuple[int, HostReport]]:
+        """How the hosts stand: the others as far as they were heard."""
+        others = ((rank, member.report) for rank, member in self.roster.members.items())
+        return [*super().reports(), *others]
 
     # --- the way there ----------------------------------------------------------------------
 
@@ -141,10 +146,22 @@ class HostsLink(OwnLink):
                 self._publish(at_ns, post)
             self._carry_out_here(at_ns, post)
 
-    def look(self, at_ns: int) -> HostReport | None:
-        """How all hosts stand, if that is news."""
-        is_own, self._is_news = self.host.look(at_ns) or self._is_news, False
-        return self._numbered() if is_own else None
+    def look(self, at_ns: int) -> list[tuple[int, HostReport]]:
+        """The hosts of which there is news, and how they stand."""
+        if self.host.attempt >= 0:  # else they have ended before there was anything to end
+            while self._leaving:
+                self._end(at_ns, *self._leaving.popitem())
+        heard, self._heard = self._heard, set()
+        others = ((rank, self.roster.members[rank].report) for rank in sorted(heard))
+        return [*super().look(at_ns), *others]
+
+    def last_reports(self, at_ns: int, how: Exit | None) -> list[tuple[int, HostReport]]:
+        """How all hosts stand: of the others nothing more will be heard."""
+        own = super().last_reports(at_ns, how)
+        if own:
+            for rank in self.roster.members.keys() - self._ended:
+                self._end(at_ns, rank, self._leaving.pop(rank, None))
+        return [*own, *self.look(at_ns)]
 
     def await_the_others(self, limit_s: float) -> None:
         """Rank 0 leaves last, but not too late."""
@@ -177,9 +194,9 @@ class HostsLink(OwnLink):
                 self._told_at_ns = 0
 
     def _hear(self, rank: int, member: Member) -> None:
-        self._is_news = True
-        for event in member.news():
-            self._note(event)
+        self._heard.add(rank)
+        if member.exit is not None:
+            self._leaving[rank] = member.exit
         says = member.says
         if self.proposals is not None and says.choice:
             refused = None if says.refused is None else f"rank {rank}: {says.refused}"
@@ -194,9 +211,7 @@ class HostsLink(OwnLink):
             rank for rank in self.roster.still_here()
             if is_dead(self.roster.members[rank].says.holder)
         }  # fmt: skip
-        someone_waits = self.host.attention.is_stopping or any(
-            state.answers.loop_ended for state in self._states()
-        )
+        someone_waits = self.host.attention.is_stopping or self._is_one_done
         if not someone_waits:
             self._waited_since_ns = None
         elif self._waited_since_ns is None:
@@ -205,14 +220,29 @@ class HostsLink(OwnLink):
             say(f"{STUCK}: ending it")
             self.host.kill()
         for rank in self.roster.newly_gone(at_ns, self._dead, self._waited_since_ns):
-            self._is_news = True
-            self._note(ev.RankExited(at_ns, self._says.attempt, rank, at_ns, Exit()))
+            self._leaving[rank] = Exit()
 
-    def _note(self, event: ev.StopAsked | ev.RankExited) -> None:
-        if isinstance(event, ev.RankExited):
-            event = replace(event, attempt=self._says.attempt)
-            self._ends[event.rank] = event
-        self._report.note(event)
+    @property
+    def _is_one_done(self) -> bool:
+        """Whether a rank has no more steps to do."""
+        reports = [self.host.report, *(member.report for member in self.roster.members.values())]
+        return any(
+            state.answers.loop_ended
+            for report in reports
+            for state in report.ranks
+            if report.attempt == self.host.attempt
+        )
+
+    def _end(self, at_ns: int, rank: int, how: Exit | None) -> None:
+        """The process of that rank is gone; it had begun, for it has read what all start from."""
+        report, attempt = self.roster.members[rank].report, self.host.attempt
+        if report.attempt != attempt:
+            report.begin(attempt, self._says.set_step, 1)
+            report.note(ev.Launched(at_ns, attempt))
+        end(report, attempt, rank, at_ns, how)
+        report.number += 1
+        self._ended.add(rank)
+        self._heard.add(rank)
 
     # --- what they are told -----------------------------------------------------------------
 
@@ -258,38 +288,6 @@ class HostsLink(OwnLink):
                 case act.Kill():
                     self._unsent = None
                     self.host.kill()
-
-    # --- all hosts as one -------------------------------------------------------------------
-
-    @property
-    def _own(self) -> HostReport:
-        return self._report
-
-    def _numbered(self) -> HostReport:
-        own, report = self.host.facts_and_pages, self._report
-        begins = own.attempt != report.attempt
-        if begins:
-            report.begin(own.attempt, own.ranks[0].answers.step, self.ranks)
-        for fact in own.facts.after(self._read_own):
-            report.note(fact)
-        self._read_own = own.facts.newest
-        for end in self._ends.values() if begins else ():  # of ranks that have left meanwhile
-            report.note(end)
-        if own.attempt >= 0:
-            report.ranks = self._states()
-        return super()._numbered()
-
-    def _states(self) -> tuple[RankState, ...]:
-        """Every rank, as it was told last; one of which nothing was heard has no page yet."""
-        if not self._report.ranks:
-            return ()
-        states = list(self._report.ranks)
-        states[0] = self.host.state
-        for rank, member in self.roster.members.items():
-            told = member.report
-            if told.attempt == self._report.attempt and told.ranks:
-                states[rank] = told.ranks[0]
-        return tuple(states)
 
 
 def is_dead(holder: dict[str, Any]) -> bool:

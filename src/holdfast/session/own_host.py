@@ -12,8 +12,9 @@ from holdfast.controller.pages import Orders, rank_state
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.order import Host, Hurry
-from holdfast.core.hosts.report import HostReport, RankState
+from holdfast.core.hosts.report import HostReport
 from holdfast.core.save import events as news
+from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.rank_page import RankPage
 
@@ -25,10 +26,10 @@ PROGRESS_NS = 250_000_000  # progress is told four times a second
 class OwnHost(Host):
     """For one thread alone. `end`: end this process, as SIGTERM's default does; may return."""
 
-    def __init__(self, page: RankPage, began_ns: int, end: Callable[[], None]) -> None:
-        """`began_ns`: when this process did."""
+    def __init__(self, page: RankPage, began_ns: int | None, end: Callable[[], None]) -> None:
+        """`began_ns`: when this process did; None: that is not the attempt's beginning."""
         super().__init__()
-        self.facts_and_pages = HostReport()
+        self.report = HostReport()
         self.clock_offset_ns = 0  # what is to be added to times of the controller's
         self.page = page
         self._began_ns = began_ns
@@ -51,28 +52,22 @@ class OwnHost(Host):
     @property
     def attempt(self) -> int:
         """The attempt that has begun; -1: none has."""
-        return self.facts_and_pages.attempt
+        return self.report.attempt
 
     def heartbeat(self, at_ns: int) -> None:
         """A rank that waits gives up when this stops."""
         self.page.store(Word.SUPERVISOR_ALIVE_AT, at_ns)
 
-    @property
-    def state(self) -> RankState:
-        """The rank, as it was told last."""
-        ranks = self.facts_and_pages.ranks
-        return ranks[0] if ranks else RankState()
-
-    def look(self, now_ns: int) -> bool:
+    def look(self, at_ns: int) -> bool:
         """Look at the page; whether it says something new."""
-        with_progress = self.is_hurried or now_ns >= self._next_progress_ns
+        with_progress = self.is_hurried or at_ns >= self._next_progress_ns
         if with_progress:
-            self._next_progress_ns = now_ns + PROGRESS_NS
+            self._next_progress_ns = at_ns + PROGRESS_NS
         return self.read(with_progress=with_progress)
 
     def read(self, *, with_progress: bool) -> bool:
         """The same, at any time."""
-        report = self.facts_and_pages
+        report = self.report
         if not report.ranks:  # no attempt has begun
             return False
         before = report.ranks[0]
@@ -82,7 +77,7 @@ class OwnHost(Host):
 
     def note(self, event: ev.Event) -> None:
         """Something has happened here."""
-        self.facts_and_pages.note(event)
+        self.report.note(event)
 
     # --- what the controller orders ---------------------------------------------------------
 
@@ -98,8 +93,9 @@ class OwnHost(Host):
         step = action.resume.step
         self._orders = Orders(deadline_ns=self._orders.deadline_ns, committed=step)
         self._orders.store(self.page)
-        self.facts_and_pages.begin(action.attempt, step, 1)
-        self.note(ev.Launched(self._began_ns, action.attempt))
+        self.report.begin(action.attempt, step, 1)
+        began_ns = now_ns() if self._began_ns is None else self._began_ns
+        self.note(ev.Launched(began_ns, action.attempt))
 
     def publish_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
         """Store it in the page."""

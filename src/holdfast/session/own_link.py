@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core import events as ev
+from holdfast.core.exits import Exit
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
@@ -13,11 +14,9 @@ from holdfast.session.proposals import Proposals
 class OwnLink:
     """A `controller.ports.Link`. All methods are for the controller's thread."""
 
-    def __init__(self, host: OwnHost, ranks: int = 1) -> None:
+    def __init__(self, host: OwnHost) -> None:
         self.host = host
-        self.ranks = ranks
         self.proposals: Proposals | None = None
-        self._ends: dict[int, ev.RankExited] = {}
 
     # --- controller.ports.Link --------------------------------------------------------------
 
@@ -35,18 +34,19 @@ class OwnLink:
     def turn(self, at_ns: int) -> None:
         """Take in what the others said, and have them told what is new: there are none."""
 
-    def look(self, at_ns: int) -> HostReport | None:
-        """How the hosts stand, if that is news."""
-        return self._numbered() if self.host.look(at_ns) else None
+    def look(self, at_ns: int) -> list[tuple[int, HostReport]]:
+        """The hosts of which there is news, and how they stand."""
+        return [(0, self._numbered())] if self.host.look(at_ns) else []
 
-    def told(self, event: ev.Event) -> HostReport:
-        """The same, now that this has happened here."""
-        if isinstance(event, ev.RankExited):
-            self._ends[event.rank] = event
-        if isinstance(event, ev.TreeGone):
-            self._own.ended = tuple(map(self._evidence, range(self.ranks)))
-        self._own.note(event)
-        return self._numbered()
+    def last_reports(self, at_ns: int, how: Exit | None) -> list[tuple[int, HostReport]]:
+        """How all hosts stand, now that this process ends, and the controller with it.
+
+        `how`: its script did so; None: it is killed, and nobody has seen how.
+        """
+        if self.host.attempt < 0:
+            return []
+        end(self.host.report, self.host.attempt, 0, at_ns, how)
+        return [(0, self._numbered())]
 
     def await_the_others(self, limit_s: float) -> None:
         """Rank 0 leaves last."""
@@ -54,18 +54,18 @@ class OwnLink:
     def close(self, limit_s: float) -> None:
         """The last word."""
 
-    # --- inside -----------------------------------------------------------------------------
-
-    def _evidence(self, rank: int) -> RankEvidence:
-        """The traceback of a rank that failed. Nobody has seen how the processes ended."""
-        end = self._ends.get(rank)
-        told = None if end is None else end.exit.report
-        return RankEvidence(rank, traceback=None if told is None else told.traceback)
-
-    @property
-    def _own(self) -> HostReport:
-        return self.host.facts_and_pages
-
     def _numbered(self) -> HostReport:
-        self._own.number += 1
-        return self._own
+        self.host.report.number += 1
+        return self.host.report
+
+
+def end(report: HostReport, attempt: int, rank: int, at_ns: int, how: Exit | None) -> None:
+    """Nothing more comes of the host of that rank: have its report say so.
+
+    Its traceback is kept. The process's exit code nobody has seen.
+    """
+    if how is not None:
+        report.note(ev.RankExited(at_ns, attempt, rank, at_ns, how))
+    told = None if how is None else how.report
+    report.ended = (RankEvidence(rank, traceback=None if told is None else told.traceback),)
+    report.note(ev.TreeGone(at_ns, attempt))

@@ -30,29 +30,24 @@ class Member:
     report: HostReport
     heard_at_ns: int
     offset_ns: int
-    read: int = 0  # of the report's facts
     exit: Exit | None = None  # it has ended, by its own word
     is_gone: bool = False  # nobody waits for it any more
 
     def take(self, at_ns: int, says: FollowerSays, report: HostReport) -> None:
-        """What it says now."""
+        """What it says now. Its end is in `exit`, not in the report: the script says it once."""
         self.says, self.report, self.heard_at_ns = says, report, at_ns
         self.offset_ns = min(self.offset_ns, at_ns - says.sent_ns)
-
-    def news(self) -> list[ev.StopAsked | ev.RankExited]:
-        """What has happened there since this was last asked, on the leader's clock."""
-        told: list[ev.StopAsked | ev.RankExited] = []
-        rank, offset_ns = self.says.rank, self.offset_ns
-        for fact in self.report.facts.after(self.read):
-            if isinstance(fact, ev.StopAsked):
-                by_ns = None if fact.deadline_ns is None else fact.deadline_ns + offset_ns
-                told.append(replace(fact, deadline_ns=by_ns))
-            elif isinstance(fact, ev.RankExited):
+        for fact in report.facts.after(0):
+            if isinstance(fact, ev.RankExited):
                 self.exit = fact.exit
-                died_ns = fact.died_at_ns + offset_ns
-                told.append(replace(fact, rank=rank, died_at_ns=died_ns))
-        self.read = self.report.facts.newest
-        return told
+        report.facts.drop_kinds((ev.RankExited,))
+        report.facts.change_each(self._on_our_clock)
+
+    def _on_our_clock(self, fact: ev.Event) -> ev.Event:
+        fact = replace(fact, at_ns=fact.at_ns + self.offset_ns)
+        if isinstance(fact, ev.StopAsked) and fact.deadline_ns is not None:
+            fact = replace(fact, deadline_ns=fact.deadline_ns + self.offset_ns)
+        return fact
 
 
 class Roster:
@@ -83,11 +78,10 @@ class Roster:
         member = self.members.get(rank)
         if member is None:
             self._judge(says)
-            self.members[rank] = Member(says, report, at_ns, at_ns - says.sent_ns)
-        elif says.me != member.says.me or says.number <= member.says.number:
+            member = self.members[rank] = Member(says, report, at_ns, at_ns - says.sent_ns)
+        elif says.me != member.says.me or says.number <= member.says.number or member.is_gone:
             return False
-        else:
-            member.take(at_ns, says, report)
+        member.take(at_ns, says, report)
         return True
 
     def _judge(self, says: FollowerSays) -> None:
