@@ -20,9 +20,9 @@ from holdfast.core.save.events import (
     Abort,
     Action,
     Commit,
-    FreeSpace,
     Hold,
     LetRanksLeave,
+    MakeRoom,
     PublishOrder,
     PublishVerdict,
     SealBuffer,
@@ -156,7 +156,7 @@ def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) 
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
     state, aborted = call_off(state._replace(tries=state.tries + 1), reason)
     answers = [rank.answer for rank in state.ranks if rank.answer is not None]
-    aborted = (*aborted, FreeSpace(min(answers, default=state.step)))
+    aborted = (*aborted, MakeRoom(min(answers, default=state.step)))
     has_ended = all(rank.ended for rank in state.ranks) and not state.in_memory
     if not state.is_stop and not has_ended:
         state, actions = rest(state, at_ns)

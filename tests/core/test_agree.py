@@ -16,8 +16,8 @@ from holdfast.core.save.events import (
     Committed,
     Durable,
     Event,
-    FreeSpace,
     LoopEnded,
+    MakeRoom,
     Progress,
     PublishOrder,
     PublishVerdict,
@@ -293,7 +293,7 @@ def test_a_failed_periodic_save_is_called_off_and_training_goes_on():
     state, _ = feed(at_step(7, 7), SAVE)
     state, said = feed(state, SaveFailed(0, 1, 1, 8))
     why = "rank 1 could not save step 8"
-    assert said == [Abort(1, 8, why), FreeSpace(8), PublishVerdict(1, 8, Order.ABORTED, why)]
+    assert said == [Abort(1, 8, why), MakeRoom(8), PublishVerdict(1, 8, Order.ABORTED, why)]
     assert (state.phase, state.committed_step) == (AgreementPhase.IDLE, 0)
 
 
@@ -301,7 +301,7 @@ def test_a_step_that_is_still_written_does_not_make_room_for_a_later_one():
     """Ordered for step 40, answered at the end of the loop: what is older than 8 may go."""
     state, _ = feed(at_step(7, 7), SaveDue(0, "why", lead=33))
     events = LoopEnded(0, 0, 8), LoopEnded(0, 1, 8), Snapped(0, 1, 1, 8), SaveFailed(0, 1, 1, 8)
-    assert FreeSpace(8) in feed(state, *events)[1]
+    assert MakeRoom(8) in feed(state, *events)[1]
 
 
 def test_a_stops_failed_save_is_tried_once_more():

@@ -11,8 +11,8 @@ from holdfast.core.save.events import (
     Committed,
     Durable,
     Event,
-    FreeSpace,
     LoopEnded,
+    MakeRoom,
     Progress,
     PublishOrder,
     PublishVerdict,
@@ -88,7 +88,7 @@ def test_a_copy_that_fails_is_a_save_that_failed(controller):
     why = "rank 1 could not save step 8"
     assert controller.hear(SaveFailed(2, 1, 1, 8)) == [
         Abort(1, 8, why),
-        FreeSpace(8),
+        MakeRoom(8),
         PublishVerdict(1, 8, Order.ABORTED, why),
     ]
     # The other one copies still, so its buffer is not the next order's.

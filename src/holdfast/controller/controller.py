@@ -151,6 +151,8 @@ class Controller:
         what = action.what
         if isinstance(what, news.Commit):
             self._store.commit(action.attempt, what.epoch, what.step, self.machine.saving.ranks)
+        elif isinstance(what, news.MakeRoom):
+            self._store.make_room(action.attempt, what.step)
         elif isinstance(what, PUBLISHED):
             self._order.want(action)
 
@@ -181,7 +183,6 @@ DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
     act.CarryOut: Controller._carry_out,
     act.Flush: Controller._flush,
     act.CommitFlushed: Controller._commit_flushed,
-    act.MakeRoom: lambda self, what: self._store.make_room(what.attempt, what.step),
     act.SetTimer: lambda self, action: self._clock.set(action.timer, action.at_ns),
     act.CancelTimer: lambda self, action: self._clock.cancel(action.timer),
     act.Record: lambda self, action: self._journal.fact(action.fact),

@@ -47,7 +47,7 @@ class Launch:
 
 @value
 class CarryOut:
-    """Do what the agreement says (core.save.events): publish a word, commit a set.
+    """Do what the agreement says (core.save.events): publish a word, commit a set, make room.
 
     `deadline_ns` goes into the ranks' pages with an order.
     """
@@ -103,14 +103,6 @@ class CommitFlushed:
     epoch: int
     step: int
     of_ranks: int
-
-
-@value
-class MakeRoom:
-    """The store did not take that step: delete now what retention would delete once it had."""
-
-    attempt: int
-    step: int
 
 
 @value
@@ -228,7 +220,6 @@ Action = (
     | Flush
     | AbandonFlush
     | CommitFlushed
-    | MakeRoom
     | PublishCommitted
     | Relay
     | Kill

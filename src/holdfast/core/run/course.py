@@ -133,8 +133,6 @@ class RunState:
         match what:
             case news.SealBuffer():
                 return [act.Seal(self.attempt, what.epoch, what.step, what.buffer)]
-            case news.FreeSpace():
-                return [act.MakeRoom(self.attempt, what.step)]
             case news.Hold():
                 return self.holding.failed(what.at_ns, what.step, what.why, until_ns=what.until_ns)
             case news.LetRanksLeave():

@@ -137,7 +137,7 @@ def _on_flush_over(run: RunState, event: FlushOver) -> list[act.Action]:
             failed = news.NotWritten(at_ns, epoch, kept.step, event.why, is_sealed)
             return answer + _tell_agreement(run, failed)
         if not is_gone:
-            answer.append(act.MakeRoom(kept.attempt, kept.step))
+            answer.append(act.CarryOut(kept.attempt, news.MakeRoom(kept.step)))
         return answer + _tell_failure(run, event, is_gone=is_gone)
     if is_awaited:
         return answer + _tell_agreement(run, news.Committed(at_ns, epoch, kept.step))

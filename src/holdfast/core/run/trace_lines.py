@@ -122,6 +122,8 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"commit step {commit.step}"
         case act.CarryOut(what=news.Abort() as abort):
             return f"abort {abort.epoch}: {abort.reason}"
+        case act.CarryOut(what=news.MakeRoom() as room):
+            return f"make room for step {room.step}"
         case act.CarryOut(what=news.Refuse() as refusal):
             return f"refuse: {refusal.reason}"
         case act.Seal():
@@ -133,8 +135,6 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"abandon the flush of step {action.step}: {action.why}"
         case act.CommitFlushed():
             return f"commit flushed step {action.step}"
-        case act.MakeRoom():
-            return f"make room for step {action.step}"
         case act.PublishCommitted():
             return f"publish that step {action.step} is durable"
         case act.Relay():

@@ -15,9 +15,9 @@ from holdfast.core.save.events import (
     Abort,
     Action,
     Commit,
-    FreeSpace,
     Hold,
     LetRanksLeave,
+    MakeRoom,
     PublishOrder,
     PublishVerdict,
     SealBuffer,
@@ -283,7 +283,7 @@ def fail(state: Agreement, at_ns: int, reason: str, *, is_sealed: bool = False) 
     ranks = state.ranks
     state.tries += 1
     verdict = PublishVerdict(state.epoch, state.step, Order.ABORTED, reason)
-    room = FreeSpace(min(ranks.answers.values(), default=state.step))
+    room = MakeRoom(min(ranks.answers.values(), default=state.step))
     aborted = (*call_off(state, reason), room)
     if not state.is_stop and not (ranks.have_ended and not state.in_memory):
         return (*aborted, verdict, *rest(state, at_ns))

@@ -237,7 +237,7 @@ class Abort:
 
 
 @value
-class FreeSpace:
+class MakeRoom:
     """That step could not be saved: delete now what retention would delete once it is."""
 
     step: int
@@ -278,7 +278,7 @@ Action = (
     | Commit
     | SealBuffer
     | Abort
-    | FreeSpace
+    | MakeRoom
     | Hold
     | LetRanksLeave
     | Refuse
