@@ -65,7 +65,7 @@ def start(host, eventually):
         yield begin
 
 
-@pytest.mark.contract("host agent: a notice, a save, a release")
+@pytest.mark.contract("host daemon: a notice, a save, a release")
 def test_a_notice_has_all_save_and_then_releases_the_host(host, start):
     release = f"{sys.executable} -c \"open('released words', 'x')\""
     agent = host.agent("--release", release, "--release-file", "flag", "--metrics", 0)

@@ -38,7 +38,7 @@ def start(device: Path, eventually) -> Iterator[Callable]:
         yield begin
 
 
-@pytest.mark.contract("host agent: who holds a device")
+@pytest.mark.contract("host daemon: who holds a device")
 def test_descriptors_mappings_and_workers(device, start):
     (device.parent / "accelerate.txt").touch()
     other = f"device.close()\nother = open({str(device.parent / 'accelerate.txt')!r})"

@@ -1,4 +1,4 @@
-"""Trainers that are not ours, each as its own documentation has it, saved by the host agent.
+"""Trainers that are not ours, each as its own documentation has it, saved by the host daemon.
 
 Each is started again by hand after the agent has had it save, and goes on from there. Only
 `make trainers` does all of it, and installs Orbax.

@@ -11,7 +11,7 @@ from holdfast.agent.daemon.release import LIMIT_NS, ReleaseStep
 from holdfast.config.trusted import Untrusted
 
 
-@pytest.mark.contract("host agent: the command that releases the host")
+@pytest.mark.contract("host daemon: the command that releases the host")
 def test_the_command_is_run_though_the_file_cannot_be_touched(tmp_path, eventually):
     done = tmp_path / "done"
     write = [sys.executable, "-I", "-S", "-c", f"open({str(done)!r}, 'x')"]

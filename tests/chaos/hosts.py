@@ -1,4 +1,4 @@
-"""Many rounds of the host agent with real processes: `make hosts`.
+"""Many rounds of the host daemon with real processes: `make hosts`.
 
 In each, jobs that save, jobs that ignore SIGTERM and trainers with workers hold a device; a notice
 comes, and may be withdrawn; jobs come late; now and then the agent is killed and started again.

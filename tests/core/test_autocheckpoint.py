@@ -1,4 +1,4 @@
-"""The host agent's decisions: single stories, and random ones with an adversary for a world."""
+"""The host daemon's decisions: single stories, and random ones with an adversary for a world."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ def test_it_is_told_when_it_has_changed_and_not_for_every_wobble() -> None:
         run.train(100)
         said += sum(isinstance(action, act.Say) for action in tell(course, run.at_ns))
     assert 1 <= said <= 4
-    assert course.told_frequency.words.startswith("saving every ")
+    assert course.said_frequency.words.startswith("saving every ")
 
 
 def test_without_a_memory_tier_there_is_nothing_to_tell() -> None:

@@ -1,4 +1,4 @@
-"""The service files of the host agent: their readers accept them, and so does the agent."""
+"""The service files of the host daemon: their readers accept them, and so does the agent."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     python tests/maintenance/maintenance_campaign.py --seed SEED
 
 Each story is one host's: services announce, move, start and call off what is to happen to it, fail
-meanwhile, and are heard by the real sources; a run and a host agent act on that, in virtual time,
+meanwhile, and are heard by the real sources; a run and a host daemon act on that, in virtual time,
 many hosts at once in one process (`maintenance_host`). A simple oracle says what must be true
 (`maintenance_oracle`): no step lost where the deadline allowed a save, nobody signalled twice, no
 host released early, no change warned of twice. What breaks that is made short and printed, with its

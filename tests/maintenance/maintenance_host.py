@@ -1,7 +1,7 @@
-"""Plays a story: a run and a host agent that hear of it by the real sources, in virtual time.
+"""Plays a story: a run and a host daemon that hear of it by the real sources, in virtual time.
 
 The listener, the sources and what they speak are the package's own; so are the run's machine, with
-the virtual ranks and the store of `holdfast.sim.virtual`, and the host agent's.
+the virtual ranks and the store of `holdfast.sim.virtual`, and the host daemon's.
 """
 
 from __future__ import annotations

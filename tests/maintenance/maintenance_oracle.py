@@ -248,7 +248,7 @@ def _warnings(host: Host) -> Iterator[str]:
         yield f"{len(host.warned)} warnings of {most} changes: {words}"
 
 
-# --- the host agent ---------------------------------------------------------------------------
+# --- the host daemon ---------------------------------------------------------------------------
 
 
 def _agent(host: Host) -> Iterator[str]:

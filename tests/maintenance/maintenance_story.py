@@ -130,7 +130,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Job:
-    """A process of somebody else's that holds a device: for the host agent."""
+    """A process of somebody else's that holds a device: for the host daemon."""
 
     at_s: float
     kind: str  # saver, stubborn, workers

@@ -1,4 +1,4 @@
-"""A host agent in virtual time: the real machine, virtual processes, and looks that can miss them.
+"""A host daemon in virtual time: the real machine, virtual processes, and looks that can miss them.
 
 As `agent.daemon.autocheckpoint`: one loop that does one thing after the other. A look takes a
 while, and sees each process at some moment of it, as a walk over /proc does.

@@ -102,7 +102,7 @@ class Watch:
 
     # --- whenever the machine has answered --------------------------------------------------
 
-    def told(self, world: VirtualWorld, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
+    def decided(self, world: VirtualWorld, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
         """Replay, one attempt at a time, orders, and budgets."""
         books = self._of(world)
         books.events += not isinstance(event, ROUTINE)

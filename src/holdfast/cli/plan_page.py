@@ -23,12 +23,13 @@ from holdfast.sim.plan_input import PARAMETERS, Question
 
 TIMES = ("TIME", "DAYS")
 RANDOM = "Failures come at random and can strike at any moment: in a step, in a save, in a restart."
-OF_LUCK = (
-    "The interval is the luck of one run of that length, and says nothing of how well the "
-    "parameters are known."
+OF_CHANCE = (
+    "The interval shows how much runs of that length differ by chance, and says nothing of how "
+    "well the parameters are known."
 )
 OF_LITTLE_KNOWN = (
-    "The interval holds the luck of one run of that length, and how little the recorded run tells."
+    "The interval shows how much runs of that length differ by chance, and how little the recorded "
+    "run tells."
 )
 
 
@@ -61,7 +62,7 @@ def page_of(plan: Plan, question: Question, values: Mapping[str, Any]) -> str:
         given=_given(values),
         fitted=[(one.name, one.words) for one in plan.fitted if one.name not in UNSAID],
         assumed=_assumed(plan, question, values),
-        assumptions=[*plan.assumed, RANDOM, OF_LITTLE_KNOWN if plan.fitted else OF_LUCK],
+        assumptions=[*plan.assumed, RANDOM, OF_LITTLE_KNOWN if plan.fitted else OF_CHANCE],
         made_by=f"Made by holdfast plan, version {__version__}. This file is whole: it loads "
         "nothing, and sends nothing.",
     )

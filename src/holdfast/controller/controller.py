@@ -66,8 +66,8 @@ class Controller:
             while True:
                 if ev.wants_progress(event, is_stopping=self._order.attention.is_stopping):
                     for host, report in self._link.reports():
-                        for told in self._news(host, report):
-                            self._decide(told)
+                        for one in self._news(host, report):
+                            self._decide(one)
                 self._decide(event)
                 if not waiting:
                     return

@@ -1,4 +1,4 @@
-"""A rank's page: what it tells, as a host reports it, and what a host stores in it for the rank."""
+"""A rank's page: what a host reports of it, and what a host stores in it for the rank."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Orders:
         page.store(Word.ORDER, self.order)
 
 
-def rank_state(values: PageValues, told: RankState, *, with_progress: bool) -> RankState:
-    """What the page says, as it is told to the controller; `told`: what was told of it before.
+def rank_state(values: PageValues, reported: RankState, *, with_progress: bool) -> RankState:
+    """What the page says, as it is reported to the controller; `reported`: the last time.
 
     Without `with_progress` a rank that only took steps is left for a later call: answers are news
     at once, progress a few times a second.
     """
-    before = told.answers
+    before = reported.answers
     has_ended = values.phase in (RankPhase.LOOP_ENDED, RankPhase.FINISHED)
     # Until its first step the rank's word is 0, whatever it was restored from.
     step = max(values.step, before.step) if with_progress or has_ended else before.step
@@ -64,7 +64,9 @@ def rank_state(values: PageValues, told: RankState, *, with_progress: bool) -> R
             failed=values.failed,
             taken=values.taken,
         ),
-        blocked_ns=values.save_blocked_ns if values.copied != before.copied else told.blocked_ns,
+        blocked_ns=values.save_blocked_ns
+        if values.copied != before.copied
+        else reported.blocked_ns,
         buffers=values.buffers,
         saves_asked=values.save_asked,
         sigterms=values.sigterms,

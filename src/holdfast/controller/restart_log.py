@@ -105,9 +105,9 @@ class RestartNotes:
         for action in actions:
             if isinstance(action, act.Launch):
                 self.log.ordered(action.placement.ranks)
-        told = self.log.take()
-        if told is not None:
-            self._note(*told)
+        over = self.log.take()
+        if over is not None:
+            self._note(*over)
 
     def fact(self, fact: Mapping[str, Any]) -> None:
         """A fact for the ledger."""

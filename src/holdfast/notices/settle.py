@@ -1,6 +1,6 @@
 """Tells the sources of a host that what they have announced may happen now.
 
-For a run that has left, and for a host agent when nobody is left: the clouds that let one approve
+For a run that has left, and for a host daemon when nobody is left: the clouds that let one approve
 an event ahead of its time (`protocol.Settles`) need not wait any more. It is the last thing that is
 done, on sources of its own, so that it stands in the way of nothing. What cannot be told is said,
 and is no harm: the event comes at its time.

@@ -82,8 +82,8 @@ class Hosts:
     def expected(self, at_ns: int) -> dict[int, int | None]:
         """The places without a machine, and when one is expected there; None: nobody knows.
 
-        By the law's mean, since luck tells nobody ahead. What is overdue is taken to need as long
-        again.
+        By the law's mean: what chance will bring is not known ahead. What is overdue is taken to
+        need as long again.
         """
         found: dict[int, int | None] = {}
         for place, (arrival, _) in self._arrivals.items():

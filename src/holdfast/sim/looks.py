@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core import events as ev
-from holdfast.core.hang import events as told
+from holdfast.core.hang import events as hang
 from holdfast.core.run.state import Timer
 from holdfast.sim.clock import VirtualClock
 from holdfast.sim.timers import VirtualTimers
@@ -43,15 +43,15 @@ class LookTimers(VirtualTimers):
             super()._fire(name, at_ns)
 
 
-def look(training: Training | None, resumed_step: int, at_ns: int) -> told.RankLook:
+def look(training: Training | None, resumed_step: int, at_ns: int) -> hang.RankLook:
     """What the pages of ranks show that step together; `at_ns`: now, or when they came to stand."""
     if training is None:
-        return told.RankLook(0, doing=told.STARTING, process="S")
+        return hang.RankLook(0, doing=hang.STARTING, process="S")
     step = training.completed(at_ns)
     saving_since_ns = training.saving_since_ns(at_ns)
-    return told.RankLook(
+    return hang.RankLook(
         0,
-        doing=told.TRAINING,
+        doing=hang.TRAINING,
         step=step,
         step_ns=min(training.passed_ns(step), at_ns) if step > resumed_step else 0,
         span="" if saving_since_ns is None else "save",

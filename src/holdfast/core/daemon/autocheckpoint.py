@@ -1,4 +1,4 @@
-"""What the host agent does upon a notice, for jobs that Holdfast did not start. Pure.
+"""What the host daemon does upon a notice, for jobs that Holdfast did not start. Pure.
 
 A notice makes one round: whoever holds a device gets one SIGTERM, all are waited for, and when
 nobody is left, or the time is over, the host is released. What must hold whatever order events come

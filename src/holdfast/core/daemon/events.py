@@ -1,4 +1,4 @@
-"""What the host agent is told (events), what it does (actions), and what came of it (a report).
+"""What the host daemon is told (events), what it does (actions), and what came of it (a report).
 
 Times are nanoseconds on the clock of notices (CLOCK_BOOTTIME for an agent).
 """

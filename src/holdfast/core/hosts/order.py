@@ -72,9 +72,9 @@ class HostOrder:
             self._flush = action
         self.wants.put(subject_of_want(action), action)
 
-    def seal_is_over(self, told: ev.Sealed | ev.SealFailed) -> None:
+    def seal_is_over(self, outcome: ev.Sealed | ev.SealFailed) -> None:
         """What the host has answered is not wanted any more."""
-        self.wants.drop(seal_subject(told))
+        self.wants.drop(seal_subject(outcome))
 
     def flush_is_over(self) -> None:
         """It failed, or every rank's shard is durable."""

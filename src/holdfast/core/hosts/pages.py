@@ -61,21 +61,21 @@ class PageReader:
         ordered_step: int,
     ) -> list[ev.Event]:
         """The difference between two states of a rank, as heard at `at_ns`."""
-        told: list[ev.Event] = []
+        found: list[ev.Event] = []
         if not before.has_session:
-            told.append(ev.Joined(at_ns, attempt, rank))
+            found.append(ev.Joined(at_ns, attempt, rank))
         if now.answers.copied != before.answers.copied:
-            told.append(ev.SaveTook(at_ns, attempt, now.blocked_ns))
+            found.append(ev.SaveTook(at_ns, attempt, now.blocked_ns))
         if now.buffers != before.buffers:  # before progress: a save may be due with it
-            told.append(ev.BuffersReady(at_ns, attempt, rank, now.buffers))
+            found.append(ev.BuffersReady(at_ns, attempt, rank, now.buffers))
         for item in changes(at_ns, rank, before.answers, now.answers):
-            told.append(ev.Heard(at_ns, attempt, item))
+            found.append(ev.Heard(at_ns, attempt, item))
         count = now.saves_asked
         if not self._asked.is_heard(rank, count) and self._asked.is_new(
             rank, count, now.answers.step, ordered_step
         ):
-            told.append(ev.SaveAsked(at_ns, f"rank {rank}'s script", in_step=True))
+            found.append(ev.SaveAsked(at_ns, f"rank {rank}'s script", in_step=True))
         if now.sigterms > before.sigterms:
             by_ns = at_ns + self._grace_ns
-            told.append(ev.StopAsked(at_ns, f"SIGTERM to rank {rank}", by_ns, notice=True))
-        return told
+            found.append(ev.StopAsked(at_ns, f"SIGTERM to rank {rank}", by_ns, notice=True))
+        return found

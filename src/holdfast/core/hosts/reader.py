@@ -27,7 +27,7 @@ from holdfast.core.hosts.report import OF_AN_ATTEMPT, HostReport, RankState, bef
 BEGINNINGS = (ev.Launched, ev.LaunchFailed, ev.Suspended)  # told before what the pages say
 WORDS = "its host is lost"
 
-SealTold = ev.Sealed | ev.SealFailed
+SealOutcome = ev.Sealed | ev.SealFailed
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Host:
     seen: int = 0
     read: int = 0
     pages: tuple[RankState, ...] = ()
-    told_pages: tuple[RankState, ...] = ()  # the same, as far as it was told
+    pages_read: tuple[RankState, ...] = ()  # the same, as far as events were made of it
     ended: tuple[RankEvidence, ...] = ()
     has_launched: bool = False
     has_failed: bool = False  # to launch
@@ -74,7 +74,7 @@ class ReportReader:
         self._hosts = [_Host() for _ in range(hosts)]
         self._attempt = -1
         self._at_ns = self._ordered_step = 0  # of the report that is read
-        self._told: list[ev.Event] = []  # by it
+        self._events: list[ev.Event] = []  # that it comes to
         self._to_launch = self._to_go = 0  # hosts that have not said so
         self._has_failed = False  # to launch, on some host
         self._first: ev.Launched | None = None
@@ -85,14 +85,16 @@ class ReportReader:
         self._slept: ev.Suspended | None = None
         self._wants_read = 0  # the newest
         self._wanted_seals: dict[Hashable, act.Seal] = {}
-        self._seals: dict[Hashable, dict[int, SealTold]] = {}  # answers, by what was to be sealed
+        self._seals: dict[
+            Hashable, dict[int, SealOutcome]
+        ] = {}  # answers, by what was to be sealed
         self._flush: _Flush | None = None
 
     # --- what is wanted of the hosts --------------------------------------------------------
 
     def ordered(self, order: HostOrder, at_ns: int) -> list[ev.Event]:
         """All hosts are given that order: what is known of it at once, since some are lost."""
-        told = self._told = []
+        events = self._events = []
         self._at_ns = at_ns
         for want in order.wants.after(self._wants_read):
             if isinstance(want, act.Launch):
@@ -107,11 +109,11 @@ class ReportReader:
         self._wants_read = order.wants.newest
         if self._wanted_seals or self._seals:
             self._forget_seals(order)
-        return told
+        return events
 
     def _forget_seals(self, order: HostOrder) -> None:
         wants = order.wants
-        self._seals = {of: told for of, told in self._seals.items() if of in wants}
+        self._seals = {of: outcomes for of, outcomes in self._seals.items() if of in wants}
         self._wanted_seals = {of: one for of, one in self._wanted_seals.items() if of in wants}
 
     def _begin(self, launch: act.Launch) -> None:
@@ -123,7 +125,7 @@ class ReportReader:
         for host, its_ranks in zip(self._hosts, ranks, strict=True):
             host.ranks = its_ranks
             host.pages = before_the_first_page(launch.resume.step, len(its_ranks))
-            host.told_pages = host.pages
+            host.pages_read = host.pages
             host.has_launched = host.has_failed = host.is_gone = False
             host.exited, host.ended = set(), ()
         self._to_launch = self._to_go = len(self._hosts)
@@ -155,7 +157,7 @@ class ReportReader:
         host = self._hosts[number]
         if host.is_lost or report.number <= host.seen:
             return []
-        told = self._told = []
+        events = self._events = []
         self._at_ns, self._ordered_step = at_ns, ordered_step
         host.seen = report.number
         facts = report.facts.after(host.read)
@@ -170,7 +172,7 @@ class ReportReader:
             self._tell_pages(host)
         for fact in facts[begins:]:
             self._hear(number, host, fact)
-        return told
+        return events
 
     def lose(self, number: int, at_ns: int, ordered_step: int) -> list[ev.Event]:
         """That host is gone with all that was on it, and is not listened to any more.
@@ -180,7 +182,7 @@ class ReportReader:
         host = self._hosts[number]
         if host.is_lost:
             return []
-        told = self._told = []
+        events = self._events = []
         self._at_ns, self._ordered_step = at_ns, ordered_step
         attempt = self._attempt
         if attempt >= 0 and not host.is_gone:
@@ -197,7 +199,7 @@ class ReportReader:
         if self._flush is not None and not host.is_flush_over:
             self._hear(number, host, _no_flush(at_ns, self._flush.of))
         host.is_lost = True
-        return told
+        return events
 
     def replace(self, number: int) -> bool:
         """An empty host takes the place of one that was lost; whether it is to start its ranks.
@@ -237,7 +239,7 @@ class ReportReader:
                 fact = replace(fact, at_ns=at_ns, began_ns=fact.at_ns)
             else:
                 fact = replace(fact, at_ns=at_ns)
-        self._told.append(fact)
+        self._events.append(fact)
 
     def _tell_of_attempt(self, fact: ev.Event) -> None:
         """What is true of an attempt is told after its launch."""
@@ -269,8 +271,8 @@ class ReportReader:
         for one in self._hosts:
             self._tell_pages(one)
         held, self._held = self._held, []
-        for told in held:
-            self._tell(told)
+        for event in held:
+            self._tell(event)
 
     def _hear_no_launch(self, _: int, host: _Host, fact: ev.LaunchFailed) -> None:
         is_first, self._has_failed = not self._has_failed, True
@@ -310,15 +312,15 @@ class ReportReader:
             where = tuple(rank for _, stack in sorted(stacks.items()) for rank in stack.ranks)
             self._tell(ev.StacksCollected(fact.at_ns, fact.attempt, where))
 
-    def _hear_seal(self, number: int, _: _Host, fact: SealTold) -> None:
+    def _hear_seal(self, number: int, _: _Host, fact: SealOutcome) -> None:
         """Told when no host works on it any more: its buffer may be written then."""
         of = seal_subject(fact)
-        told = self._seals.setdefault(of, {})
-        told[number] = fact
-        if len(told) == len(self._hosts):
+        outcomes = self._seals.setdefault(of, {})
+        outcomes[number] = fact
+        if len(outcomes) == len(self._hosts):
             del self._seals[of]
             self._wanted_seals.pop(of, None)
-            failed = (one for one in told.values() if isinstance(one, ev.SealFailed))
+            failed = (one for one in outcomes.values() if isinstance(one, ev.SealFailed))
             self._tell(next(failed, fact))
 
     def _hear_flush(
@@ -353,14 +355,14 @@ class ReportReader:
     # --- the pages of one host's ranks ------------------------------------------------------
 
     def _tell_pages(self, host: _Host) -> None:
-        before, now = host.told_pages, host.pages
+        before, now = host.pages_read, host.pages
         if before is now or before == now:
             return
-        host.told_pages = now
+        host.pages_read = now
         of = self._at_ns, self._attempt, self._ordered_step
         for rank, was, says in zip(host.ranks, before, now, strict=True):
             if was != says:
-                self._told += self._pages.news(rank, was, says, *of)
+                self._events += self._pages.news(rank, was, says, *of)
 
 
 HEAR: dict[type[ev.Event], Callable[[ReportReader, int, _Host, Any], None]] = {

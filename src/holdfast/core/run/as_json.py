@@ -39,7 +39,7 @@ STATE = (
     RunState, stopping.StopIntent, Placement,
     saving.Saving, agree_moves.Agreement, ranks.Ranks, news.StopDue,
     ranks.Extremes, pace.SavePace, pace.FailureRate, memory.MemoryTier, flushes.Flushes, Resume,
-    frequency.ToldFrequency, choose.Rejected,
+    frequency.SaidFrequency, choose.Rejected,
     watch.HangWatch, watch.Suspicion, hang_events.RankStack,
     stopping.Stopping, StopNowAsked, holding.Holding, holding.Absence,
     notice_watch.NoticeWatch, board.Board, board.Announcement, board.Telling, board.Notice,

@@ -19,7 +19,7 @@ from holdfast.core.run.state import RunPolicy, State
 from holdfast.core.run.stopping import StopIntent, Stopping
 from holdfast.core.save import events as news
 from holdfast.core.save.choose import Rejected
-from holdfast.core.save.frequency import ToldFrequency
+from holdfast.core.save.frequency import SaidFrequency
 from holdfast.core.save.saving import Saving
 
 
@@ -47,8 +47,8 @@ class RunState:
     rollbacks: rollback.Rollbacks = field(default_factory=rollback.Rollbacks)
     rejected: Rejected = field(default_factory=Rejected)  # by ranks that read them
 
-    told_frequency: ToldFrequency = field(default_factory=ToldFrequency)
-    told_failure: str = ""  # of a flush
+    said_frequency: SaidFrequency = field(default_factory=SaidFrequency)
+    said_failure: str = ""  # of the last flush that failed
 
     # Of the newest attempt.
     attempt: int = -1

@@ -35,14 +35,14 @@ def tell(run: RunState, at_ns: int) -> list[act.Action]:
     """Say how often is saved to which tier, and put it on record, if somebody may care."""
     saving, tier = run.saving, run.saving.tier
     if tier.is_lost:
-        is_news = run.told_frequency.is_news(saving.policy.pace(saving.view(at_ns)))
+        is_news = run.said_frequency.is_news(saving.policy.pace(saving.view(at_ns)))
     elif tier.is_there:
         memory = saving.memory_policy.pace(saving.memory_view(at_ns))
         durable = saving.policy.pace(saving.durable_view(at_ns, saving.fastest_step + 1))
-        is_news = run.told_frequency.is_news(memory, durable)
+        is_news = run.said_frequency.is_news(memory, durable)
     else:
         return []
-    words = run.told_frequency.words
+    words = run.said_frequency.words
     said = act.Say("warning" if tier.is_lost else "info", words)
     return [records.saving(at_ns, words), said] if is_news else []
 
@@ -138,7 +138,7 @@ def _on_flush_over(run: RunState, event: FlushOver) -> list[act.Action]:
             return answer + _tell_agreement(run, failed)
         if not is_gone:
             answer.append(act.CarryOut(kept.attempt, news.MakeRoom(kept.step)))
-        return answer + _tell_failure(run, event, is_gone=is_gone)
+        return answer + _say_failure(run, event, is_gone=is_gone)
     if is_awaited:
         return answer + _tell_agreement(run, news.Committed(at_ns, epoch, kept.step))
     if not tier.is_on_lineage(kept):
@@ -149,16 +149,16 @@ def _on_flush_over(run: RunState, event: FlushOver) -> list[act.Action]:
     return answer
 
 
-def _tell_failure(
+def _say_failure(
     run: RunState, event: ev.FlushFailed | ev.FlushCommitFailed, *, is_gone: bool
 ) -> list[act.Action]:
     """Once for each reason, as long as memory is there and ahead, or was."""
     words = f"step {event.step} could not be written to the run store: {event.why}"
     tier = run.saving.tier
     is_ahead = is_gone or tier.is_ahead(run.saving.committed_step)
-    if words == run.told_failure or tier.is_lost or not is_ahead:
+    if words == run.said_failure or tier.is_lost or not is_ahead:
         return []
-    run.told_failure = words
+    run.said_failure = words
     return [act.Say("warning", words if is_gone else f"{words}; it stays in memory")]
 
 

@@ -142,8 +142,8 @@ class RunMachine:
 
     @property
     def saving_words(self) -> str:
-        """How often is saved to which tier, and why, as last told; empty: only to one."""
-        return self._run.told_frequency.words
+        """How often is saved to which tier, and why, as last said; empty: only to one."""
+        return self._run.said_frequency.words
 
     @property
     def standby(self) -> StandbyOrder:

@@ -1,4 +1,4 @@
-"""A run that is warned: what is announced is told and put on record, and acted on in time."""
+"""A run that is warned: what is announced is said, put on record, and acted on in time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def on_timer_while_killing(_: RunState, __: ev.TimerFired) -> list[act.Action]:
     return []
 
 
-# --- what is told ---------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------
 
 
 def _say_news(run: RunState, news: News, event: ev.Noticed) -> list[act.Action]:

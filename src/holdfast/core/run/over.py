@@ -70,7 +70,7 @@ def go_on_flushing(run: RunState, event: ev.TierEvent) -> list[act.Action]:
 
 def end_hold(run: RunState, at_ns: int) -> list[act.Action]:
     """The last step is durable, if that was waited for."""
-    return run.holding.saved(at_ns, run.saving.committed_step, run.told_frequency.words)
+    return run.holding.saved(at_ns, run.saving.committed_step, run.said_frequency.words)
 
 
 def flush_again(run: RunState, event: ev.TierEvent) -> list[act.Action]:
@@ -88,7 +88,7 @@ def flush_again(run: RunState, event: ev.TierEvent) -> list[act.Action]:
 def finished(run: RunState, at_ns: int) -> list[act.Action]:
     """Nothing happens any more. One that is still held is given up: nothing is tried again."""
     held = run.holding.until_ns is not None
-    saving = [records.saving(at_ns, run.told_frequency.words)] if held else []
+    saving = [records.saving(at_ns, run.said_frequency.words)] if held else []
     was_kept, run.state = run.state is State.FLUSHING, State.OVER
     finish = _with_memory(run, run.finish, was_kept=was_kept)
     return [*saving, *_ends(run, finish), replace(finish, settled=_settled(run, finish))]

@@ -50,12 +50,12 @@ def on_heard_while_killing(run: RunState, event: ev.Heard) -> list[act.Action]:
 
     And how far they came counts.
     """
-    told = event.news
-    if isinstance(told, news.LoopEnded):  # no last save is ordered of ranks that die
-        told = news.Progress(told.at_ns, told.rank, told.step)
-    if not isinstance(told, LAST_WORDS):
+    heard = event.news
+    if isinstance(heard, news.LoopEnded):  # no last save is ordered of ranks that die
+        heard = news.Progress(heard.at_ns, heard.rank, heard.step)
+    if not isinstance(heard, LAST_WORDS):
         return []
-    answer = run.carry_out(run.saving.hear_last_words(told))
+    answer = run.carry_out(run.saving.hear_last_words(heard))
     run.high_water = max(run.high_water, run.saving.slowest_step)
     return answer
 

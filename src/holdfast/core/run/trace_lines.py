@@ -13,7 +13,7 @@ from holdfast.core.run.state import SECOND_NS, Timer
 from holdfast.core.save import events as news
 from holdfast.core.save.word import Order, buffer_of, with_buffer
 
-# Told if something follows.
+# Written down if something follows.
 QUIET = (ev.OnRecord, ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Flushing)
 
 
@@ -51,7 +51,7 @@ def _look(look: RankLook, at_ns: int) -> str:
 
 
 def event_line(event: ev.Event, at_ns: int) -> str:
-    """What was told, without its time; `at_ns`: when, for deadlines, which are so long away."""
+    """The event in words, without its time; `at_ns`: for deadlines, which are so long away."""
     name = type(event).__name__
     match event:
         case ev.Heard():

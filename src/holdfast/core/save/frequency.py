@@ -1,11 +1,11 @@
-"""How often is saved to which tier, and why: in one sentence, told again when it has changed."""
+"""How often is saved to which tier, and why: in one sentence, said again when it has changed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-TELL_AGAIN = 4.0  # times: an optimum is flat, and double the interval hardly costs more
+SAY_AGAIN = 4.0  # times: an optimum is flat, and double the interval hardly costs more
 ONLY_WHEN_ASKED = "only when asked"
 
 
@@ -15,7 +15,7 @@ def steps_in_words(steps: int) -> str:
 
 
 class SaveFrequency(NamedTuple):
-    """How often is saved, in words and in seconds, and why; "" and None: there is no telling."""
+    """How often is saved, in words and in seconds, and why; "" and None: not known."""
 
     words: str
     because: str = ""
@@ -27,11 +27,11 @@ class SaveFrequency(NamedTuple):
         return f"{self.words} to {place}" if is_regular else f"to {place} {self.words}"
 
     def is_like(self, other: SaveFrequency) -> bool:
-        """Whether it differs by less than is worth telling."""
+        """Whether it differs by less than is worth saying."""
         if self.interval_s is None or other.interval_s is None:
             return self.words == other.words
         low, high = sorted((self.interval_s, other.interval_s))
-        return high < TELL_AGAIN * low
+        return high < SAY_AGAIN * low
 
 
 def saving_words(memory: SaveFrequency, durable: SaveFrequency) -> str:
@@ -53,8 +53,8 @@ def alone_words(durable: SaveFrequency) -> str:
 
 
 @dataclass(slots=True)
-class ToldFrequency:
-    """What people were told last; `words` empty: nothing, as all is saved to one tier."""
+class SaidFrequency:
+    """What was said last; `words` empty: nothing yet, as all is saved to one tier."""
 
     words: str = ""
     _last: tuple[SaveFrequency, ...] = ()

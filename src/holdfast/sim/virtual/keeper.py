@@ -108,23 +108,25 @@ class VirtualKeeper:
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Of a save that the ranks have written themselves."""
 
-        def told(why: str) -> None:
+        def answer(why: str) -> None:
             at_ns, of = self._world.now_ns, (epoch, step)
             outcome = news.CommitFailed(at_ns, *of, why) if why else news.Committed(at_ns, *of)
             self._tell(ev.Heard(at_ns, attempt, outcome))
 
-        self._in_order(lambda is_ours: self._write_manifest((attempt, step, ranks), is_ours, told))
+        self._in_order(
+            lambda is_ours: self._write_manifest((attempt, step, ranks), is_ours, answer)
+        )
 
     def commit_flushed(self, action: act.CommitFlushed) -> None:
         """Of a set that came from memory."""
         names = (action.attempt, action.epoch, action.step)
         of = (action.attempt, action.step, action.of_ranks)
 
-        def told(why: str) -> None:
+        def answer(why: str) -> None:
             failed = ev.FlushCommitFailed(self._world.now_ns, *names, why)
             self._tell(failed if why else ev.FlushCommitted(self._world.now_ns, *names))
 
-        self._in_order(lambda is_ours: self._write_manifest(of, is_ours, told))
+        self._in_order(lambda is_ours: self._write_manifest(of, is_ours, answer))
 
     def protect(self, of: tuple[int, int] | None) -> None:
         """Nothing here removes an incomplete set."""
@@ -147,9 +149,9 @@ class VirtualKeeper:
     # --- three steps ------------------------------------------------------------------------
 
     def _write_manifest(
-        self, of: tuple[int, int, int], is_ours: bool, told: Callable[[str], None]
+        self, of: tuple[int, int, int], is_ours: bool, answer: Callable[[str], None]
     ) -> None:
-        """Make the shards of that step a set; `told` why not, or why nobody knows, or "": it is.
+        """Make the shards of that step a set; `answer` why not, or why nobody knows, or "": it is.
 
         `of`: attempt, step, and how many shards there are.
         """
@@ -159,13 +161,13 @@ class VirtualKeeper:
             self._taken_over()
             return
         if store.is_full or store.has_lost(attempt, step, ranks):
-            told("no space left" if store.is_full else "a shard is missing")
+            answer("no space left" if store.is_full else "a shard is missing")
             return
         world.watch.commits(world, attempt, step)
         store.add(attempt, step, ranks)
         world.watch.put(world, f"manifest of {set_name(attempt, step)}")
         if store.is_mute:
-            told("the store did not answer")
+            answer("the store did not answer")
             return
 
         def looked(is_ours: bool) -> None:
@@ -173,7 +175,7 @@ class VirtualKeeper:
                 self._taken_over()
                 return
             world.watch.tells(world, attempt, step)
-            told("")
+            answer("")
             self._collect()
 
         self._look_again(looked)

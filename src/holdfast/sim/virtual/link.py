@@ -50,7 +50,7 @@ class VirtualLink:
         ways: tuple[type[HostOrder | HostReport], ...] = (HostOrder, HostReport)
         self._takes = [{way: cycle(link_ns or (0,)) for way in ways} for _ in hosts]
         self._order = HostOrder()
-        self._told: set[int] = set()  # hosts that have told something
+        self._heard_of: set[int] = set()  # hosts that have sent a report
         self._cut_until_ns = [0] * len(hosts)
         for host in hosts:
             self._listen(host)
@@ -107,7 +107,7 @@ class VirtualLink:
         if self._is_cut(host):
             return
         if not self._is_a_call:
-            self._told.add(host.number)
+            self._heard_of.add(host.number)
             self._send_report(host)
         elif host.number == 0:  # where the controller is
             self._hear(host, host.report_now())
@@ -124,7 +124,7 @@ class VirtualLink:
             return
         for host in self._hosts:
             self._send_order(host)
-            if host.number in self._told:
+            if host.number in self._heard_of:
                 self._send_report(host)
         self._world.clock.later(AGAIN_NS, self._again)
 

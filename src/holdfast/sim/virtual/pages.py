@@ -1,4 +1,4 @@
-"""The pages of one virtual host's ranks: when they are looked at, and what is told of them.
+"""The pages of one virtual host's ranks: when they are looked at, and what is reported of them.
 
 Looks that would find nothing are left out: `touched` makes up for them.
 """
@@ -38,7 +38,7 @@ class ProcessTree:
         self.order = self.verdict = 0
         self.committed = action.resume.durable_step
         self.is_killed = False
-        self.reported = 0  # ranks whose end the reaper has told
+        self.reported = 0  # ranks whose end the reaper has reported
 
     @property
     def pids_left(self) -> tuple[int, ...]:
@@ -115,14 +115,14 @@ class HostPages:
         if tree is None:
             return False
         before = self._report.ranks
-        now = tuple(map(partial(self._as_told, tree, with_progress), tree.ranks, before))
+        now = tuple(map(partial(self._as_reported, tree, with_progress), tree.ranks, before))
         self._report.ranks = now
         return now != before
 
-    def _as_told(
+    def _as_reported(
         self, tree: ProcessTree, with_progress: bool, rank: VirtualRank, before: RankState
     ) -> RankState:
-        """What the page says, as it is told."""
+        """What the page says, as it is reported."""
         if not rank.has_page:
             return before
         if rank.rank not in tree.joined:

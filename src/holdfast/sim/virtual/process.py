@@ -9,7 +9,7 @@ from typing import Protocol
 
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit, RankReport
-from holdfast.core.hang import events as told
+from holdfast.core.hang import events as hang
 from holdfast.core.hang.deadline import StepIntervals
 from holdfast.core.save.ranks import RankAnswers
 from holdfast.core.save.word import Agreed, buffer_of, may_end_later, unpack
@@ -90,7 +90,7 @@ class RankProcess:
         self._waits: Callable[[], None] | None = None
         self._written_ns = 0
         # What a look at it shows (core.hang.events.RankLook).
-        self.doing = told.NO_SESSION
+        self.doing = hang.NO_SESSION
         self.step_ns = self.complete_ns = self.awaited_ns = 0
         self.span: tuple[str, int] | None = None
         self.span_ended_ns = self.spans_ns = 0
@@ -151,10 +151,10 @@ class RankProcess:
             do()
         self.stored()
 
-    def look(self) -> told.RankLook:
+    def look(self) -> hang.RankLook:
         """What a look at its words and its process shows."""
         kind, span_ns = self.span or ("", 0)
-        return told.RankLook(
+        return hang.RankLook(
             self.rank,
             doing=self.doing,
             step=self.words.step,

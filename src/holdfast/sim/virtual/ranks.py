@@ -11,7 +11,7 @@ from functools import partial
 
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit
-from holdfast.core.hang import events as told
+from holdfast.core.hang import events as hang
 from holdfast.core.save.word import (
     Answer,
     Order,
@@ -39,7 +39,7 @@ class VirtualRank(RankProcess):
             return
         self.has_page = True
         self._host.touched()
-        self.doing = told.STARTING
+        self.doing = hang.STARTING
         self._later(self._host.shape.restore_ns, self._restored)
 
     def _restored(self) -> None:
@@ -54,7 +54,7 @@ class VirtualRank(RankProcess):
             self.words = self.words._replace(loop_ended=True, step=self.resume.step)
             self._finish()
         else:
-            self.doing = told.TRAINING
+            self.doing = hang.TRAINING
             self._enter(self.resume.step + 1)
 
     def _enter(self, step: int) -> None:
@@ -135,7 +135,7 @@ class VirtualRank(RankProcess):
     def _copied(self, step: int, order: int, go_on: Callable[[], None]) -> None:
         epoch, flags, _ = unpack(order)
         if flags & Order.STOP:
-            self.doing = told.WAITING
+            self.doing = hang.WAITING
             self._waits = lambda: self._look_while_waiting(epoch, step, go_on)
             self._waits()
         else:
@@ -145,7 +145,7 @@ class VirtualRank(RankProcess):
         answer, _ = while_waiting(self.order, self.verdict, epoch, step)
         if answer is Answer.GO_ON:
             self._waits = None
-            self.doing = told.TRAINING
+            self.doing = hang.TRAINING
             go_on()
         elif answer is not Answer.WAIT:
             if answer is Answer.LEAVE_SAVED:
@@ -154,7 +154,7 @@ class VirtualRank(RankProcess):
 
     def _loop_ended(self, step: int) -> None:
         self.words = self.words._replace(loop_ended=True, step=step)
-        self.doing = told.LOOP_ENDED
+        self.doing = hang.LOOP_ENDED
         self._waits = lambda: self._look_after_loop(step)
         self._waits()
 
@@ -184,7 +184,7 @@ class VirtualRank(RankProcess):
     def _finish(self) -> None:
         self._waits = None
         self.finished = True
-        self.doing = told.FINISHED
+        self.doing = hang.FINISHED
         self._later(self._host.shape.leave_ns, lambda: self.end(Exit(code=0)))
 
     def _leave(self) -> None:

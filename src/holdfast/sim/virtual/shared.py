@@ -28,7 +28,7 @@ from holdfast.sim.virtual.store import VirtualStore
 class Watcher(Protocol):
     """Who checks what must be true whenever something happens."""
 
-    def told(self, world: Any, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
+    def decided(self, world: Any, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
         """The run's machine has answered; nothing was acted on yet."""
 
     def starts(self, world: Any, host: int) -> None:
@@ -50,7 +50,7 @@ class Watcher(Protocol):
         """The store has said whose the run is."""
 
     def tells(self, world: Any, attempt: int, step: int) -> None:
-        """A set is told as durable."""
+        """A set is said to be durable."""
 
     def deletes(self, world: Any, name: str) -> None:
         """A set is about to be deleted."""

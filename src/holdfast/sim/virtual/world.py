@@ -253,7 +253,7 @@ class VirtualWorld(Shared):
                 self.heard.give(Source.INBOX, heard)
 
         def heard() -> None:
-            if self.hosts[number] is host:  # else its successor has told already
+            if self.hosts[number] is host:  # else the host that replaced it has said so already
                 self._link.lost(number)
 
         def replaced() -> None:
@@ -314,7 +314,7 @@ class VirtualWorld(Shared):
         event, before, after = self.inputs[-1], self._state, self.machine.state
         change = f" [{before} → {after}]" if before is not after else ""
         self._tell(self.now_ns, event, actions, change)
-        self.watch.told(self, event, actions)
+        self.watch.decided(self, event, actions)
 
     def fact(self, fact: Mapping[str, Any]) -> None:
         """For the ledger."""
