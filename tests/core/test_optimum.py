@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal, localcontext
-from math import exp, inf, nan
+from math import exp, inf, nan, sqrt
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,6 @@ from scipy.optimize import minimize_scalar
 from scipy.special import lambertw
 
 from holdfast.core.plan.optimum import (
-    daly_interval_s,
     efficiency,
     exact_interval_s,
     one_plus_lambert_w,
@@ -21,6 +20,14 @@ from holdfast.core.plan.optimum import (
 
 saves_s = st.floats(1e-4, 3600)
 mtbfs_s = st.floats(60, 1e8)
+
+
+def daly_interval_s(save_s: float, mtbf_s: float) -> float:
+    """Daly's estimate, his equation 37: √(2δM)·[1 + ⅓√(δ/2M) + ⅑(δ/2M)] − δ for δ < 2M, else M."""
+    if save_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = save_s / (2 * mtbf_s)
+    return sqrt(2 * save_s * mtbf_s) * (1 + sqrt(ratio) / 3 + ratio / 9) - save_s
 
 
 @given(st.floats(1e-3, 600))
@@ -109,14 +116,14 @@ def test_hopeless_cases_are_zero_not_an_overflow():
 
 
 @pytest.mark.parametrize("mtbf_s", [0, -1, inf, nan])
-@pytest.mark.parametrize("of", [young_interval_s, daly_interval_s, exact_interval_s])
+@pytest.mark.parametrize("of", [young_interval_s, exact_interval_s])
 def test_an_impossible_failure_time_is_named(of, mtbf_s):
     with pytest.raises(ValueError, match="time between failures of"):
         of(1, mtbf_s)
 
 
 @pytest.mark.parametrize("save_s", [-1, inf, nan])
-@pytest.mark.parametrize("of", [young_interval_s, daly_interval_s, exact_interval_s])
+@pytest.mark.parametrize("of", [young_interval_s, exact_interval_s])
 def test_an_impossible_cost_is_named(of, save_s):
     with pytest.raises(ValueError, match="a save of"):
         of(save_s, 1)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from holdfast.core.exits import ExitCause
 from holdfast.core.run.restart import (
     DEFAULT,
-    FROM_OUTSIDE,
     REPEATABLE,
     SECOND_NS,
     BackOff,
@@ -23,6 +22,15 @@ from holdfast.core.run.restart import (
     SameFailure,
     still_judged,
     without_progress,
+)
+
+# Ends that somebody else brings about: they say nothing about the program.
+FROM_OUTSIDE = (
+    ExitCause.PREEMPTED,
+    ExitCause.STOPPED,
+    ExitCause.HOST_LOST,
+    ExitCause.KILLED,
+    ExitCause.PEER_LOST,
 )
 
 

@@ -23,7 +23,7 @@ OF_A_CHOICE = (ev.SetsSeen, ev.Chosen)
 
 
 class RestartLog:
-    """One restart at a time."""
+    """The story of one restart at a time."""
 
     def __init__(self) -> None:
         self._ranks = 0

@@ -57,7 +57,7 @@ class Upkeep:
         self._thread = threading.Thread(target=self._run, name="holdfast-upkeep", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def add(self, folder: LiveFiles) -> None:

@@ -23,7 +23,7 @@ def in_words(ns: float) -> str:
 
 @lru_cache(maxsize=1024)
 def seconds_in_words(seconds: float) -> str:
-    """The same of seconds."""
+    """A time in seconds, in words as `in_words` has them."""
     seconds = max(0.0, seconds)
     below = (unit[1:] for unit in _UNITS if 0 < seconds < unit[0])
     size_s, name = next(below, (_DAY, "days") if seconds else (1.0, "s"))

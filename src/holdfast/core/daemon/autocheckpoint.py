@@ -87,7 +87,7 @@ def begins_ns(policy: Policy, one: Announcement) -> tuple[int | None, str]:
 
 @dataclass(slots=True)
 class Round:
-    """One that is under way."""
+    """A round that is under way."""
 
     about: str
     began_ns: int
@@ -104,7 +104,7 @@ class Round:
         return any(one.ended_ns is None for one in self.entries.values())
 
     def report(self, at_ns: int, outcome: RoundOutcome) -> RoundReport:
-        """What came of it."""
+        """What came of the round."""
         entries = tuple(self.entries.values())
         return RoundReport(self.about, self.began_ns, at_ns, outcome, entries, self.unreadable)
 
@@ -141,7 +141,7 @@ class Autocheckpoint:
         return min(moments, default=None)
 
     def handle(self, event: Event) -> list[Action]:
-        """What to do about it, in this order."""
+        """Decide on an event: what to do, in this order."""
         return TABLE[type(event)](self, event)
 
     # --- notices --------------------------------------------------------------------------------

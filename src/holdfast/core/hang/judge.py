@@ -47,7 +47,7 @@ class Countdown(NamedTuple):
 
     @property
     def due_ns(self) -> int:
-        """When it runs out."""
+        """When the limit is over."""
         return self.since_ns + self.limit.ns
 
 

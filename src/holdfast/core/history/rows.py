@@ -51,7 +51,7 @@ class SpanRows:
 
     @classmethod
     def sorted(cls, *columns: Ints) -> SpanRows:
-        """Of spans in any order."""
+        """Rows by their start, of spans in any order."""
         if np.all(columns[0][1:] >= columns[0][:-1]):
             return cls(*columns)
         order = np.argsort(columns[0], kind="stable")

@@ -39,7 +39,7 @@ _FORM = Parts(
 
 
 def encode_order(order: HostOrder) -> dict[str, Any]:
-    """What a host is sent."""
+    """An order as a host is sent it."""
     return {
         "number": order.number,
         "attention": _FORM.write(order.attention),
@@ -56,7 +56,7 @@ def decode_order(data: object) -> HostOrder:
 
 
 def encode_report(report: HostReport) -> dict[str, Any]:
-    """What a controller is sent."""
+    """A report as a controller is sent it."""
     return {
         "number": report.number,
         "attempt": report.attempt,

@@ -28,11 +28,11 @@ class Register(Generic[T]):
         self._entries[subject] = self.newest, entry
 
     def drop(self, subject: Hashable) -> None:
-        """It does not hold any more."""
+        """Forget the entry of that subject: it does not hold any more."""
         self._entries.pop(subject, None)
 
     def drop_where(self, is_over: Callable[[T], bool]) -> None:
-        """The same of all those."""
+        """Forget all entries that are over."""
         over = [subject for subject, (_, entry) in self._entries.items() if is_over(entry)]
         for subject in over:
             del self._entries[subject]

@@ -69,7 +69,7 @@ class Machines:
         return self.slices == 1 and found is not None and int(found[1]) <= ONE_HOST_CHIPS
 
     def to_json(self) -> dict[str, Any]:
-        """For a file."""
+        """The request as plain data, for a file."""
         pairs = {"labels": dict(self.labels), "metadata": dict(self.metadata)}
         return asdict(self) | pairs | {"buy": str(self.buy)}
 

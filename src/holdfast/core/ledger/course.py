@@ -116,7 +116,7 @@ def _together(pieces: Sequence[Piece]) -> Piece:
 
 
 def pieces_of(
-    found: Stretches, attempt: Ints, names: Sequence[str], most: int = MOST, cells: int = CELLS
+    found: Stretches, attempt: Ints, names: Sequence[str], most: int = MOST
 ) -> tuple[Piece, ...]:
     """Pieces of a partition.
 
@@ -126,7 +126,7 @@ def pieces_of(
         return ()
     begins = np.ones(len(found.start), dtype=np.bool_)
     if len(begins) > most:
-        begins = _begins(found, attempt, names, most, min(cells, most // 4))
+        begins = _begins(found, attempt, names, most, min(CELLS, most // 4))
     first = np.flatnonzero(begins)
     return tuple(_pieces(found, attempt, names, first))
 

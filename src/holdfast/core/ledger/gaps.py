@@ -61,7 +61,7 @@ class RecordedWaits:
         return known
 
     def last_ns(self) -> Iterator[int]:
-        """Of each, the last moment that is known."""
+        """The last moment that is known of each wait."""
         return (wait.start_ns if wait.end_ns is None else wait.end_ns for wait in self)
 
     def until(self, end_ns: int, views: Sequence[AttemptView]) -> SpanColumns:

@@ -80,12 +80,12 @@ class _Rows(NamedTuple):
 
     @property
     def took(self) -> Ints:
-        """How long each of its steps took."""
+        """How long each step of a row took."""
         return self.own // np.maximum(self.steps, 1)
 
 
 def step_times(views: Sequence[AttemptView]) -> StepTimes:
-    """Of attempts, by time."""
+    """The step times of attempts, by time."""
     views = [view for view in views if len(view.steps)]
     if not views:
         return StepTimes()

@@ -76,17 +76,17 @@ class Spent:
 
     @property
     def elapsed(self) -> int:
-        """All of it."""
+        """All the time."""
         return sum(self.kinds.values())
 
     @property
     def productive(self) -> int:
-        """Kept steps."""
+        """The time in kept steps."""
         return self.kinds.get(STEP, 0)
 
     @property
     def available(self) -> int:
-        """In which the resources were there."""
+        """The time in which the resources were there."""
         waits = (ns for kind, ns in self.kinds.items() if level_of(kind) is Level.SCHEDULING)
         return self.elapsed - sum(waits)
 
@@ -177,7 +177,7 @@ def spent_of(
 
 
 def added(parts: Sequence[Spent]) -> Spent:
-    """All of them together."""
+    """The sum of several."""
     kinds: dict[str, int] = {}
     for part in parts:
         for kind, ns in part.kinds.items():

@@ -6,7 +6,7 @@ distributed), and coming back from it costs R. All functions take and return sec
 
 - J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974.
 - J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps",
-  Future Generation Computer Systems 22(3), 2006: equations 20 (the exact model) and 37.
+  Future Generation Computer Systems 22(3), 2006: equation 20 (the exact model).
 """
 
 from __future__ import annotations
@@ -18,15 +18,6 @@ def young_interval_s(save_s: float, mtbf_s: float) -> float:
     """Young's √(2δM): right when a save is short against the time between failures."""
     _check(save_s, mtbf_s)
     return sqrt(2 * save_s * mtbf_s)
-
-
-def daly_interval_s(save_s: float, mtbf_s: float) -> float:
-    """Daly's estimate: √(2δM)·[1 + ⅓√(δ/2M) + ⅑(δ/2M)] − δ for δ < 2M, else M."""
-    _check(save_s, mtbf_s)
-    if save_s >= 2 * mtbf_s:
-        return mtbf_s
-    ratio = save_s / (2 * mtbf_s)
-    return sqrt(2 * save_s * mtbf_s) * (1 + sqrt(ratio) / 3 + ratio / 9) - save_s
 
 
 def exact_interval_s(save_s: float, mtbf_s: float) -> float:

@@ -72,7 +72,7 @@ class RunState:
 
     @classmethod
     def start(cls, policy: RunPolicy) -> RunState:
-        """Nothing is known yet."""
+        """The state of a run of which nothing is known yet."""
         saving = Saving(
             policy.ranks,
             policy.save,

@@ -32,7 +32,7 @@ class Absence:
     _delay_ns: int = FIRST_NS
 
     def over(self) -> None:
-        """It has answered."""
+        """The store has answered."""
         self._since_ns, self._delay_ns = None, FIRST_NS
 
     def again(self, at_ns: int) -> tuple[int | None, str]:
@@ -58,7 +58,7 @@ class Holding:
     until_ns: int | None = None
 
     def over(self) -> None:
-        """It is not held any more."""
+        """The last step is not held any more."""
         self.until_ns = None
 
     def saved(self, at_ns: int, step: int, words: str) -> list[act.Action]:

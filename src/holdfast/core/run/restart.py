@@ -72,14 +72,6 @@ Decision = Restart | GiveUp
 AT_ONCE = Restart()
 NOTHING_AGAINST_IT = AT_ONCE, ""  # what a part says that has nothing to say
 
-# Ends that somebody else brings about: they say nothing about the program.
-FROM_OUTSIDE = (
-    ExitCause.PREEMPTED,
-    ExitCause.STOPPED,
-    ExitCause.HOST_LOST,
-    ExitCause.KILLED,
-    ExitCause.PEER_LOST,
-)
 # Ends that the next attempt will most likely repeat, if it gets no further.
 REPEATABLE = (
     ExitCause.USER_ERROR,
@@ -87,8 +79,7 @@ REPEATABLE = (
     ExitCause.OUT_OF_MEMORY,
     ExitCause.BAD_CHECKPOINT,
 )
-
-
+# Ends that the budget of failures is not charged for.
 FREE = (ExitCause.PREEMPTED, ExitCause.STOPPED)
 
 
@@ -112,13 +103,13 @@ class RestartPolicy:
 
 @value
 class AllOf(RestartPolicy):
-    """What `|` makes."""
+    """Several policies in one, which is what `|` makes."""
 
     parts: tuple[RestartPolicy, ...]
 
     @property
     def looks_back_ns(self) -> int:
-        """As far as any part does."""
+        """The longest time of any part."""
         return max([part.looks_back_ns for part in self.parts], default=0)
 
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:

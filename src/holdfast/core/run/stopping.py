@@ -136,7 +136,7 @@ class Stopping:
 
     @property
     def exit_code(self) -> int:
-        """Of the supervisor."""
+        """The exit code of the supervisor."""
         return self.now.exit_code if self.now else EXIT_SAVED_START_ME_AGAIN
 
     @property

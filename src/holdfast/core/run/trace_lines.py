@@ -18,7 +18,7 @@ QUIET = (ev.OnRecord, ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Flushi
 
 
 def seconds(at_ns: int) -> str:
-    """Nine columns."""
+    """A time in seconds, nine columns wide."""
     return f"{at_ns / SECOND_NS:9.3f}"
 
 

@@ -50,7 +50,7 @@ class StoredSet:
 
     @property
     def name(self) -> str:
-        """Unique in the run."""
+        """The name of the set, unique in the run."""
         return set_name(self.attempt, self.step)
 
 
@@ -65,7 +65,7 @@ class SealedSet:
 
     @property
     def name(self) -> str:
-        """Unique in the run."""
+        """The name of the set, unique in the run."""
         return set_name(self.attempt, self.step)
 
 

@@ -179,7 +179,7 @@ class MemoryTier:
     # --- what the agreement does ------------------------------------------------------------
 
     def ordered(self, buffer: int) -> None:
-        """Ranks may write into it."""
+        """Ranks may write into that buffer."""
         self.buffers = self.buffers.ordered(buffer)
 
     def copied(self, at_ns: int, epoch: int, step: int, buffer: int) -> None:

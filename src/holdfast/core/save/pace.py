@@ -24,7 +24,7 @@ def median(values: Iterable[int]) -> int:
 
 
 def latest(values: tuple[int, ...], value: int, count: int = COSTS) -> tuple[int, ...]:
-    """The last few, and that one."""
+    """The last few values, that one included."""
     return (*values, value)[-count:]
 
 

@@ -22,7 +22,7 @@ HOUR_S = 3600.0
 
 
 class Tier(Enum):
-    """Of what a policy is asked."""
+    """The tier that a policy is asked about."""
 
     ALONE = "alone"
     MEMORY = "memory"
@@ -55,7 +55,6 @@ class SaveView(NamedTuple):
     save_total_ns: int = 0
     failures_seen: int = 0
     observed_ns: int = 0
-    save_under_way: bool = False
     calm_ns: int | None = None
     recent_ns: int = 0
     slowdown_ppm: int | None = None
@@ -83,20 +82,18 @@ class SavePolicy:
 
     def decide(self, view: SaveView) -> tuple[bool, str]:
         """Whether a save is due, and the rule that says so, in words."""
-        if view.save_under_way:
-            return False, "a save is under way"
         if view.step <= view.last_committed_step:
             return False, f"step {view.step} is saved"
         return self.holds(view), self.why(view)
 
     def is_due(self, view: SaveView) -> bool:
-        """The same without the words."""
-        if view.save_under_way or view.step <= view.last_committed_step:
+        """Whether a save is due, without the words."""
+        if view.step <= view.last_committed_step:
             return False
         return self.holds(view)
 
     def holds(self, view: SaveView) -> bool:
-        """The policy's own part: a step is unsaved, and no save under way."""
+        """The policy's own part, when there is a step that is not saved."""
         raise NotImplementedError
 
     def why(self, view: SaveView) -> str:
@@ -104,7 +101,7 @@ class SavePolicy:
         raise NotImplementedError
 
     def pace(self, view: SaveView) -> SaveFrequency:
-        """How often it will say so, for people."""
+        """How often a save will be due, for people."""
         return SaveFrequency(self.why(view))
 
     def __or__(self, other: SavePolicy) -> SavePolicy:
@@ -122,7 +119,7 @@ class Either(SavePolicy):
     second: SavePolicy
 
     def holds(self, view: SaveView) -> bool:
-        """Whether one does."""
+        """Whether one of the two holds."""
         return self.first.holds(view) or self.second.holds(view)
 
     def why(self, view: SaveView) -> str:
@@ -141,7 +138,7 @@ class Both(SavePolicy):
     second: SavePolicy
 
     def holds(self, view: SaveView) -> bool:
-        """Whether both do."""
+        """Whether both hold."""
         return self.first.holds(view) and self.second.holds(view)
 
     def why(self, view: SaveView) -> str:
@@ -186,7 +183,7 @@ class EverySteps(SavePolicy):
 
 @dataclass(frozen=True, slots=True)
 class EverySeconds(SavePolicy):
-    """When the newest set is `seconds` old."""
+    """Due when the newest set is `seconds` old."""
 
     seconds: float
 

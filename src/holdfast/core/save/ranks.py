@@ -37,7 +37,7 @@ class Extremes:
 
     @classmethod
     def start(cls, number: int, ranks: int) -> Extremes:
-        """All have that one."""
+        """All ranks have that number."""
         return cls({number: ranks}, number, number)
 
     def move(self, before: int, after: int) -> None:
@@ -102,7 +102,7 @@ class Ranks:
     # --- what one rank tells ----------------------------------------------------------------
 
     def at(self, rank: int, step: int) -> None:
-        """It has published that boundary."""
+        """The rank has published that boundary."""
         before = self.steps[rank]
         if step == before:
             return
@@ -114,14 +114,14 @@ class Ranks:
             self.late.discard(rank)
 
     def end(self, rank: int) -> None:
-        """Its loop is over."""
+        """The rank's loop is over."""
         self.ended.add(rank)
         self.settled.add(rank)
         self.early.discard(rank)
         self.late.discard(rank)
 
     def answer(self, rank: int, step: int) -> None:
-        """It has taken that step for the current epoch."""
+        """The rank has taken that step for the current epoch."""
         self.answers[rank] = step
         self.settled.add(rank)
         self.late.discard(rank)
@@ -131,7 +131,7 @@ class Ranks:
             self.early.discard(rank)
 
     def lose(self, rank: int) -> None:
-        """It is gone, and copies no more."""
+        """The rank is gone, and copies no more."""
         self.gone.add(rank)
         self._end_copy(rank)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Broken(AssertionError):  # noqa: N818 - what a found script says
-    """Something that must never be."""
+    """Something happened that must never happen."""
 
 
 def require(is_so: object, words: str) -> None:

@@ -59,7 +59,7 @@ class VirtualHost(Host):
 
     @property
     def clock(self) -> VirtualClock:
-        """The run's."""
+        """The clock of the run."""
         return self._world.clock
 
     @property
@@ -98,7 +98,7 @@ class VirtualHost(Host):
         self.woken(gap_ns)
 
     def woken(self, gap_ns: int) -> None:
-        """For so long its loop could do nothing."""
+        """Its loop could do nothing for so long."""
         for rank in self.tree.ranks if self.tree else ():
             rank.pace.forget()
         self._note(ev.Suspended(self.clock.now_ns, gap_ns))

@@ -54,7 +54,7 @@ class VirtualKeeper:
         self._in_order(job)
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
-        """Its number is the fence."""
+        """Put the attempt on record: its number is the fence."""
         world, store, resume = self._world, self._store, action.resume
         self._launch = action
         world.launches.append(action)
@@ -106,7 +106,7 @@ class VirtualKeeper:
         self._in_order(job)
 
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
-        """Of a save that the ranks have written themselves."""
+        """Write the manifest of a save that the ranks have written themselves."""
 
         def answer(why: str) -> None:
             at_ns, of = self._world.now_ns, (epoch, step)
@@ -118,7 +118,7 @@ class VirtualKeeper:
         )
 
     def commit_flushed(self, action: act.CommitFlushed) -> None:
-        """Of a set that came from memory."""
+        """Write the manifest of a set that came from memory."""
         names = (action.attempt, action.epoch, action.step)
         of = (action.attempt, action.step, action.of_ranks)
 
@@ -135,7 +135,7 @@ class VirtualKeeper:
         """A virtual disk is full until a script says otherwise."""
 
     def end_attempt(self, action: act.EndAttempt, _: Sequence[RankEvidence]) -> None:
-        """On record for the next supervisor."""
+        """Put the end on record for the next supervisor."""
         store = self._store
         self._world.ends.append(action)
         store.failures += action.cause not in FREE_CAUSES

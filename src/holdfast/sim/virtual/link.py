@@ -26,12 +26,12 @@ ECHO_NS = 300 * MS
 
 
 def sent_order(order: HostOrder) -> HostOrder:
-    """As it comes out of a wire."""
+    """The order as the host reads it from the wire."""
     return decode_order(json.loads(json.dumps(encode_order(order))))
 
 
 def sent_report(report: HostReport) -> HostReport:
-    """As it comes out of a wire."""
+    """The report as the controller reads it from the wire."""
     return decode_report(json.loads(json.dumps(encode_report(report))))
 
 
@@ -56,7 +56,7 @@ class VirtualLink:
             self._listen(host)
 
     def obey(self, order: HostOrder) -> None:
-        """Have the hosts carry it out."""
+        """Have the hosts carry the order out."""
         is_first, self._order = not self._order.number, order
         for host in self._hosts:
             self._send_order(host)

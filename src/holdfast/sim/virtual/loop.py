@@ -74,7 +74,7 @@ class Inputs:
         self._since_ns = self._until_ns = 0
 
     def give(self, source: Source, do: Callable[[], None]) -> None:
-        """Now, or when the loop comes round."""
+        """Handle an input now, or when the loop comes round."""
         if self._clock.now_ns < self._until_ns:
             self._held.append((source, do))
         else:

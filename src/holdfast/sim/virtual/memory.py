@@ -71,7 +71,7 @@ class VirtualMemory:
         self.shards.pop((buffer, rank), None)
 
     def copied(self, rank: int, buffer: int, shard: CopiedShard) -> None:
-        """It has."""
+        """A rank has overwritten its shard."""
         self.shards[buffer, rank] = shard
 
     def holds(self, host: int, buffer: int, shard: CopiedShard) -> bool:
@@ -83,11 +83,11 @@ class VirtualMemory:
         self.busy.setdefault((host, buffer), []).append(why)
 
     def unpin(self, host: int, buffer: int, why: str) -> None:
-        """For this reason no more."""
+        """It may change again, as far as this reason goes."""
         self.busy[host, buffer].remove(why)
 
     def seal(self, host: int, buffer: int, shard: CopiedShard) -> None:
-        """It has its checksums there."""
+        """The set in the buffer has its checksums on that host."""
         is_held = self.holds(host, buffer, shard)
         require(is_held, f"{shard} is sealed, and buffer {buffer} holds no such set")
         self.seals[host, buffer] = shard

@@ -46,7 +46,7 @@ class MemoryWork:
         return self.is_lost or self._world.is_over
 
     def seal(self, action: act.Seal) -> None:
-        """One after the other, by one thread."""
+        """Seal sets one after the other, as one thread does."""
         world, memory = self._world, self._world.memory
         shard, buffer = CopiedShard(action.attempt, action.epoch, action.step), action.buffer
         memory.pin(self._number, buffer, SEALING)

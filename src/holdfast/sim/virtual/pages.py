@@ -42,7 +42,7 @@ class ProcessTree:
 
     @property
     def pids_left(self) -> tuple[int, ...]:
-        """Of processes that live."""
+        """The pids of processes that live."""
         return tuple(1000 + rank.rank for rank in self.ranks if rank.alive)
 
 

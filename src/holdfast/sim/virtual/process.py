@@ -22,11 +22,11 @@ class RankSurroundings(Protocol):
 
     @property
     def clock(self) -> VirtualClock:
-        """Whose time passes for it."""
+        """The clock that it lives by."""
 
     @property
     def shape(self) -> Shape:
-        """What it is like."""
+        """What the ranks are like."""
 
     def failure(self, rank: int, step: int) -> Exit | str | None:
         """Whether it fails in this step, and how."""
@@ -101,7 +101,7 @@ class RankProcess:
 
     @property
     def words(self) -> RankAnswers:
-        """Its half of its page."""
+        """What the rank has written in its page."""
         return self._answers
 
     @words.setter

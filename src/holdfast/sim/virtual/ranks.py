@@ -26,7 +26,7 @@ from holdfast.sim.virtual.shape import Barrier
 
 
 class VirtualRank(RankProcess):
-    """From its start to its end."""
+    """A rank that trains, from its start to its end."""
 
     def __init__(self, rank: int, resume: Resume, barrier: Barrier, host: RankSurroundings) -> None:
         super().__init__(rank, resume, host)

@@ -60,7 +60,7 @@ class Watcher(Protocol):
 
 
 class Unwatched:
-    """Nobody looks."""
+    """A watcher that looks at nothing."""
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
         return lambda *_, **__: None

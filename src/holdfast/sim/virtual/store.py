@@ -96,7 +96,7 @@ class VirtualStore:
         return [*begun, *(one.name for one in gone)]
 
     def seen(self, memory: VirtualMemory) -> SeenSets:
-        """As `Catalog.look` does."""
+        """What there is to restore, as `Catalog.look` finds it."""
         sets = [replace(one, doomed_by=self.doomed.get(one.name)) for one in self.sets]
         buffers = [SealedBuffer(number, one) for number, one in memory.sets()]
         newest = len(self.attempts) - 1
@@ -111,7 +111,7 @@ class VirtualStore:
             do()
 
     def chain(self) -> list[tuple[int, int | None]]:
-        """The lineage."""
+        """The lineage of the newest attempt."""
         return [(part.attempt, part.up_to_step) for part in lineage(self.attempts)]
 
     def standing(self) -> tuple[Wish, ...]:

@@ -27,7 +27,7 @@ from holdfast.sim.virtual.store import VirtualStore
 
 HEARTBEAT_NS = 5 * SECOND  # how often a holder looks whether the lease is still its own
 
-Told = Callable[[int, Any, tuple[Any, ...], str], None]
+Tell = Callable[[int, Any, tuple[Any, ...], str], None]
 
 
 class VirtualWorld(Shared):
@@ -43,7 +43,7 @@ class VirtualWorld(Shared):
         policy: RunPolicy | None = None,
         *,
         grace_ns: int = 30 * SECOND,
-        tell: Told = lambda *_: None,
+        tell: Tell = lambda *_: None,
         store: VirtualStore | None = None,
         memory: VirtualMemory | None = None,
         clock: VirtualClock | None = None,
@@ -317,5 +317,5 @@ class VirtualWorld(Shared):
         self.watch.decided(self, event, actions)
 
     def fact(self, fact: Mapping[str, Any]) -> None:
-        """For the ledger."""
+        """A fact for the ledger."""
         self.recorded.append(dict(fact))
