@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.events import SetInBuffer
 from holdfast.core.save.flushes import Flushes, Wanted
 from holdfast.core.save.memory import Buffers, MemoryTier
+from holdfast.core.save.tier_events import SetInBuffer
 
 A = SetInBuffer(0, 1, 10, 0)
 B = SetInBuffer(0, 2, 20, 1)

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.events import SetInBuffer
 from holdfast.core.save.flushes import MOST_AT_HAND, Flushes, Wanted
+from holdfast.core.save.tier_events import SetInBuffer
 
 SECOND = 10**9
 A, B = SetInBuffer(0, 1, 10, 0), SetInBuffer(0, 2, 20, 1)

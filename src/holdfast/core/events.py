@@ -19,15 +19,15 @@ from holdfast.core.save import events as of_saves
 from holdfast.core.save.choose import SCRATCH as SCRATCH
 from holdfast.core.save.choose import Resume as Resume
 from holdfast.core.save.choose import SeenSets
-from holdfast.core.save.events import BuffersReady as BuffersReady
-from holdfast.core.save.events import FlushCommitFailed as FlushCommitFailed
-from holdfast.core.save.events import FlushCommitted as FlushCommitted
-from holdfast.core.save.events import Flushed as Flushed
-from holdfast.core.save.events import FlushFailed as FlushFailed
-from holdfast.core.save.events import Flushing as Flushing
-from holdfast.core.save.events import Sealed as Sealed
-from holdfast.core.save.events import SealFailed as SealFailed
-from holdfast.core.save.events import TierEvent as TierEvent
+from holdfast.core.save.tier_events import BuffersReady as BuffersReady
+from holdfast.core.save.tier_events import FlushCommitFailed as FlushCommitFailed
+from holdfast.core.save.tier_events import FlushCommitted as FlushCommitted
+from holdfast.core.save.tier_events import Flushed as Flushed
+from holdfast.core.save.tier_events import FlushFailed as FlushFailed
+from holdfast.core.save.tier_events import Flushing as Flushing
+from holdfast.core.save.tier_events import Sealed as Sealed
+from holdfast.core.save.tier_events import SealFailed as SealFailed
+from holdfast.core.save.tier_events import TierEvent as TierEvent
 from holdfast.core.value import value
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 

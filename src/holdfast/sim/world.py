@@ -533,7 +533,7 @@ class World(Idle):
             life.cadence.saved(order.step)
 
         def copied() -> None:
-            if blocked_ns != self.controller.machine.saving.cost.blocked_ns:
+            if blocked_ns != self.controller.machine.saving.blocked_ns:
                 self._feed(ev.SaveTook(self._clock.now_ns, life.attempt, blocked_ns))
             if buffer is None and not self._write_ns:
                 written()  # which says that it is copied too

@@ -1,13 +1,10 @@
 """What the edges tell of saves (past facts), and what the agreement answers (imperatives).
 
 The edge reads each rank's words, turns what changed into events with `core.save.ranks.changes`, and
-feeds them to `core.save.agree.step`. News of the memory tier is about a set in a buffer, not about
-an attempt that must still be there. Times are integer nanoseconds on one monotonic clock.
+feeds them to `core.save.agree.step`. Times are integer nanoseconds on one monotonic clock.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from holdfast.core.value import value
 
@@ -282,125 +279,4 @@ Action = (
     | Hold
     | LetRanksLeave
     | Refuse
-)
-
-
-# --- the memory tier ------------------------------------------------------------------------------
-
-
-class SetInBuffer(NamedTuple):
-    """A set that lies in a buffer: who wrote it, under which epoch, and of which step it is."""
-
-    attempt: int
-    epoch: int
-    step: int
-    buffer: int
-
-    @property
-    def name(self) -> tuple[int, int]:
-        """What makes it a set: copies of one step in one attempt are alike."""
-        return self.attempt, self.step
-
-
-@value
-class BuffersReady:
-    """A rank has so many buffers of the memory tier allocated and touched, or says so."""
-
-    at_ns: int
-    attempt: int
-    rank: int
-    buffers: int
-
-
-@value
-class Sealed:
-    """Every rank's shard in a buffer has its checksum, and the set its manifest: it restores.
-
-    `of_attempt` wrote it; it need not run any more. The same holds for the events below.
-    """
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    buffer: int
-
-
-@value
-class SealFailed:
-    """What is in the buffer is no set, and will be none."""
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    buffer: int
-    why: str
-
-
-@value
-class Flushing:
-    """A flush is under way still, and has given the store so many bytes; told now and then."""
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    nbytes: int
-
-
-@value
-class Flushed:
-    """One rank's shard of a set in memory is durable, its receipt written.
-
-    `of_ranks`: how many shards the set has; another number of ranks than run now may have made it.
-    """
-
-    at_ns: int
-    of_attempt: int
-    rank: int
-    epoch: int
-    step: int
-    of_ranks: int
-
-
-@value
-class FlushFailed:
-    """A set in memory could not be written to the durable tier; it is still in its buffer.
-
-    `is_gone`: it is not, or not as it was sealed.
-    """
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    why: str
-    is_gone: bool = False
-
-
-@value
-class FlushCommitted:
-    """The manifest of a flushed set is durable: it restores from the durable tier too."""
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-
-
-@value
-class FlushCommitFailed:
-    """The manifest of a flushed set could not be written."""
-
-    at_ns: int
-    of_attempt: int
-    epoch: int
-    step: int
-    why: str
-
-
-# Those that are taken in every state: they may be of an attempt that is long over.
-TierEvent = (
-    Sealed | SealFailed | Flushing | Flushed | FlushFailed | FlushCommitted | FlushCommitFailed
 )

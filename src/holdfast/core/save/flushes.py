@@ -20,8 +20,8 @@ from typing import NamedTuple
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
-from holdfast.core.save.events import SetInBuffer
 from holdfast.core.save.pace import latest, median
+from holdfast.core.save.tier_events import SetInBuffer
 
 SECOND_NS = 1_000_000_000
 PATIENCE_NS = 300 * SECOND_NS

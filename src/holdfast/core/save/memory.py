@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.events import SetInBuffer
 from holdfast.core.save.flushes import Flushes, FlushOver, Wanted
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.ranks import Extremes
+from holdfast.core.save.tier_events import SetInBuffer
 from holdfast.core.save.word import MAX_BUFFERS
 
 

@@ -11,7 +11,6 @@ order follows at once, so that it reaches the ranks while they work on the steps
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, InitVar, dataclass, field
-from typing import NamedTuple
 
 from holdfast.core.events import Resume
 from holdfast.core.notices.plan import SaveTime
@@ -38,13 +37,6 @@ DURABLE = (news.Committed, news.DurableBeside)
 MOVES = frozenset({news.Progress, news.Snapped})
 
 
-class SaveCost(NamedTuple):
-    """What the last save took: training blocked for it, and order to durable."""
-
-    blocked_ns: int = 0
-    total_ns: int = 0
-
-
 @dataclass(slots=True)
 class Saving:
     """The save side of one attempt; `hear` takes news and gives agreement actions.
@@ -65,10 +57,10 @@ class Saving:
     # Of the run.
     tier: MemoryTier = field(init=False)
     pace: SavePace = field(default_factory=SavePace)
-    cost: SaveCost = field(default_factory=SaveCost)
     failures: FailureRate = field(default_factory=FailureRate)
     held_from_ns: int | None = None  # from then on nothing becomes durable but the announced save
-    _blocked_ns: tuple[int, ...] = ()  # by the last few copies
+    _blocked_ns: tuple[int, ...] = ()  # training, by the last few copies
+    _total_ns: int = 0  # of the last save: from its order until it was durable
     _asked_last: tuple[SavePolicy, SaveView] | None = None
     _reaction_ns: int = COPIED_REACTION_NS
     _committed_ns: int = 0
@@ -145,6 +137,11 @@ class Saving:
         return self.pace.step_time_ns
 
     @property
+    def blocked_ns(self) -> int:
+        """How long the last copy kept training from running; 0: there was none."""
+        return self._blocked_ns[-1] if self._blocked_ns else 0
+
+    @property
     def what_is_saved(self) -> str:
         """What is durable of what was done, and what is not, for people."""
         if not self.joined:
@@ -164,7 +161,7 @@ class Saving:
         """What a durable save takes that is ordered now."""
         tier = self.tier
         if not tier.is_there:
-            return SaveTime(self.step_time_ns, self.cost.blocked_ns, self.cost.total_ns)
+            return SaveTime(self.step_time_ns, self.blocked_ns, self._total_ns)
         flush_ns = tier.flushes.took_ns
         write_ns = tier.seal_ns + flush_ns if flush_ns else 0
         return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, flush_ns)
@@ -228,8 +225,7 @@ class Saving:
             return
         self._committed_ns = what.at_ns
         if isinstance(what, news.Committed) and self.agreement.buffer is None:
-            total_ns = what.at_ns - self._ordered_ns
-            self.cost = SaveCost(self.cost.blocked_ns, max(1, total_ns))  # 0: not measured
+            self._total_ns = max(1, what.at_ns - self._ordered_ns)  # 0: not measured
 
     def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
         """Somebody wants a save. It waits for one that is under way, and for a step to save.
@@ -259,7 +255,7 @@ class Saving:
 
     def stop(self, at_ns: int, why: str, leave_by_ns: int | None) -> tuple[news.Action, ...]:
         """Save at the next boundary that all ranks can answer, and leave."""
-        limit_ns = max(news.DEFAULT_ANSWER_LIMIT_NS, 4 * self.cost.blocked_ns)
+        limit_ns = max(news.DEFAULT_ANSWER_LIMIT_NS, 4 * self.blocked_ns)
         lead = self._request_lead()
         return self.hear(news.StopDue(at_ns, why, leave_by_ns, lead, limit_ns))
 
@@ -274,7 +270,6 @@ class Saving:
 
     def note_cost(self, blocked_ns: int) -> None:
         """A rank was blocked this long by the last copy."""
-        self.cost = self.cost._replace(blocked_ns=blocked_ns)
         self._blocked_ns = latest(self._blocked_ns, blocked_ns)
 
     # --- what is due ------------------------------------------------------------------------
@@ -363,7 +358,6 @@ class Saving:
 
     def view(self, at_ns: int, lead: int = 1) -> SaveView:
         """What the durable tier's policy sees where there is no memory tier."""
-        blocked_ns, total_ns = self.cost
         agreement = self.agreement
         return SaveView(  # in the order of its fields, for it is made for every question
             at_ns,
@@ -371,8 +365,8 @@ class Saving:
             agreement.committed_step,
             self._committed_ns,
             self.pace.step_time_ns,
-            blocked_ns,
-            total_ns,
+            self.blocked_ns,
+            self._total_ns,
             self.failures.seen,
             self.failures.observed_at_ns(at_ns),
         )
