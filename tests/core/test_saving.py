@@ -166,7 +166,8 @@ def test_what_the_last_save_cost_is_measured() -> None:
     saving.hear(news.Committed(4 * SECOND, 1, 2))
     assert not saving.agreement.is_active
     assert saving.committed_step == 2
-    assert (saving.cost.blocked_ns, saving.cost.total_ns) == (300 * MS, 2 * SECOND - 1)
+    view = saving.view(0)
+    assert (view.save_blocked_ns, view.save_total_ns) == (300 * MS, 2 * SECOND - 1)
 
 
 def test_a_script_may_ask_for_the_step_right_after_a_saved_one() -> None:

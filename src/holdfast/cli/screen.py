@@ -193,7 +193,7 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     if newest > saving.committed_step:
         saved = f"step {newest} in memory, {saved.removeprefix('step ')} on disk"
     at_risk = max(0, saving.fastest_step - newest)
-    cost = f", blocked {saving.blocked_ns / 1e6:.0f} ms" if saving.cost.blocked_ns else ""
+    cost = f", blocked {saving.blocked_ns / 1e6:.0f} ms" if saving.blocked_ns else ""
     rows.append(("checkpoint", f"{saved}{cost}; {at_risk} steps since"))
     words = supervisor.machine.saving_words
     if words or saving.reason:
