@@ -135,7 +135,7 @@ class Controller:
     # --- actions ----------------------------------------------------------------------------
 
     def _want(self, action: act.Action) -> None:
-        """Of the host."""
+        """Order it of the hosts."""
         self._order.want(action)
 
     def _launch(self, action: act.Launch) -> None:

@@ -40,7 +40,7 @@ class ControllerJournal:
 
     @staticmethod
     def identity(folder: RunFolder, epoch: int, incarnation: str) -> Identity:
-        """Of the controller's journal; its attempt is the lease epoch."""
+        """The identity of the controller's journal; its attempt is the lease epoch."""
         host = os.uname().nodename
         return Identity(folder.name, epoch, incarnation, 0, host, CONTROLLER_RANK, boot_id())
 
@@ -109,5 +109,5 @@ class ControllerJournal:
 
 
 def checksum(action: act.Action, before: int) -> int:
-    """Of all actions up to this one. `before`: of those before it, 0 for none."""
+    """The checksum of all actions up to this one. `before`: that of those before it, 0 for none."""
     return zlib.crc32(repr(action).encode(), before)

@@ -37,7 +37,7 @@ class Orders:
         self.committed = max(self.committed, step)
 
     def store(self, page: RankPage) -> None:
-        """In the order in which a rank needs them."""
+        """Store them in the order in which a rank needs them."""
         page.store(Word.DEADLINE_AT, self.deadline_ns)
         page.store(Word.COMMITTED, self.committed)
         page.store(Word.VERDICT, self.verdict)

@@ -46,7 +46,7 @@ class Store(Protocol):
         """The same for a set from memory: FlushCommitted or FlushCommitFailed follows."""
 
     def protect(self, of: tuple[int, int] | None) -> None:
-        """That (attempt, step) is on its way from memory: leave it alone. None: none is."""
+        """Leave that (attempt, step) alone: it is on its way from memory. None: none is."""
 
     def make_room(self, attempt: int, step: int) -> None:
         """Delete what is of no use: the store did not take that step."""

@@ -10,7 +10,7 @@ from holdfast.core.save import events as news
 
 
 class SaveCounts:
-    """Of one supervisor, from what its run's machine hears and answers."""
+    """The saves of one supervisor, from what its run's machine hears and answers."""
 
     def __init__(self) -> None:
         self._memory = self._memory_blocked_ns = 0

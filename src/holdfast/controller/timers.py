@@ -6,7 +6,7 @@ from holdfast.journal import clocks
 
 
 class BootTimers:
-    """At most one of each name. A `controller.ports.ControllerClock`."""
+    """Timers, at most one of each name. A `controller.ports.ControllerClock`."""
 
     def __init__(self) -> None:
         self._at_ns: dict[str, int] = {}

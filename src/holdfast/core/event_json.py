@@ -25,7 +25,7 @@ def encode(event: Event) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As `dataclasses.asdict`, for what events hold, in a tenth of its time."""
+    """What `dataclasses.asdict` gives, for what events hold, in a tenth of its time."""
     kind = type(value)
     if kind in _ATOMS:
         return value

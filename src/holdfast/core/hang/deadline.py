@@ -66,7 +66,7 @@ class Experience:
 
 
 def step_limit(policy: HangPolicy, known: Experience, median_ns: int) -> Limit:
-    """For a step of a run with this pace: max(10 × median, 4 × longest), within bounds."""
+    """The limit of a step of a run with this pace: max(10 × median, 4 × longest), within bounds."""
     if policy.step_ns is not None:
         return Limit(policy.step_ns, "as set")
     by_median = policy.median_factor * median_ns
@@ -86,7 +86,7 @@ def step_limit(policy: HangPolicy, known: Experience, median_ns: int) -> Limit:
 
 
 def start_limit(policy: HangPolicy, known: Experience) -> Limit:
-    """From launch to the first step, and for the first steps, which may compile once more."""
+    """The limit until the first step, and of the first steps, which may compile once more."""
     if not known.start_ns:
         limit = Limit(policy.untried_ns, "no attempt has come to a step yet")
     else:
@@ -99,7 +99,7 @@ def start_limit(policy: HangPolicy, known: Experience) -> Limit:
 
 
 def wait_limit(policy: HangPolicy, known: Experience) -> Limit:
-    """For a declared wait: data, a save, a restore."""
+    """The limit of a declared wait: data, a save, a restore."""
     return _patient(Limit(max(policy.wait_ns, policy.step_ns or 0), "the limit of a wait"), known)
 
 
@@ -144,7 +144,7 @@ class StepIntervals:
 
     @property
     def median_ns(self) -> int:
-        """Of the recent intervals; 0: none was measured."""
+        """The median of the recent intervals; 0: none was measured."""
         return sorted(self._recent)[(len(self._recent) - 1) // 2] if self._recent else 0
 
     def take_longest_ns(self) -> int:

@@ -111,7 +111,7 @@ class _Held(NamedTuple):
 
 
 def _held_by(looks: Sequence[RankLook], not_before_ns: int) -> dict[int, _Held]:
-    """By step: what holds up a rank there, which may wait for all that are no further."""
+    """What holds up a rank at each step, which may wait for all that are no further."""
     held, by_step = _Held(), {}
     for place in sorted(range(len(looks)), key=lambda place: _step(looks[place])):
         held = held.beside(looks[place], place, not_before_ns)

@@ -45,7 +45,7 @@ class HangVerdict(NamedTuple):
 
 @dataclass(slots=True)
 class Suspicion:
-    """That the attempt hangs: since when it is looked into, and where its ranks stand."""
+    """The attempt may hang: since when that is looked into, and where its ranks stand."""
 
     asked_ns: int
     stacks: tuple[RankStack, ...] = ()
@@ -53,7 +53,7 @@ class Suspicion:
 
 @dataclass(slots=True)
 class HangWatch:
-    """Of one run, over all its attempts. `verdict`: this attempt was ended because it hung."""
+    """The watch over all attempts of a run. `verdict`: this attempt was ended because it hung."""
 
     policy: HangPolicy
     verdict: HangVerdict | None = None
@@ -141,7 +141,7 @@ class HangWatch:
     # --- what follows -----------------------------------------------------------------------
 
     def _look_later(self, at_ns: int, due_ns: int | None = None) -> list[act.Action]:
-        """At the next clock's end, and often enough to see that another limit holds by now."""
+        """Look at the next clock's end, and often enough to see that another limit holds by now."""
         if not self.policy.is_watched:
             return []
         often_ns = min(self.policy.floor_ns, self.policy.step_ns or self.policy.floor_ns)

@@ -142,7 +142,7 @@ def _check_overlap(rows: StepRows) -> None:
 
 
 def _first(wrong: NDArray[np.bool_], line: Ints) -> int | None:
-    """Of the rows that are wrong, the one that stands first in the file."""
+    """The wrong row that stands first in the file."""
     found = np.flatnonzero(wrong)
     return int(found[line[found].argmin()]) if len(found) else None
 

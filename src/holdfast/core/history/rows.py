@@ -27,7 +27,7 @@ class StepRows:
 
     @classmethod
     def sorted(cls, *columns: Ints) -> StepRows:
-        """Of rows in any order. Most files have them in this one already."""
+        """Rows by attempt and start, of rows in any order. Most files have them so already."""
         attempt, first, _, start, end, _ = columns
         after = (attempt[1:] == attempt[:-1]) & (start[1:] > start[:-1])
         if np.all(after | (attempt[1:] > attempt[:-1])):

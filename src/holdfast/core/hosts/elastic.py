@@ -130,7 +130,7 @@ def _soonest(view: View, count: int) -> list[int]:
 
 
 def _start_cost(view: View, waits_ns: list[int], n: int) -> int:
-    """Of beginning when the n-th of the missing slices is there; the others are taken in later."""
+    """The cost of beginning when the n-th missing slice is there; the others are taken in later."""
     begins_ns = view.restart_ns + (waits_ns[n - 1] if n else 0)
     idle_ns = view.there * begins_ns + sum(max(0, begins_ns - wait_ns) for wait_ns in waits_ns)
     cost, _ = _later(view, [max(begins_ns, wait_ns) for wait_ns in waits_ns[n:]], view.there + n)

@@ -40,7 +40,7 @@ class Asked:
 
 
 class PageReader:
-    """Of the pages of all ranks of an attempt; which of their requests were heard before."""
+    """Reads the pages of all ranks of an attempt, and knows which of their requests were heard."""
 
     def __init__(self, grace_ns: int) -> None:
         """`grace_ns`: how long a SIGTERM to a rank leaves, by what the user says."""

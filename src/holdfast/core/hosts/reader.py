@@ -66,7 +66,7 @@ class _Flush:
 
 
 class ReportReader:
-    """Of so many hosts: what was read of their reports, and who has said what."""
+    """What was read of the reports of all hosts, and who has said what."""
 
     def __init__(self, hosts: int, grace_ns: int) -> None:
         """`grace_ns`: how long a SIGTERM to a rank leaves, by what the user says."""

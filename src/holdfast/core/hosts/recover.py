@@ -239,7 +239,7 @@ def _move(
     now_unix_ns: int,
     jitter: float,
 ) -> Decision:
-    """By the condition of the present generation's resource, and its reason."""
+    """Decide by the condition of the present generation's resource, and its reason."""
     name = name_of(prefix, record.generation)
     if ours is None:
         return _create(policy, prefix, record, now_unix_ns)

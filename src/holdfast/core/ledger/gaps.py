@@ -51,7 +51,7 @@ class RecordedWaits:
         self._flat = None
 
     def known_at(self, now_ns: int) -> RecordedWaits:
-        """As they were at some moment: what starts later is not, ends are open."""
+        """The waits as they were at some moment: later ones are not there, later ends are open."""
         known = RecordedWaits()
         known._waits = {
             key: wait._replace(end_ns=None) if (wait.end_ns or 0) > now_ns else wait

@@ -128,7 +128,7 @@ def _rows(views: Sequence[AttemptView]) -> _Rows:
 
 
 def _together(rows: _Rows) -> tuple[int, _Rows]:
-    """As they are; or so many steps at a time that a usual row is no mere moment of dispatching."""
+    """The rows, or so many steps in one that a usual row is no mere moment of dispatching."""
     steps, own_ns = int(rows.steps.sum()), int(rows.own.sum())
     grouped, many = rows, 1
     while 2 * steps * _quantile(grouped.took, grouped.steps, 0.5) < own_ns:
@@ -169,7 +169,7 @@ def _outliers(views: Sequence[AttemptView], rows: _Rows, slow: Ints) -> Iterator
 
 
 def _bins(end: Ints, took: Ints, count: Ints) -> Iterator[Bin]:
-    """Of equal lengths of time; those in which no step ended are left out."""
+    """Bins of equal lengths of time, but for those in which no step ended."""
     bins = min(BINS, max(1, int(count.sum()) // STEPS_A_BIN))
     low_ns, width = int(end[0]), max(1, -(-int(end[-1] - end[0] + 1) // bins))
     of = (end - low_ns) // width

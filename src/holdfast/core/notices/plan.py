@@ -68,7 +68,7 @@ class SaveTime:
 
     @property
     def need_ns(self) -> int:
-        """From the order until the set is durable: the step under way and the next come first."""
+        """The time from the order until the set is durable; two steps come first."""
         if not self.is_measured:
             return UNMEASURED_NS
         return 2 * self.step_ns + self.copy_ns + self.write_ns + self.flush_ns

@@ -167,7 +167,7 @@ def best_pattern(
 
 
 def _at_least(tau_s: float, least_s: float, copies: int) -> Pattern:
-    """That τ, or as much longer as keeps durable saves apart."""
+    """The pattern with that τ, or one as much longer as keeps durable saves apart."""
     return Pattern(max(tau_s, least_s / copies), copies)
 
 
@@ -244,7 +244,7 @@ def _through(rate: float, period_s: float) -> float:
 
 
 def _restarting(rate: float, costs: Costs) -> float:
-    """Of `_through` restart and write, the time spent in the restart: those ages come first."""
+    """The part of `_through` that is spent in the restart: those ages come first."""
     _, spent_s = _until(rate, costs.restart_s)
     return spent_s * exp(rate * (costs.restart_s + costs.write_s))
 

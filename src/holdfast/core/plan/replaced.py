@@ -75,7 +75,7 @@ def _stays(load: float, wait: float) -> tuple[int, tuple[float, ...]]:
 
 
 def _weights() -> tuple[float, ...]:
-    """Of Euler's sum: alternating, and fading out binomially."""
+    """The weights of Euler's sum: alternating, and fading out binomially."""
     tails = [sum(comb(TERMS, j) for j in range(TERMS - i + 1)) / 2**TERMS for i in range(TERMS + 1)]
     fading = [0.5, *[1.0] * (TERMS - 1), *tails]
     scale: float = 10 ** (TERMS / 3)

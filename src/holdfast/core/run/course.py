@@ -108,7 +108,7 @@ class RunState:
 
     @property
     def losses_seen(self) -> int:
-        """Of them, those that took the memory of their host along."""
+        """All failures that took the memory of their host along."""
         return self.losses_before + _losses(self.failures)
 
     def judge_by(self, failures: tuple[restart.Failure, ...]) -> None:

@@ -100,7 +100,7 @@ def on_rank_exited(run: RunState, event: ev.RankExited) -> list[act.Action]:
 
 
 def _rank_left(run: RunState, event: ev.RankExited) -> list[act.Action]:
-    """Of scripts that run by themselves: the others go on, and nobody waits for this one."""
+    """A script that runs by itself has ended: the others go on, and nobody waits for this one."""
     cause, _ = exits.classify(event.exit)
     if cause is exits.ExitCause.DONE or run.is_told_to_leave:
         return []

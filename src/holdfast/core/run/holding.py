@@ -52,7 +52,7 @@ class Absence:
 
 @dataclass(slots=True)
 class Holding:
-    """Of one run. `until_ns`: so long it is held; None: it is not."""
+    """The hold of a run. `until_ns`: so long it is held; None: it is not."""
 
     limit_ns: int
     until_ns: int | None = None

@@ -96,7 +96,7 @@ class Stopping:
         return True
 
     def over_by_ns(self, deadline_ns: int | None, *, is_announced: bool) -> int | None:
-        """By when a run that is over already must be gone, now that this is asked or announced."""
+        """When a run that is over already must be gone, now that this is asked or announced."""
         if is_announced:
             self._announced_ns = deadline_ns
         else:
@@ -118,7 +118,7 @@ class Stopping:
 
     @property
     def deadline_ns(self) -> int | None:
-        """By when the run must be gone; None: nobody said so."""
+        """When the run must be gone; None: nobody said so."""
         return self.intent.deadline_ns if self.intent else None
 
     def leave_by_ns(self, at_ns: int) -> int | None:
@@ -128,7 +128,7 @@ class Stopping:
         return self.deadline_ns - min(self._margin_ns, max(0, self.deadline_ns - at_ns) // 5)
 
     def leave_limit_ns(self, at_ns: int) -> int:
-        """By when ranks that were told to leave must be gone."""
+        """When ranks that were told to leave must be gone."""
         limit_ns = at_ns + self._leave_limit_ns
         return limit_ns if self.deadline_ns is None else min(limit_ns, max(at_ns, self.deadline_ns))
 

@@ -135,7 +135,7 @@ class NoChoice(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """Of a controller that ends on account of it."""
+        """The exit code of a controller that ends on account of it."""
         return EXIT_UNAVAILABLE if self is NoChoice.NONE_GOOD else EXIT_CONFIGURATION
 
 

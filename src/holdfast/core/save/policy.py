@@ -164,7 +164,7 @@ class Never(SavePolicy):
 
 @dataclass(frozen=True, slots=True)
 class EverySteps(SavePolicy):
-    """At every multiple of `steps`, or at the next boundary if that one was missed."""
+    """Due at every multiple of `steps`, or at the next boundary if that one was missed."""
 
     steps: int
 
@@ -323,7 +323,7 @@ class Optimal(SavePolicy):
         return why
 
     def pace(self, view: SaveView) -> SaveFrequency:
-        """In steps for the memory tier, where a step's time is known; in time elsewhere."""
+        """How often: in steps for the memory tier, where a step's time is known, else in time."""
         if view.save_total_ns <= 0:
             return SaveFrequency(
                 f"first after {seconds_in_words(self.first_s)} or {self.first_steps} steps"

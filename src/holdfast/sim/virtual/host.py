@@ -303,7 +303,7 @@ class VirtualHost(Host):
         self._work.flush(action)
 
     def hurry(self, action: Hurry) -> None:
-        """That flush goes on, faster."""
+        """Go on with that flush, faster."""
         self._work.hurry(action)
 
     def abandon_flush(self, action: act.AbandonFlush) -> None:

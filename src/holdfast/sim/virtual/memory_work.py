@@ -19,7 +19,7 @@ SEALING, FLUSHING = "it is being sealed", "it is being flushed"
 
 
 class MemoryWork:
-    """Of the host of that number. `note`: something has come of it."""
+    """The seals and flushes of the host of that number. `note`: something has come of one."""
 
     def __init__(
         self,

@@ -103,7 +103,7 @@ class VirtualAttempt:
 
 
 class Shared(ABC):
-    """Of one run under one supervisor. `died_ns`: when that was killed, if it was."""
+    """What the parts share, of one run under one supervisor. `died_ns`: when that was killed."""
 
     def __init__(
         self,

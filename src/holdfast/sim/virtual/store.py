@@ -43,7 +43,7 @@ class VirtualStore:
     memory_lost: int = 0
 
     def complete(self) -> list[SetInfo]:
-        """As `Catalog.tidy` does: whole sets get their manifest, shards of others are removed."""
+        """Give whole sets their manifest, remove the shards of others: as `Catalog.tidy` does."""
         made = {(one.attempt, one.step) for one in self.sets}
         ranks = {one.attempt: one.ranks for one in self.attempts}
         done = []
@@ -85,7 +85,7 @@ class VirtualStore:
         return [one for one in self.sets if not self.is_doomed(one.name)]
 
     def superfluous(self, resume: ev.Resume | None) -> list[str]:
-        """As `retention.collect` finds them."""
+        """The sets that may go, as `retention.collect` finds them."""
         in_use = _set_of(resume)
         for wish in self.standing():
             chosen, _ = choose(self.seen(VirtualMemory(((0,),), 0)), wish)
@@ -115,7 +115,7 @@ class VirtualStore:
         return [(part.attempt, part.up_to_step) for part in lineage(self.attempts)]
 
     def standing(self) -> tuple[Wish, ...]:
-        """As `journal.rollbacks` does: what no record names; a script's only of the newest."""
+        """The wishes that stand: as `journal.rollbacks`, a script's of the newest attempt only."""
         settled = {name for one in self.attempts if one.rollback for name in one.rollback.ids}
         newest = f"fail-{len(self.attempts) - 1:04d}-"
         return tuple(
