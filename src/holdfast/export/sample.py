@@ -216,8 +216,8 @@ def _save_s(saves: SavesStated) -> dict[str, float]:
     found = {}
     if saves.memory:
         found[MEMORY] = saves.memory_blocked_ns / saves.memory / NS_PER_S
-    if saves.drains:
-        found[DISK] = saves.drained_ns / saves.drains / NS_PER_S
+    if saves.flushes:
+        found[DISK] = saves.flushed_ns / saves.flushes / NS_PER_S
     return found
 
 

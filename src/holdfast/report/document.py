@@ -96,8 +96,8 @@ def _saves(saves: SaveFindings) -> dict[str, Any]:
         "memory": saves.memory,
         "memory_blocked_s": saves.memory_blocked_ns / NS_PER_S,
         "disk": saves.disk,
-        "drains": saves.drains,
-        "drained_s": saves.drained_ns / NS_PER_S,
+        "drains": saves.flushes,
+        "drained_s": saves.flushed_ns / NS_PER_S,
     }
 
 

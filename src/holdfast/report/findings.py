@@ -125,8 +125,8 @@ class SaveFindings:
     memory: int
     memory_blocked_ns: int  # training stood still
     disk: int
-    drains: int  # of those to disk: taken there from memory, beside the training
-    drained_ns: int
+    flushes: int  # of those to disk: taken there from memory, beside the training
+    flushed_ns: int
 
     @property
     def words(self) -> str:
@@ -137,8 +137,8 @@ class SaveFindings:
             parts.append(f"{counted(self.memory, 'save')} to memory, {each} each")
         if self.disk:
             words = f"{self.disk:,} to disk" if parts else f"{counted(self.disk, 'save')} to disk"
-            if self.drains:
-                words += f", {duration(self.drained_ns // self.drains)} each beside the training"
+            if self.flushes:
+                words += f", {duration(self.flushed_ns // self.flushes)} each beside the training"
             parts.append(words)
         return "; ".join(parts)
 

@@ -101,7 +101,7 @@ def _saves(recorded: RecordedLedger) -> SaveFindings | None:
     """How often was saved, by all supervisors; None: never."""
     counts = recorded.facts.controllers.saves()
     saves = SaveFindings(
-        counts.memory, counts.memory_blocked_ns, counts.disk, counts.drains, counts.drained_ns
+        counts.memory, counts.memory_blocked_ns, counts.disk, counts.flushes, counts.flushed_ns
     )
     return saves if saves.memory or saves.disk else None
 

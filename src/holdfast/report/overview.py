@@ -266,9 +266,9 @@ def _save_ns(findings: Findings, ranks: Sequence[RankSeen]) -> int | None:
     """What it takes from an order to a durable set, as measured; None: nothing was saved yet."""
     saves = findings.saves
     took_ns = max((rank.took_ns for rank in ranks), default=0)
-    if saves is not None and saves.drains:
+    if saves is not None and saves.flushes:
         blocked_ns = saves.memory_blocked_ns // max(1, saves.memory)
-        took_ns = max(took_ns, blocked_ns + saves.drained_ns // saves.drains)
+        took_ns = max(took_ns, blocked_ns + saves.flushed_ns // saves.flushes)
     return took_ns or None
 
 

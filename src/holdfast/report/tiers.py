@@ -78,8 +78,8 @@ def tiers(
         found.append(_tier(MEMORY, "a process", cost, nbytes, memory, steps))
     blocked = max((rank.blocked_ns for rank in ranks), default=0)
     took = max((rank.took_ns for rank in ranks), default=0)
-    if saves is not None and saves.drains:
-        blocked, took = 0, saves.drained_ns // saves.drains
+    if saves is not None and saves.flushes:
+        blocked, took = 0, saves.flushed_ns // saves.flushes
     cost = _Cost(
         len(findings.checkpoints) if saves is None else saves.disk,
         blocked or (0 if took else None),

@@ -118,8 +118,8 @@ def observe(run: Gathered) -> Observed:
         ),
         saves_s=tuple(took_s for attempt in run.saves for took_s in _saves_s(run, attempt)),
         to_memory=saved is not None and saved.memory > 0,
-        writes=0 if saved is None else saved.drains,
-        writing_s=0.0 if saved is None else saved.drained_ns / NS_PER_S,
+        writes=0 if saved is None else saved.flushes,
+        writing_s=0.0 if saved is None else saved.flushed_ns / NS_PER_S,
         notices=len(notices),
         leads_s=tuple(
             (one.deadline_ns - one.at_ns) / NS_PER_S

@@ -165,8 +165,8 @@ class Controllers:
             memory=sum(one.memory for one in each),
             memory_blocked_ns=sum(one.memory_blocked_ns for one in each),
             disk=sum(one.disk for one in each),
-            drains=sum(one.drains for one in each),
-            drained_ns=sum(one.drained_ns for one in each),
+            flushes=sum(one.flushes for one in each),
+            flushed_ns=sum(one.flushed_ns for one in each),
         )
 
     def _newest_stated(self) -> RunStated | None:

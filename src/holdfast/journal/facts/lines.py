@@ -19,6 +19,7 @@ from holdfast.journal.fields import MAX_ATTEMPT, text, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.sidecar import Payload
 
+# In the order of SavesStated. A journal calls flushes drains, as they were called at first.
 _SAVES = ("memory", "memory_blocked_ns", "disk", "drains", "drained_ns")
 MAX_CHIPS = 2**31 - 1
 MEMORY, DISK = "memory", "disk"
@@ -107,15 +108,15 @@ class SavingStated:
 class SavesStated:
     """A supervisor's saves so far: how many to memory and to disk, and what they cost.
 
-    `memory_blocked_ns`: training stood still for the copies. `drained_ns`: what taking `drains` of
+    `memory_blocked_ns`: training stood still for the copies. `flushed_ns`: what taking `flushes` of
     the sets from memory to disk took, beside the training.
     """
 
     memory: int
     memory_blocked_ns: int
     disk: int
-    drains: int
-    drained_ns: int
+    flushes: int
+    flushed_ns: int
 
 
 @dataclass(frozen=True, slots=True)
