@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns
+from holdfast.session.boundary import say
 from holdfast.session.registers import Channel, ChannelError
 
 ACTIVE_S = 0.003
@@ -29,6 +30,7 @@ class Post:
         self.hurried = False
         self.trouble = ""
         self.reached_at_ns = now_ns()
+        self._is_said = False
         self._channel = channel
         self._on_news = on_news
         self._spacing_s = PER_RANK_S * world_size
@@ -71,7 +73,7 @@ class Post:
 
     def check(self) -> None:
         """For somebody who waits: raises HoldfastError when the store has not answered for long."""
-        if self.trouble and now_ns() - self.reached_at_ns > LOST_LIMIT_NS:
+        if self._is_lost():
             raise HoldfastError(
                 f"the key-value store of {self.name} does not answer ({self.trouble}): "
                 "the process that serves it has ended, rank 0 most likely; see what it said"
@@ -87,6 +89,7 @@ class Post:
     def _run(self) -> None:
         while not self._closing:
             self._round()
+            self._tell()
             if self.trouble:
                 wait_s = LOST_S
             else:
@@ -106,6 +109,21 @@ class Post:
         else:
             self.trouble = ""
             self.reached_at_ns = now_ns()
+
+    def _is_lost(self) -> bool:
+        return bool(self.trouble) and now_ns() - self.reached_at_ns > LOST_LIMIT_NS
+
+    def _tell(self) -> None:
+        """Say once that the store does not answer, and once that it does again."""
+        if self._is_lost() and not self._is_said:
+            self._is_said = True
+            say(
+                f"The key-value store of {self.name} does not answer ({self.trouble}): training "
+                "goes on, without saves until it does; has the launcher ended?"
+            )
+        elif self._is_said and not self.trouble:
+            self._is_said = False
+            say(f"The key-value store of {self.name} answers again")
 
     def _write(self) -> None:
         with self._lock:

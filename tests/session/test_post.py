@@ -1,0 +1,67 @@
+"""The post and a key-value store that does not answer: said once, and once that it answers again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.session import post as module
+from holdfast.session.post import Post
+from holdfast.session.registers import ChannelError
+
+
+class SickChannel:
+    """A store that answers or does not, as `is_sick` says; each write to it is counted."""
+
+    name = "somebody"
+
+    def __init__(self):
+        self.is_sick = False
+        self.writes = threading.Semaphore(0)
+
+    def write(self, key, value):
+        del key, value
+        self.writes.release()
+        if self.is_sick:
+            raise ChannelError("no route to it")
+
+    def read(self, keys):
+        return dict.fromkeys(keys, b"")
+
+
+@pytest.fixture
+def posted(monkeypatch):
+    """A post whose store is tried at once again, and its channel."""
+    monkeypatch.setattr(module, "LOST_S", 0.001)
+    monkeypatch.setattr(module, "LOST_LIMIT_NS", 0)
+    channel = SickChannel()
+    post = Post(channel, 2, lambda: None)
+    yield post, channel
+    channel.is_sick = False
+    assert post.close(60.0)
+
+
+def _tries(channel, times):
+    for _ in range(times):
+        assert channel.writes.acquire(timeout=60.0)
+
+
+def test_a_store_that_does_not_answer_is_told_once_and_its_return_too(posted, capsys):
+    post, channel = posted
+    channel.is_sick = True
+    post.put("key", b"1")
+    _tries(channel, 4)  # the fourth begins when what the third brought has been told
+    with pytest.raises(HoldfastError, match=r"does not answer \(no route to it\)"):
+        post.check()
+    channel.is_sick = False
+    _tries(channel, 1)
+    post.put("key", b"2")
+    _tries(channel, 1)
+    assert post.close(60.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "holdfast: The key-value store of somebody does not answer (no route to it): training "
+        "goes on, without saves until it does; has the launcher ended?",
+        "holdfast: The key-value store of somebody answers again",
+    ]
