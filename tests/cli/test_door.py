@@ -199,6 +199,19 @@ def test_what_is_printed_by_any_means_goes_through() -> None:
     assert "\x1b" not in said
 
 
+@pytest.mark.parametrize("words", [["ls"], ["config"], ["nosuch"]])
+def test_closed_standard_streams_are_no_error(
+    words: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python has None for them (`holdfast ls >&- 2>&-`)."""
+    monkeypatch.setenv("HOLDFAST_STORE", str(store))
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == (78 if words == ["nosuch"] else 0)
+
+
 def test_nobody_prints_around_the_door() -> None:
     """Consoles and raw streams: the door, the threads that print for long, and pictures."""
     allowed = {"cli/agent.py", "cli/door.py", "cli/screen.py", "report/picture.py"}

@@ -174,6 +174,23 @@ def test_a_store_with_room_for_what_is_kept_alone_is_told_once(
     assert [one.step for one in list_sets(folder.ckpt_dir)[0]] == [LAST + 20, LAST + 30]
 
 
+def test_a_store_with_room_for_fewer_than_are_kept_gives_up_its_oldest(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three are to be kept, and the disk is full with two: each save would fail for ever."""
+    monkeypatch.setattr("holdfast.snapshot.catalog.free_in", lambda _: 0)
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
+    keeper, said = keeper_of(folder, acquire(folder))
+    for step in (LAST + 10, LAST + 20):
+        write(folder, step, 0, 1)
+        keeper.commit(0, 1, step, 2)
+        keeper.make_room(0, step + 10)
+    assert keeper.close(LIMIT_S, is_done=False)
+    (words,) = said
+    assert f"(deleted: {set_name(0, LAST)})" in words
+    assert [one.step for one in list_sets(folder.ckpt_dir)[0]] == [LAST + 20]
+
+
 def test_the_only_checkpoint_is_never_deleted_to_make_room(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

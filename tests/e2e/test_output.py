@@ -45,6 +45,26 @@ def test_it_is_shown_and_kept(house: House) -> None:
 
 
 @pytest.mark.real
+def test_a_run_whose_standard_streams_are_closed_trains_and_writes_into_no_file(
+    house: House,
+) -> None:
+    """As `nohup`-like launchers start it: what a rank prints must not land where fd 2 was."""
+    script = house.script("import os, sys; print('seen', flush=True); os.write(2, b'err\\n')\n")
+    closed = [
+        "sh",
+        "-c",
+        'exec "$@" <&- >&- 2>&-',
+        "sh",
+        *HOLDFAST_RUN,
+        sys.executable,
+        str(script),
+    ]
+    done = subprocess.run(closed, cwd=house.folder, check=False, timeout=LIMIT_S)
+    assert done.returncode == EXIT_DONE
+    assert sorted(log_of(house).splitlines()) == [b"err", b"seen"]
+
+
+@pytest.mark.real
 def test_a_flood_of_output_does_not_block_the_rank(house: House) -> None:
     """100 MB: the rank ends, and the log holds all of it, whatever the screen could take."""
     script = house.script(

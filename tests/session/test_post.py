@@ -1,4 +1,4 @@
-"""The post and a key-value store that does not answer: said once, and once that it answers again."""
+"""The post and a key-value store that does not answer: said once, and tried seldom."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SickChannel:
 @pytest.fixture
 def posted(monkeypatch):
     """A post whose store is tried at once again, and its channel."""
-    monkeypatch.setattr(module, "LOST_S", 0.001)
+    monkeypatch.setattr(module, "GONE_S", 0.001)
     monkeypatch.setattr(module, "LOST_LIMIT_NS", 0)
     channel = SickChannel()
     post = Post(channel, 2, lambda: None)
@@ -65,3 +65,15 @@ def test_a_store_that_does_not_answer_is_told_once_and_its_return_too(posted, ca
         "goes on, without saves until it does; has the launcher ended?",
         "holdfast: The key-value store of somebody answers again",
     ]
+
+
+def test_what_is_put_meanwhile_waits_for_the_next_try(posted, monkeypatch):
+    post, channel = posted
+    monkeypatch.setattr(module, "GONE_S", 3600.0)
+    channel.is_sick = True
+    post.put("key", b"1")
+    _tries(channel, 1)
+    for number in range(100):
+        post.put(f"key {number}", b"1")
+    assert post.close(60.0)
+    assert channel.writes._value == 1  # the last, when it is closed

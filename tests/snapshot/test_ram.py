@@ -18,7 +18,7 @@ from holdfast.snapshot.ram_folder import buffer_name, claim_ram, sealed_buffers
 from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.restore import read_set
-from holdfast.snapshot.room import Room
+from holdfast.snapshot.room import Room, size_words
 from holdfast.snapshot.seal import seal_buffer
 
 
@@ -292,3 +292,9 @@ def test_children_and_closed_descriptors_harm_nothing(folder: Path) -> None:
     )
     for number in range(2):
         verify(folder / buffer_name(number))
+
+
+def test_sizes_never_look_like_science() -> None:
+    sizes = [0, 1023, 1 << 20, (1 << 20) - 4096, 1023 << 20, 5 << 39, 3 << 41]
+    words = ["0 KiB", "0.999 KiB", "1 MiB", "1020 KiB", "1023 MiB", "2.5 TiB", "6 TiB"]
+    assert [size_words(nbytes) for nbytes in sizes] == words

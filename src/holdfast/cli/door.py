@@ -10,8 +10,10 @@ print. Nothing else gets past it.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from holdfast.core.redact import redacted_text
@@ -20,6 +22,7 @@ from holdfast.core.visible import clean, coloured, sentence
 if TYPE_CHECKING:
     from rich.console import Console
 
+STDERR = 2
 PIPE_COLUMNS = 1000  # lines in a pipe are for grep: never folded
 
 
@@ -47,16 +50,25 @@ class Door:
 
 @contextlib.contextmanager
 def doors() -> Iterator[None]:
-    """Have a door before standard output and standard error."""
+    """Have a door before standard output and standard error; what goes to a closed one is lost."""
     before = sys.stdout, sys.stderr
-    for stream in before:
-        if hasattr(stream, "reconfigure"):  # what a terminal cannot print is not worth an error
-            stream.reconfigure(errors="replace")
-    sys.stdout, sys.stderr = (cast("Any", Door(stream)) for stream in before)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        for stream in before:
+            if hasattr(stream, "reconfigure"):  # what a terminal cannot print is not worth an error
+                stream.reconfigure(errors="replace")
+        # Python has None for a standard stream that was closed when it started.
+        sys.stdout, sys.stderr = (cast("Any", Door(stream or nowhere)) for stream in before)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+
+
+def occupy_closed() -> None:
+    """Put /dev/null where a standard stream is closed: no file may be opened in its place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def console(*, err: bool = False, folded: bool = True, file: IO[str] | None = None) -> Console:

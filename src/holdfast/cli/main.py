@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import click
 
-from holdfast.cli.door import doors, say
+from holdfast.cli.door import doors, occupy_closed, say
 from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
 
@@ -97,6 +97,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit: 0 done, 75 saved, 1 the user's failure, 69, 78 (see errors)."""
+    occupy_closed()
     with doors():
         sys.exit(_carried_out(sys.argv[1:] if arguments is None else list(arguments)))
 

@@ -18,6 +18,7 @@ from holdfast.session.registers import Channel, ChannelError
 ACTIVE_S = 0.003
 IDLE_S = 0.1
 LOST_S = 1.0  # between tries while the store cannot be reached
+GONE_S = 5.0  # and once that has been told: PyTorch prints a page of its own about each try
 LOST_LIMIT_NS = 10_000_000_000
 PER_RANK_S = 50e-6  # one store serves all ranks: the more there are, the less often each asks
 
@@ -43,7 +44,7 @@ class Post:
         self._put = 0
         self._sent = 0
         self._wake = threading.Event()
-        self._closing = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-post", daemon=True)
         self._thread.start()
 
@@ -81,20 +82,19 @@ class Post:
 
     def close(self, limit_s: float) -> bool:
         """Write what waits, and end; False when the store does not let us in time."""
-        self._closing = True
+        self._closing.set()
         self._wake.set()
         self._thread.join(limit_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             self._round()
             self._tell()
             if self.trouble:
-                wait_s = LOST_S
+                self._closing.wait(GONE_S if self._is_said else LOST_S)
             else:
-                wait_s = (ACTIVE_S if self.hurried else IDLE_S) + self._spacing_s
-            self._wake.wait(wait_s)
+                self._wake.wait((ACTIVE_S if self.hurried else IDLE_S) + self._spacing_s)
             self._wake.clear()
         self._round()
 

@@ -64,10 +64,10 @@ def free_in(folder: Path) -> int | None:
 
 def size_words(nbytes: int) -> str:
     """A number of bytes for people."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if nbytes >= size:
-            return f"{nbytes / size:.3g} {unit}"
-    return f"{nbytes / 1024:.3g} KiB"
+    units = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+    size_bytes, unit = next((one for one in units if nbytes >= one[0]), units[-1])
+    value = nbytes / size_bytes
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def _available(proc: Path) -> int | None:
