@@ -155,7 +155,7 @@ class HostAgent(Host):
     def _hear(self, event: host.HostEvent) -> None:
         attempt = self.attempt
         if isinstance(event, host.Died | host.ReaperLost):
-            # A dead rank's last words count: a set may have become durable just before.
+            # What a dead rank stored last counts: a set may have become durable just before.
             self._read(with_progress=True)
         if isinstance(event, host.Empty):
             self.standbys.has_ended()
@@ -206,7 +206,7 @@ class HostAgent(Host):
     # --- what the controller orders ---------------------------------------------------------
 
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
-        """The controller has heard of the others."""
+        """Keep of the seals' outcomes those that the controller has not heard of."""
         self._report.forget_seals(is_wanted)
 
     def launch(self, action: act.Launch) -> None:
@@ -217,19 +217,19 @@ class HostAgent(Host):
         self._hear(host.Start(now_ns(), action.attempt, ranks))
 
     def publish_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
-        """Store it in every page."""
+        """Store an order in every page."""
         if self.attempt is not None:
             self.attempt.pages.orders.give_order(order, deadline_ns)
             self.attempt.pages.store_orders()
 
     def publish_verdict(self, verdict: news.PublishVerdict) -> None:
-        """Store it in every page."""
+        """Store a verdict in every page."""
         if self.attempt is not None:
             self.attempt.pages.orders.give_verdict(verdict)
             self.attempt.pages.store_orders()
 
     def publish_committed(self, step: int) -> None:
-        """Store it in every page."""
+        """Store in every page which step is durable."""
         if self.attempt is not None:
             self.attempt.pages.orders.give_committed(step)
             self.attempt.pages.store_orders()
@@ -270,18 +270,18 @@ class HostAgent(Host):
         collect_beside(targets(attempt.pages, attempt.pids), done)
 
     def seal(self, action: act.Seal) -> None:
-        """In a process of the memory tier."""
+        """Have a process of the memory tier seal a buffer."""
         self.memory.seal(action)
 
     def flush(self, action: act.Flush) -> None:
-        """In a process of the memory tier."""
+        """Have a process of the memory tier write a sealed set to the store."""
         self._report.begin_flush()
         self.memory.flush(action)
 
     def hurry(self, action: Hurry) -> None:
-        """Tell that process."""
+        """Have the process that flushes go on at full speed."""
         self.memory.hurry(action)
 
     def abandon_flush(self, action: act.AbandonFlush) -> None:
-        """Be it by force."""
+        """End the flush under way, by force if need be."""
         self.memory.abandon(action)

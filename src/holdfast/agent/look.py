@@ -1,6 +1,6 @@
-"""A look at the ranks: their words and their processes, for the judge of hangs (`core.hang.judge`).
+"""A look at the ranks: their pages and their processes, for the judge of hangs (`core.hang.judge`).
 
-Reading words costs nothing and /proc little; nothing here waits.
+Reading a page costs nothing and /proc little; nothing here waits.
 """
 
 from __future__ import annotations

@@ -64,18 +64,19 @@ class Postmortem:
 
     def evidence(self) -> tuple[RankEvidence, ...]:
         """What is known of every rank's end."""
-        return tuple(self._of(rank) for rank in sorted(self._outputs))
-
-    def _of(self, rank: int) -> RankEvidence:
-        report, hung = self._reports.get(rank), self.stacks.get(rank)
-        return RankEvidence(
-            rank,
-            self._codes.get(rank),
-            tuple(self._outputs[rank].last_lines),
-            traceback=report.traceback if report else hung.traceback if hung else None,
-            stacks=hung.text if hung else "",
-            where=(hung.stack.where if hung else "") or "",
-        )
+        found = []
+        for rank, output in sorted(self._outputs.items()):
+            report, hung = self._reports.get(rank), self.stacks.get(rank)
+            one = RankEvidence(
+                rank,
+                self._codes.get(rank),
+                tuple(output.last_lines),
+                traceback=report.traceback if report else hung.traceback if hung else None,
+                stacks=hung.text if hung else "",
+                where=(hung.stack.where if hung else "") or "",
+            )
+            found.append(one)
+        return tuple(found)
 
 
 class OomWatch:

@@ -1,4 +1,4 @@
-"""The ranks' words: what each rank says through its mapped page, as the host reports it.
+"""The ranks' pages: what each rank says there, as the host reports it.
 
 A rank's page appears when its session starts; until then (and for commands that have no session at
 all) there is nothing to read. Orders given before a page appears are stored when it does.

@@ -43,7 +43,7 @@ MAX_CHILDREN = 16
 
 @dataclass(frozen=True, slots=True)
 class StackTarget:
-    """A rank to be asked; `stacks` is what its words say of how."""
+    """A rank to be asked; `stacks` is what its page says of how."""
 
     rank: int
     pid: int

@@ -1,6 +1,6 @@
-"""The doorbell: a rank that has left something in its words has its supervisor look at once.
+"""The doorbell: a rank that has left something in its page has its supervisor look at once.
 
-A FIFO beside the rank's live journal. The words are the truth: a bell that is not heard costs the
+A FIFO beside the rank's live journal. The page is the truth: a bell that is not heard costs the
 time to the supervisor's next look, and a ring without news costs one look. It is opened anew for
 each ring, by name: a script may close every descriptor that it did not open, and the number of a
 kept one may be another file by then.

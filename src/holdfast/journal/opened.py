@@ -64,7 +64,7 @@ class OpenJournal:
         return max(0, min(published, present))
 
     def values(self) -> PageValues:
-        """The words now."""
+        """The values of the page, as they are now."""
         return page_values(self._header[_PAGE_WORDS:])
 
     def clocks(self) -> tuple[ClockPair, ...]:

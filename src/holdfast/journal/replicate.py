@@ -44,7 +44,8 @@ class Replicator:
         self._header = b""
         self._records = 0
         self._sidecar_bytes = 0
-        self._synced: tuple[bytes, int] | None = None  # header and length of text, on the disk
+        self._synced_header: bytes | None = None  # on the disk by now; None: not even the names
+        self._synced_text_bytes = -1
 
     def sync(self, *, durable: bool = False) -> int:
         """Copy what is new; gives how many bytes of records and text that was.
@@ -101,7 +102,8 @@ class Replicator:
         page = bytearray(live.header_bytes())
         page[_COUNT_OFFSET : _COUNT_OFFSET + WORD_BYTES] = count.to_bytes(WORD_BYTES, "little")
         header = bytes(page)
-        is_synced = not durable or self._synced == (header, self._sidecar_bytes)
+        synced = self._synced_header, self._synced_text_bytes
+        is_synced = not durable or synced == (header, self._sidecar_bytes)
         if count == self._records and header == self._header and is_synced:
             return text_bytes
         start = HEADER_BYTES + self._records * RECORD_BYTES
@@ -117,9 +119,9 @@ class Replicator:
         finally:
             os.close(fd)
         if durable:
-            if self._synced is None:
+            if self._synced_header is None:
                 sync_folder(self.stored.parent)  # the files' names
-            self._synced = (header, self._sidecar_bytes)
+            self._synced_header, self._synced_text_bytes = header, self._sidecar_bytes
         self._records = count
         self._header = header
         return text_bytes + end - start
@@ -132,7 +134,7 @@ class Replicator:
         start = self._sidecar_bytes
         try:
             end = os.fstat(source).st_size
-            if end <= start and (not durable or self._is_text_synced(end)):
+            if end <= start and (not durable or self._synced_text_bytes == end):
                 return 0
             fd = open_regular(sidecar_path(self.stored), flags)
             try:
@@ -147,9 +149,6 @@ class Replicator:
             os.close(source)
         self._sidecar_bytes = end
         return max(0, end - start)
-
-    def _is_text_synced(self, length: int) -> bool:
-        return self._synced is not None and self._synced[1] == length
 
 
 def _copy_bytes(source: int, target: int, start: int, end: int) -> None:

@@ -143,7 +143,7 @@ def _unfit(base: Path) -> str:
 
 
 def claim_folders(uid: int, *folders: Path) -> str:
-    """`claim_folder` for each, which lies in the one before it; the words say what is wrong.
+    """`claim_folder` for each, which lies in the one before it; returns what is wrong, or "".
 
     Other runs remove what they leave empty, perhaps just before something is put into it: then all
     are made once more.
@@ -158,7 +158,7 @@ def claim_folders(uid: int, *folders: Path) -> str:
 
 
 def claim_folder(folder: Path, uid: int) -> str:
-    """Create a private folder, or check the one that is there; the words say what is wrong."""
+    """Create a private folder, or check the one that is there; returns what is wrong, or ""."""
     try:
         return _claim(folder, uid)
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def claim_folder(folder: Path, uid: int) -> str:
 
 
 def _claim(folder: Path, uid: int) -> str:
-    """The words; raises FileNotFoundError where it, or the one that it lies in, is removed."""
+    """Return what is wrong, or ""; FileNotFoundError where it, or what it lies in, is removed."""
     try:
         folder.mkdir(PRIVATE_FOLDER)
     except FileExistsError:

@@ -68,7 +68,7 @@ class Tape(NamedTuple):
 def make_tape(
     page: Words, own: OwnFile | None, kinds: dict[str, int], name_span: Callable[[str], int]
 ) -> Tape:
-    """Operations that append to the file `own` and store into the words `page`.
+    """Operations that append to the file `own` and store into the words of `page`.
 
     `kinds` gives the id of a span kind; `name_span` finds one for a name that is not in it.
     Without a file nothing is recorded; words are stored all the same.

@@ -85,7 +85,7 @@ class JournalWriter:
     open_span: Callable[[str], int]
     """`open_span(kind)`: a span begins now; the token closes it. Spans nest.
 
-    Until it is closed it shows in the words, so that a SIGKILL does not lose it.
+    Until it is closed it shows in the page, so that a SIGKILL does not lose it.
     """
 
     close_span: Callable[..., int]
@@ -167,7 +167,8 @@ class JournalWriter:
         self, time_ns: int, kind: int, arg: int = 0, step: int = 0, value: int = 0, flags: int = 0
     ) -> None:
         """One record of any kind, from any thread (another's is written with the owner's next)."""
-        put = self._tape.append if self._is_owner() else self._tape.hand_over
+        is_owner = threading.get_ident() == self._owner
+        put = self._tape.append if is_owner else self._tape.hand_over
         put(time_ns, kind, flags, arg, step, value)
 
     def identify(self, identity: Identity) -> None:
@@ -179,7 +180,7 @@ class JournalWriter:
         self._header.write_identity(identity.to_json())
 
     def record_complete(self, step: int, at_ns: int) -> None:
-        """`step` is complete on the device: the words at once, the record too. Any one thread."""
+        """`step` is complete on the device: in the page at once, the record too. Any one thread."""
         self.page.store(Word.COMPLETE, step)
         self.page.store(Word.COMPLETE_AT, at_ns)
         self.record(at_ns, Kind.COMPLETE, step=step)
@@ -264,9 +265,6 @@ class JournalWriter:
         self._tape.detach()
         self._header.detach()
         self._naming = threading.Lock()  # in a forked child the old one may be held for ever
-
-    def _is_owner(self) -> bool:
-        return threading.get_ident() == self._owner
 
 
 class _Header:

@@ -13,7 +13,7 @@ from holdfast.journal.layout import Word
 from holdfast.journal.writer import JournalWriter
 
 WAIT_STEP_S = 0.001
-# Its order takes several looks of a supervisor at this rank's words where another save may be in
+# Its order takes several looks of a supervisor at this rank's page where another save may be in
 # the way, and longer where nothing is but a supervisor that waits for a slow disk itself.
 LIMIT_NS = 500_000_000
 PATIENCE_NS = 5_000_000_000

@@ -114,7 +114,7 @@ class Attachment(ABC):
 
     @abstractmethod
     def hurry(self) -> None:
-        """There is something new in our words, and the script waits for what comes of it."""
+        """There is something new in our page, and the script waits for what comes of it."""
 
     @abstractmethod
     def watch_sigterm(self) -> None:

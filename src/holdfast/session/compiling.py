@@ -100,7 +100,7 @@ class Compiling:
 
 
 class Counts:
-    """Hits, misses and what was saved, as JAX reports them, in the words."""
+    """Hits, misses and what was saved, as JAX reports them, put into the page."""
 
     def __init__(self, page: RankPage) -> None:
         self.cache: ProgramCache | None = None

@@ -1,7 +1,7 @@
 """The memory tier as a rank has it: buffers made ready beside the training, and filled by it.
 
-How many are ready stands in the words; from then on the controller orders saves into them. A save
-that finds its buffer gone, or no room any more, takes that word back: training goes on with
+How many are ready stands in the page; from then on the controller orders saves into them. A save
+that finds its buffer gone, or no room any more, takes that back: training goes on with
 checkpoints in the store. Buffers that are gone are made again beside it.
 """
 

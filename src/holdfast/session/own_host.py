@@ -98,18 +98,18 @@ class OwnHost(Host):
         self.note(ev.Launched(began_ns, action.attempt))
 
     def publish_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
-        """Store it in the page."""
+        """Store an order in the page."""
         by_ns = None if deadline_ns is None else deadline_ns + self.clock_offset_ns
         self._orders.give_order(order, by_ns)
         self._orders.store(self.page)
 
     def publish_verdict(self, verdict: news.PublishVerdict) -> None:
-        """Store it in the page."""
+        """Store a verdict in the page."""
         self._orders.give_verdict(verdict)
         self._orders.store(self.page)
 
     def publish_committed(self, step: int) -> None:
-        """Store it in the page."""
+        """Store in the page which step is durable."""
         self._orders.give_committed(step)
         self._orders.store(self.page)
 
@@ -132,16 +132,16 @@ class OwnHost(Host):
         """Nobody watches for hangs."""
 
     def collect_stacks(self, action: act.CollectStacks) -> None:
-        """Nor asks for stacks."""
+        """Nobody asks for stacks."""
 
     def seal(self, action: act.Seal) -> None:
         """There is no memory tier."""
 
     def flush(self, action: act.Flush) -> None:
-        """Nor this."""
+        """There is no memory tier."""
 
     def hurry(self, action: Hurry) -> None:
-        """Nor this."""
+        """There is no memory tier."""
 
     def abandon_flush(self, action: act.AbandonFlush) -> None:
-        """Nor this."""
+        """There is no memory tier."""

@@ -70,7 +70,7 @@ class Run:
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        """In a forked child there is no run: it has no threads, and nobody looks at its words."""
+        """In a forked child there is no run: it has no threads, and nobody looks at its page."""
         self._attachment.is_inert = True
         self._closed = True
 

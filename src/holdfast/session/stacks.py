@@ -2,7 +2,7 @@
 
 `faulthandler` does it in C, in the signal's own handler: it works while a thread holds the
 interpreter's lock for ever, which no code in Python would. The file is opened beforehand. Which
-signal, and which descriptor, stand in the words, so that nobody sends a signal that would end us.
+signal, and which descriptor, stand in the page, so that nobody sends a signal that would end us.
 """
 
 from __future__ import annotations

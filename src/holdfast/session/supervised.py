@@ -1,4 +1,4 @@
-"""A session under `holdfast run`: the agent decides, and this side answers through its words."""
+"""A session under `holdfast run`: the agent decides, and this side answers through its page."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Supervised(Attachment):
         return bool(flags & (Order.STOP | Order.LEAVE) or page.load(Word.DEADLINE_AT))
 
     def hurry(self) -> None:
-        """Have the agent look at our words now."""
+        """Have the agent look at our page now."""
         doorbell.ring(self._bell)
 
     def watch_sigterm(self) -> None:
@@ -164,7 +164,7 @@ class Supervised(Attachment):
 
     def on_sigterm(self) -> None:
         """Report it; the agent knows what it means for the other ranks."""
-        if self._gate is not None:  # nobody reads our words yet, and there is nothing to save
+        if self._gate is not None:  # nobody reads our page yet, and there is nothing to save
             os._exit(128 + signal.SIGTERM)
         self.writer.page.increment(Word.SIGTERMS)
         self.hurry()

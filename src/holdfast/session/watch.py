@@ -54,7 +54,7 @@ class CompletionWatch:
         """The state after `step` has been copied: so the device is done with it, and it counts.
 
         The thread may be looking at a later step, and may not live to say so: a run that goes on
-        from this copy has kept the step. The words stay the thread's: they tell whether the device
+        from this copy has kept the step. The page stays the thread's: they tell whether the device
         hangs, and a state may lie on the host. Called by the training loop.
         """
         if self._is_watching:
@@ -141,7 +141,7 @@ def watch_compilation(writer: JournalWriter) -> bool:
 
 
 class CompilationWatch:
-    """Shows in the words that a compilation is under way, and records it when it has ended.
+    """Shows in the page that a compilation is under way, and records it when it has ended.
 
     Compilations nest, and several threads may compile. No locks: a forked child could find one
     held for ever.
@@ -164,7 +164,7 @@ class CompilationWatch:
         end_ns = now_ns()
         start_ns = self._take(event) or end_ns - int(duration_s * 1e9)
         if end_ns - start_ns >= SHORTEST_COMPILE_NS:
-            # Recorded first, then taken out of the words: a reader that meets both counts one.
+            # Recorded first, then taken out of the page: a reader that meets both counts one.
             self._writer.record_span("compile", start_ns, end_ns)
         self._show()
 

@@ -169,7 +169,7 @@ class BufferFiles:
             raise StoreUnavailable(f"no snapshots in memory: {reason}")
 
     def _open(self, buffer: int, size_bytes: int) -> str:
-        """Map a buffer's file, with all its pages; the words say what is wrong."""
+        """Map a buffer's file, with all its pages; returns what is wrong, or ""."""
         try:
             self._claim(buffer_name(buffer))
             # What is sealed may be all there is: it keeps its length until it is overwritten.

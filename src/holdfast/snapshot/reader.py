@@ -80,9 +80,9 @@ class ShardFiles:
         shard = self._manifest.shards[rank]
         if shard.data_begin > MAX_HEADER_BYTES:
             raise CorruptCheckpoint(f"{self.path(rank)} has a header of {shard.data_begin} bytes")
-        self._open(rank)  # first: a claim of 100 MB is worth no memory, a file of that size is
+        file = self._open(rank)  # first: a claim of 100 MB is worth no memory, such a file is
         header = np.empty(shard.data_begin, np.uint8)
-        self._read(rank, header, 0, "its header")
+        file.read_into(header.data, 0, "its header")
         if checksum(header.data) != shard.header_xxh3:
             raise CorruptCheckpoint(f"{self.path(rank)}: the header is not what was written")
         try:
@@ -95,7 +95,7 @@ class ShardFiles:
         start = chunk.number * CHUNK_BYTES
         size = min(CHUNK_BYTES, chunk.tensor.nbytes - start)
         begin = self._manifest.shards[chunk.rank].data_begin + chunk.tensor.begin + start
-        digest = xxhash.xxh3_64()
+        file, digest = self._open(chunk.rank), xxhash.xxh3_64()
         for offset in range(0, size, self.block_bytes):
             length = min(self.block_bytes, size - offset)
             if chunk.target is None:
@@ -103,16 +103,13 @@ class ShardFiles:
             else:
                 place = start + offset - chunk.origin
                 block = chunk.target[place : place + length]
-            self._read(chunk.rank, block, begin + offset, chunk.tensor.name)
+            file.read_into(block.data, begin + offset, chunk.tensor.name)
             digest.update(block.data)
         if digest.hexdigest() != chunk.tensor.xxh3[chunk.number]:
             raise CorruptCheckpoint(
                 f"{self.path(chunk.rank)}: the bytes of {chunk.tensor.name} are not what was "
                 "written (checksum differs)"
             )
-
-    def _read(self, rank: int, target: Bytes, offset: int, what: str) -> None:
-        self._open(rank).read_into(target.data, offset, what)
 
     def _open(self, rank: int) -> OpenShard:
         found = self._open_shards.get(rank)
@@ -136,11 +133,8 @@ def chunks(rank: int, tensor: Tensor, target: Bytes | None) -> Iterable[Chunk]:
 
 
 def read_all(files: ShardFiles, work: Iterable[Chunk]) -> None:
-    """Read and verify all chunks; raises the first error met."""
-    _share(list(work)[::-1], files)
-
-
-def _share(pending: list[Chunk], files: ShardFiles) -> None:
+    """Read and verify all chunks, by several threads; raises the first error met."""
+    pending = list(work)[::-1]
     errors: list[BaseException] = []
 
     def drain() -> None:

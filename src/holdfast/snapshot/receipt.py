@@ -118,7 +118,9 @@ class Receipt:
         )
         shard.check_all(tensors)
         structures = said.get("structures")
-        if not isinstance(structures, dict) or not all(map(is_text, structures.values())):
+        if not isinstance(structures, dict) or not all(
+            isinstance(one, str) for one in structures.values()
+        ):
             raise ValueError(f"structures is {structures!r:.100}")
         return cls(
             attempt=number(said, "attempt"),
@@ -238,11 +240,6 @@ def numbers(said: Mapping[str, Any], key: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def is_text(value: Any) -> bool:
-    """Whether it is a str."""
-    return isinstance(value, str)
-
-
 def text(said: Mapping[str, Any], key: str) -> str:
     """A str field; ValueError otherwise."""
     found = said.get(key)
@@ -254,7 +251,7 @@ def text(said: Mapping[str, Any], key: str) -> str:
 def texts(said: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """A list of str; ValueError otherwise."""
     found = said.get(key)
-    if not isinstance(found, list) or not all(map(is_text, found)):
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError(f"{key} is {found!r:.50}")
     return tuple(found)
 

@@ -183,7 +183,7 @@ class FollowedJournal:
             reader.close()
 
     def supervised_ns(self) -> int:
-        """The supervisor's last sign of life in the words; 0: none."""
+        """The supervisor's last sign of life in the page; 0: none."""
         at_ns = self.values.supervisor_alive_at_ns
         return at_ns + self.offset_ns if at_ns else 0
 
