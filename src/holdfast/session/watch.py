@@ -54,7 +54,7 @@ class CompletionWatch:
         """The state after `step` has been copied: so the device is done with it, and it counts.
 
         The thread may be looking at a later step, and may not live to say so: a run that goes on
-        from this copy has kept the step. The page stays the thread's: they tell whether the device
+        from this copy has kept the step. The page stays the thread's: it tells whether the device
         hangs, and a state may lie on the host. Called by the training loop.
         """
         if self._is_watching:
