@@ -29,9 +29,9 @@ from typing import NamedTuple
 from holdfast.core.save import agree
 from holdfast.core.save import events as ev
 from holdfast.core.save.agree import Agreement, AgreementPhase
-from holdfast.core.save.events import SetInBuffer
 from holdfast.core.save.memory import Buffers
 from holdfast.core.save.ranks import RankAnswers, Ranks, changes
+from holdfast.core.save.tier_events import SetInBuffer
 from holdfast.core.save.word import (
     Agreed,
     Answer,

@@ -11,10 +11,10 @@ from holdfast.core import events as ev
 from holdfast.core.hosts.placement import Placement, place
 from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.save import events as news
-from holdfast.core.save.events import SetInBuffer
 from holdfast.core.save.flushes import Flushes, Wanted
 from holdfast.core.save.policy import EverySteps
 from holdfast.core.save.saving import Saving
+from holdfast.core.save.tier_events import SetInBuffer
 
 
 def test_neighbouring_ranks_share_a_host():
