@@ -346,6 +346,22 @@ def test_a_host_is_lost_after_its_ranks_have_left(
     assert run.state is state
 
 
+def test_who_asks_without_a_deadline_does_not_wait_for_the_next_try() -> None:
+    run = machine()
+    run.handle(SAMPLES[ev.Opened])
+    in_memory = ev.Resume("0000-000005", 5, 0, buffer=1, committed_step=3)
+    run.handle(ev.Chosen(1, in_memory, "from memory"))
+    run.handle(SAMPLES[ev.Launched])
+    for rank in (0, 1):
+        run.handle(rank_exit(rank, code=0, finished=True))
+    flush = only(run.handle(SAMPLES[ev.TreeGone]), act.Flush)
+    run.handle(ev.FlushFailed(11, flush.attempt, flush.epoch, flush.step, "disk full"))
+    assert run.state is State.FLUSHING
+    asked = ev.StopAsked(12, "holdfast stop by me", None, notice=False)
+    assert only(run.handle(asked), act.Finish).leaves_memory
+    assert run.state is State.OVER
+
+
 def test_a_notice_is_recorded_once() -> None:
     run = in_state(State.RUNNING)
     asks = [
