@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import random
 from collections.abc import Hashable
@@ -16,7 +17,7 @@ from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang.events import RankLook, RankStack
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
-from holdfast.core.hosts.order import DO, Attention, Host, HostOrder
+from holdfast.core.hosts.order import CALM, DO, SAVING, Attention, Host, HostOrder
 from holdfast.core.hosts.placement import Placement, place
 from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.hosts.register import Register
@@ -188,6 +189,24 @@ def test_a_flush_that_is_over_is_begun_again_if_it_is_wanted_again() -> None:
     given.number += 1
     host.obey(given)
     assert [name for name, _ in host.done] == ["flush", "flush"]
+
+
+def test_an_order_that_comes_while_another_is_carried_out_comes_after_it() -> None:
+    """What was committed leads the ranks to an answer, and that to the next order to save."""
+    given, host = HostOrder(number=1, attention=SAVING), Noting()
+    given.want(act.PublishCommitted(3))
+    given.want(order(1))
+
+    def leads_to_more(_: int) -> None:
+        newer = copy.deepcopy(given)
+        newer.number, newer.attention = 2, CALM
+        newer.want(order(2))
+        host.obey(newer)
+
+    host.publish_committed = leads_to_more  # type: ignore[method-assign]
+    host.obey(given)
+    assert [args[0].epoch for name, args in host.done if name == "publish_order"] == [1, 2]
+    assert host.attention == CALM
 
 
 def test_another_controller_numbers_its_orders_anew() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -106,6 +107,8 @@ class Host(ABC):
     def __init__(self) -> None:
         self.attention = CALM
         self._seen = self._carried_out = 0
+        self._to_do: deque[Want] = deque()
+        self._is_obeying = False
 
     def meet_controller(self) -> None:
         """Another one has taken over: its orders are numbered from the beginning."""
@@ -122,18 +125,31 @@ class Host(ABC):
                 self._carried_out = number - 1
 
     def obey(self, order: HostOrder) -> None:
-        """Carry out what is new in the order; one that was seen before changes nothing."""
+        """Carry out what is new in the order; one that was seen before changes nothing.
+
+        What is carried out may lead to another order before all of it is: that one comes after it.
+        """
         if order.number <= self._seen:
             return
         self._seen = order.number
-        new = order.wants.after(self._carried_out)
+        self._to_do += order.wants.after(self._carried_out)
         self._carried_out = order.wants.newest
         self.forget_seals(order.wants.__contains__)
-        for action in new:
-            DO[type(action)](self, action)
-        if order.attention != self.attention:
+        if not self._is_obeying:
+            self._carry_out_all()
+        if order.number == self._seen and order.attention != self.attention:
             self.attention = order.attention
             self.attend()
+
+    def _carry_out_all(self) -> None:
+        self._is_obeying = True
+        try:
+            while self._to_do:
+                action = self._to_do.popleft()
+                DO[type(action)](self, action)
+        finally:
+            self._to_do.clear()
+            self._is_obeying = False
 
     @abstractmethod
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
