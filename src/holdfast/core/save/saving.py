@@ -158,13 +158,19 @@ class Saving:
 
     @property
     def save_time(self) -> SaveTime:
-        """What a durable save takes that is ordered now."""
+        """What a durable save takes that is ordered now.
+
+        At its launch an attempt has no buffers yet, and may get some: the longer way counts.
+        """
         tier = self.tier
-        if not tier.is_there:
-            return SaveTime(self.step_time_ns, self.blocked_ns, self._total_ns)
         flush_ns = tier.flushes.took_ns
         write_ns = tier.seal_ns + flush_ns if flush_ns else 0
-        return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, flush_ns)
+        if tier.is_there:
+            return SaveTime(self.step_time_ns, median(self._blocked_ns), write_ns, flush_ns)
+        if not tier.is_ahead(self.committed_step):
+            flush_ns = 0
+        write_ns = max(write_ns, self._total_ns)
+        return SaveTime(self.step_time_ns, self.blocked_ns, write_ns, flush_ns)
 
     # --- what happens -----------------------------------------------------------------------
 
