@@ -13,6 +13,7 @@ from holdfast.core.ledger.incremental import Ledger
 from holdfast.journal.attempts import attempts
 from holdfast.journal.gathered import gathered_run
 from holdfast.journal.live import live_journals
+from holdfast.journal.recorded import load_run
 from holdfast.journal.store import RunStore
 from holdfast.sim.faults import Fault, FaultCause
 from holdfast.sim.fitted import Fit, fit
@@ -125,7 +126,7 @@ def parameters_of(store: Path, name: str = "race") -> Parameters:
     """As `holdfast plan --from-run` fits them, from what is recorded now."""
     folder = RunStore.at(str(store)).get(name)
     from_memory = [one.attempt for one in attempts(folder).records if one.from_memory]
-    run = gathered_run(folder.path, live_journals(folder), from_memory)
+    run = gathered_run(load_run(folder.path, live_journals(folder)), from_memory)
     seen = observe(run)
     return Parameters(fit(seen), seen.restarts_from_memory_s + seen.restarts_s)
 
