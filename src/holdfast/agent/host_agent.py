@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.agent.attempt import LiveAttempt, Surroundings
-from holdfast.agent.job import Job
+from holdfast.agent.job import Job, LocalRanks
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory
 from holdfast.agent.output import RankOutput
@@ -37,7 +37,6 @@ ACTIVE_POLL_NS = 2_000_000
 IDLE_POLL_NS = 50_000_000
 PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
-THIS_HOST = 0  # of the placement's: there is one
 
 
 class HostAgent(Host):
@@ -50,8 +49,11 @@ class HostAgent(Host):
         selector: selectors.BaseSelector,
         upkeep: Upkeep,
         around: Surroundings,
+        number: int = 0,
     ) -> None:
+        """`number`: of this host in the placement of attempts."""
         super().__init__()
+        self.number = number
         self.attempt: LiveAttempt | None = None
         self.spared: Callable[[], list[int]] = list  # children of ours that are no attempt's
         self._folder = folder
@@ -65,12 +67,13 @@ class HostAgent(Host):
         self._next_poll_ns = self._next_progress_ns = 0
         self._launch: act.Launch | None = None
         warn = partial(around.say, "warning")
-        ranks = job.policy.ranks
+        local = self._local = job.local_ranks(number)
         self.standbys = Standbys(
-            job.standby, ranks, job.scratch, selector, self._commands, say=warn
+            job.standby, local.ranks, job.scratch, selector, self._commands, say=warn
         )
         environment, place = job.command.environment, folder.ckpt_dir
-        self.memory = Memory(job.memory, selector, environment, ranks, place, feed=self._tell)
+        world_size = local.world_size
+        self.memory = Memory(job.memory, selector, environment, world_size, place, feed=self._tell)
 
     # --- what the loop does -----------------------------------------------------------------
 
@@ -127,7 +130,7 @@ class HostAgent(Host):
     def reports(self) -> list[tuple[int, HostReport]]:
         """How this host stands now, the ranks' plain progress included."""
         self._read(with_progress=True)
-        return [(0, self._numbered())]
+        return [(self.number, self._numbered())]
 
     def _read(self, *, with_progress: bool) -> bool:
         """Whether the ranks' pages say something new."""
@@ -177,7 +180,8 @@ class HostAgent(Host):
         launch = self._launch
         if launch is None:
             return
-        standby, resume = self.standbys.take(launch.attempt), launch.resume
+        standby = self.standbys.take(launch.attempt, self._local.ranks)
+        resume = launch.resume
         scratch = self._job.scratch
         attempt = LiveAttempt(self._folder, launch, scratch, standby, self._around)
         place = self.memory.place.buffer(resume.buffer)
@@ -200,7 +204,7 @@ class HostAgent(Host):
     ) -> list[RankCommand]:
         memory = self.memory.place
         return self._job.rank_commands(
-            self._folder, outputs, attempt, memory=memory, resume=resume, gate=gate
+            self._folder, outputs, attempt, self._local, memory=memory, resume=resume, gate=gate
         )
 
     # --- what the controller orders ---------------------------------------------------------
@@ -212,7 +216,8 @@ class HostAgent(Host):
     def launch(self, action: act.Launch) -> None:
         """Start the ranks."""
         self._launch = action
-        ranks = action.placement.on(THIS_HOST)
+        self._local = LocalRanks.of(action, self.number)
+        ranks = self._local.ranks
         self._report.begin(action.attempt, action.resume.step, len(ranks))
         self._hear(host.Start(now_ns(), action.attempt, ranks))
 

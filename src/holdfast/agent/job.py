@@ -19,7 +19,9 @@ from holdfast.agent.standbys import StandbyJob
 from holdfast.agent.tree import RankCommand
 from holdfast.cache.seal import FileSealer
 from holdfast.config import RankEnvironment
+from holdfast.core.actions import Launch
 from holdfast.core.events import SCRATCH, Resume
+from holdfast.core.hosts.placement import Meeting, place
 from holdfast.core.run.machine import RunPolicy
 from holdfast.journal.scratch import CACHE_FOLDER
 from holdfast.journal.store import RunFolder
@@ -45,6 +47,25 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalRanks:
+    """The ranks of an attempt that run on this host, by their local rank.
+
+    `world_size`: how many there are on all hosts. `meeting`: where they find each other; None: all
+    are here, and any two free ports will do.
+    """
+
+    ranks: tuple[int, ...]
+    world_size: int
+    meeting: Meeting | None = None
+
+    @classmethod
+    def of(cls, launch: Launch, host: int) -> LocalRanks:
+        """Those of the host that has this number in the placement."""
+        placement = launch.placement
+        return cls(placement.on(host), placement.ranks, launch.meeting)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What `holdfast run` was asked to do."""
 
@@ -62,6 +83,11 @@ class Job:
     cache_seal: FileSealer | None = None  # what they bear in a store that others may write
     ideal_step_ns: int = 0  # what a step would take at best; 0: nobody said
 
+    def local_ranks(self, host: int) -> LocalRanks:
+        """Those that an attempt has on that host, as far as is known before any is launched."""
+        placement = place(self.policy.ranks, range(self.policy.hosts))
+        return LocalRanks(placement.on(host), placement.ranks)
+
     @property
     def cache(self) -> Path | None:
         """Where they are kept."""
@@ -72,6 +98,7 @@ class Job:
         folder: RunFolder,
         outputs: Sequence[RankOutput],
         attempt: int,
+        local: LocalRanks,
         *,
         memory: MemoryPlace,
         resume: Resume = SCRATCH,
@@ -82,9 +109,9 @@ class Job:
         `gate`: where the ranks wait until they are told what they resume from; not `resume`, then.
         """
         scratch, command = attempt_folder(self.scratch, attempt), self.command
-        port, coordinator_port = free_ports(2)
+        meeting = local.meeting or Meeting(LOOPBACK, *free_ports(2))
         commands = []
-        for output in outputs:
+        for local_rank, output in enumerate(outputs):
             rank = output.rank
             environment = RankEnvironment(
                 run=folder.name,
@@ -104,12 +131,12 @@ class Job:
                 imports=str(imports_path(self.scratch, rank)),
                 chips=self.chips,
                 rank=rank,
-                local_rank=rank,
-                world_size=self.policy.ranks,
-                local_world_size=self.policy.ranks,
-                master_addr=LOOPBACK,
-                master_port=port,
-                coordinator_port=coordinator_port,
+                local_rank=local_rank,
+                world_size=local.world_size,
+                local_world_size=len(local.ranks),
+                master_addr=meeting.address,
+                master_port=meeting.port,
+                coordinator_port=meeting.coordinator_port,
                 cache=None if self.cache is None else str(self.cache),
             )
             variables = {**VARIABLES, **command.environment, **environment.to_environ()}

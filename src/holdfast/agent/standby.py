@@ -64,8 +64,8 @@ class Woken:
 class Standby:
     """One tree, and how far it has come; `lost` says why it came to nothing."""
 
-    def __init__(self, ranks: int) -> None:
-        self.outputs = [RankOutput(rank) for rank in range(ranks)]
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.outputs = [RankOutput(rank) for rank in ranks]
         self.tree = Tree([output.write_fd for output in self.outputs])
         self.interpreters: dict[int, Interpreter] = {}
         self.woken: Woken | None = None
@@ -129,8 +129,10 @@ class Standby:
         elif message.event == "standby_lost":
             self.interpreters.pop(message.fields["rank"], None)
 
-    def unfit_for(self, attempt: int) -> str:
-        """Why this cannot become that attempt; empty: it can."""
+    def unfit_for(self, attempt: int, ranks: Sequence[int]) -> str:
+        """Why this cannot become these ranks of that attempt; empty: it can."""
+        if [output.rank for output in self.outputs] != list(ranks):
+            return "other ranks run here now"
         if self.woken is None or self.lost:
             return self.lost
         if self.woken.attempt != attempt:

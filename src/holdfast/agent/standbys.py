@@ -88,7 +88,7 @@ class Standbys:
     def __init__(
         self,
         job: StandbyJob,
-        ranks: int,
+        ranks: Sequence[int],
         scratch: Path,
         selector: selectors.BaseSelector,
         commands: AttemptCommands,
@@ -132,11 +132,15 @@ class Standbys:
         if self._standby is not None:
             self._standby.free()
 
-    def take(self, attempt: int) -> Standby:
-        """What the attempt that starts now begins with; where nothing waits for it, it is cold."""
+    def take(self, attempt: int, ranks: Sequence[int]) -> Standby:
+        """What the attempt that starts now begins with; where nothing waits for it, it is cold.
+
+        `ranks`: its own that run here.
+        """
         self.look()
+        self._ranks = ranks
         standby = self._standby
-        if standby is not None and (why := standby.unfit_for(attempt)):
+        if standby is not None and (why := standby.unfit_for(attempt, ranks)):
             self._say(f"The processes prepared for attempt {attempt} are not used: {why}")
             self._drop()
         self._clear()
@@ -189,7 +193,7 @@ class Standbys:
 
     def _prepare(self, pids: Sequence[int]) -> None:
         """Start the interpreters, once it is known what they import: at a low priority."""
-        paths = [imports_path(self._scratch, rank) for rank in range(self._ranks)]
+        paths = [imports_path(self._scratch, rank) for rank in self._ranks]
         if self._argv is None or not all(path.exists() for path in paths):
             return
         self._sight.restores_first = all(_restores(path) for path in paths)
@@ -255,15 +259,17 @@ class Standbys:
         if standby is None:
             return ""
         if standby.woken is not None:
-            return f"hot, {standby.woken.files.told} of {self._ranks} wait for the next attempt"
+            return (
+                f"hot, {standby.woken.files.told} of {len(self._ranks)} wait for the next attempt"
+            )
         interpreters = standby.interpreters.values()
         if any(one.unfit for one in interpreters):
             return f"unfit: {next(one.unfit for one in interpreters if one.unfit)}"
         ready = [one for one in interpreters if one.is_ready]
-        if len(ready) < self._ranks:
-            return f"{len(ready)} of {self._ranks} ready"
+        if len(ready) < len(self._ranks):
+            return f"{len(ready)} of {len(self._ranks)} ready"
         rss_bytes = max(one.rss_bytes for one in ready)
-        return f"ready, {self._ranks} × {rss_bytes / MIB:.0f} MiB"
+        return f"ready, {len(self._ranks)} × {rss_bytes / MIB:.0f} MiB"
 
 
 def _restores(imports: Path) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from holdfast.core.events import Resume
-from holdfast.core.hosts.placement import Placement
+from holdfast.core.hosts.placement import Meeting, Placement
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.restart import Restart
@@ -36,13 +36,15 @@ class Launch:
     """Create the attempt exclusively, then start its ranks; answer Launched or LaunchFailed.
 
     `placement`: which host runs each rank. `rollback` goes into its record: from then on the wishes
-    that it names are settled.
+    that it names are settled. `meeting`: where the ranks of several hosts find each other, filled
+    in once all hosts are there; None: on this host.
     """
 
     attempt: int
     resume: Resume
     placement: Placement
     rollback: Rollback | None = None
+    meeting: Meeting | None = None
 
 
 @value

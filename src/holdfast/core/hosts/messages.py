@@ -15,7 +15,7 @@ from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang.events import RankLook, RankStack
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import Attention, HostOrder, Hurry, Want, subject_of_want
-from holdfast.core.hosts.placement import Placement
+from holdfast.core.hosts.placement import Meeting, Placement
 from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState, subject_of_fact
 from holdfast.core.plain_json import Parts
@@ -27,8 +27,8 @@ T = TypeVar("T")
 _FORM = Parts(
     "part",
     (
-        act.Launch, Placement, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.StandBy,
-        act.Examine, act.CollectStacks, act.Seal, act.Flush, act.AbandonFlush, Hurry,
+        act.Launch, Placement, Meeting, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill,
+        act.StandBy, act.Examine, act.CollectStacks, act.Seal, act.Flush, act.AbandonFlush, Hurry,
         news.PublishOrder, news.PublishVerdict, ev.Resume, Rollback, Wish,
         ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Suspended,
         ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Flushing, ev.Flushed,

@@ -33,6 +33,18 @@ class Placement:
 NOWHERE = Placement()
 
 
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the ranks of one attempt find each other: ports of the host that runs rank 0.
+
+    `port`: for torch.distributed. `coordinator_port`: for jax.distributed, which runs beside it.
+    """
+
+    address: str
+    port: int
+    coordinator_port: int
+
+
 def place(ranks: int, hosts: Sequence[int]) -> Placement:
     """Neighbouring ranks run on one host, so that they talk within it; of a rest, the first ones.
 

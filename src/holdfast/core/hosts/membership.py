@@ -1,0 +1,296 @@
+"""Which hosts a run has, and which of them runs which part of an attempt. Pure.
+
+    members = Membership(slots=2)
+    moves = members.joined(at_ns, index=0, incarnation="a")
+    moves = members.heard(at_ns, 0, "a")
+    moves = members.look(at_ns)
+
+An attempt is placed on *slots*, numbered from 0; whoever joins as host 0 … N - 1 gets the slot of
+that number, and those above are spares. A host that is lost leaves its slot to the first spare, or
+to the next host that joins; spares also take the slots of hosts that have not come in time. An
+index belongs to its first holder: another process of that index waits until that one is gone, and
+is refused if it is not.
+
+Silence is measured on the controller's clock, while the controller itself runs (`slept`). The end
+of a connection is no verdict: the host may dial again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.durations import in_words
+
+SECOND_NS = 1_000_000_000
+
+
+class HostState(StrEnum):
+    """How a host stands."""
+
+    WAITING = "waiting"  # another process of its index is not known to be gone
+    SPARE = "spare"
+    ASSIGNED = "assigned"
+    SUSPECT = "suspect"  # assigned, and silent for a while
+    LOST = "lost"
+    REFUSED = "refused"
+
+
+GONE = (HostState.LOST, HostState.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """Nanoseconds. Of silence: live migration and memory stalls take seconds.
+
+    `gather_ns`: after the first host has joined, spares wait so long for those that are not there.
+    """
+
+    suspect_ns: int = 2 * SECOND_NS
+    lost_ns: int = 10 * SECOND_NS
+    gather_ns: int = 120 * SECOND_NS
+
+
+@dataclass(slots=True)
+class Member:
+    """One agent that has joined. `slot`: the one that it has; None: none."""
+
+    index: int
+    incarnation: str
+    joined_ns: int
+    heard_ns: int
+    state: HostState = HostState.SPARE
+    slot: int | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it counts: neither lost nor refused."""
+        return self.state not in GONE
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """That host has this slot from now on, as a new and empty host of it."""
+
+    slot: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """The host of this slot is gone, with all that was on it."""
+
+    slot: int
+    index: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """That agent is no part of the run, and is to end."""
+
+    incarnation: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A sentence for the people watching."""
+
+    level: str
+    words: str
+
+
+Move = Assign | Lose | Refuse | Tell
+
+
+class Membership:
+    """Each method gives what must be done now, in order."""
+
+    def __init__(self, slots: int, spares: int = 0, limits: HostLimits | None = None) -> None:
+        self.limits = limits or HostLimits()
+        self.members: dict[str, Member] = {}  # by incarnation, in the order of joining
+        self._spares = spares
+        self._slots: list[Member | None] = [None] * slots
+        self._gather_by_ns: int | None = None  # until then spares wait
+
+    # --- what is known ----------------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every slot has a host."""
+        return all(member is not None for member in self._slots)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Slots that have no host."""
+        return tuple(slot for slot, member in enumerate(self._slots) if member is None)
+
+    def host_of(self, slot: int) -> Member | None:
+        """Who has that slot."""
+        return self._slots[slot]
+
+    def next_look_ns(self) -> int | None:
+        """When silence will mean something new, if nothing is heard; None: never."""
+        due_ns = [due_ns for _, due_ns in self._due()]
+        if self._gather_by_ns is not None and self._waits_for_spares:
+            due_ns.append(self._gather_by_ns)
+        return min(due_ns, default=None)
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def joined(self, at_ns: int, index: int, incarnation: str) -> list[Move]:
+        """An agent has said who it is; one that is known is heard."""
+        if incarnation in self.members:
+            return self.heard(at_ns, incarnation)
+        member = Member(index, incarnation, at_ns, at_ns)
+        highest = len(self._slots) + self._spares - 1
+        if not 0 <= index <= highest:
+            member.state = HostState.REFUSED
+            words = f"there is no host {index}: the run has hosts 0 to {highest}"
+            return [Refuse(incarnation, words), Tell("error", f"Host {index} is refused: {words}")]
+        self._forget(index)
+        self.members[incarnation] = member
+        if self._gather_by_ns is None:
+            self._gather_by_ns = at_ns + self.limits.gather_ns
+        if self._holder(member) is not None:
+            member.state = HostState.WAITING
+            words = f"Host {index} has come twice; the second waits until the first is gone"
+            return [Tell("warning", words)]
+        return self._place(at_ns, member)
+
+    def heard(self, at_ns: int, incarnation: str) -> list[Move]:
+        """It lives."""
+        member = self.members.get(incarnation)
+        if member is None or not member.is_there:
+            return []
+        member.heard_ns = max(member.heard_ns, at_ns)
+        if member.state is HostState.SUSPECT:
+            member.state = HostState.ASSIGNED
+            return [Tell("info", f"Host {member.index} is heard again")]
+        return []
+
+    def gone(self, at_ns: int, incarnation: str, words: str) -> list[Move]:
+        """It is known that this agent, or its host, is no more."""
+        member = self.members.get(incarnation)
+        return [] if member is None or not member.is_there else self._lose(at_ns, member, words)
+
+    def slept(self, gap_ns: int) -> None:
+        """The controller did not run for a while: nobody's silence is known."""
+        for member in self.members.values():
+            member.heard_ns += gap_ns
+            member.joined_ns += gap_ns
+        if self._gather_by_ns is not None:
+            self._gather_by_ns += gap_ns
+
+    def look(self, at_ns: int) -> list[Move]:
+        """Judge silence."""
+        moves: list[Move] = []
+        for member, due_ns in list(self._due()):
+            if due_ns > at_ns or not member.is_there:
+                continue
+            silent_ns = at_ns - member.heard_ns
+            if silent_ns >= self.limits.lost_ns:
+                words = f"nothing was heard of it for {in_words(silent_ns)}"
+                moves += self._lose(at_ns, member, words)
+            elif member.state is HostState.WAITING:
+                moves += self._refuse(member)
+            elif member.state is HostState.ASSIGNED:
+                member.state = HostState.SUSPECT
+                words = f"Nothing was heard of host {member.index} for {in_words(silent_ns)}"
+                moves.append(Tell("warning", words))
+        for slot in self.missing if self._waits_for_spares else ():
+            if self._is_in_want(at_ns, slot):
+                moves += self._fill(slot)
+        return moves
+
+    # --- what follows -----------------------------------------------------------------------
+
+    def _due(self) -> Iterator[tuple[Member, int]]:
+        """Who is looked at next, and when."""
+        limits = self.limits
+        for member in self.members.values():
+            if not member.is_there:
+                continue
+            due_ns = member.heard_ns + limits.lost_ns
+            if member.state is HostState.WAITING:  # the holder would be lost by then
+                due_ns = min(due_ns, member.joined_ns + limits.lost_ns)
+            elif member.state is HostState.ASSIGNED:
+                due_ns = member.heard_ns + limits.suspect_ns
+            yield member, due_ns
+
+    def _holder(self, other: Member) -> Member | None:
+        """Who has that one's index."""
+        for member in self.members.values():
+            has_it = member.is_there and member.state is not HostState.WAITING
+            if member is not other and has_it and member.index == other.index:
+                return member
+        return None
+
+    @property
+    def _waits_for_spares(self) -> bool:
+        """Whether a slot is empty though a spare is there."""
+        is_spare = any(one.state is HostState.SPARE for one in self.members.values())
+        return is_spare and not self.is_complete
+
+    def _forget(self, index: int) -> None:
+        """Who is gone is remembered until another one of that index comes."""
+        gone = [i for i, one in self.members.items() if one.index == index and not one.is_there]
+        for incarnation in gone:
+            del self.members[incarnation]
+
+    def _place(self, at_ns: int, member: Member) -> list[Move]:
+        """The slot of its own number, if that is free; else the first one; else it is a spare."""
+        member.state = HostState.SPARE
+        free = self.missing
+        if not free:
+            return []
+        slot = member.index if member.index in free else free[0]
+        if slot != member.index and not self._is_in_want(at_ns, slot):
+            return []
+        return [self._assign(member, slot)]
+
+    def _is_in_want(self, at_ns: int, slot: int) -> bool:
+        """Whether another host takes that slot: its own was lost, or is late."""
+        if self._gather_by_ns is not None and at_ns >= self._gather_by_ns:
+            return True
+        own = [one for one in self.members.values() if one.index == slot]
+        return bool(own) and all(one.state is not HostState.WAITING for one in own)
+
+    def _assign(self, member: Member, slot: int) -> Assign:
+        member.state, member.slot = HostState.ASSIGNED, slot
+        self._slots[slot] = member
+        return Assign(slot, member.incarnation)
+
+    def _lose(self, at_ns: int, member: Member, words: str) -> list[Move]:
+        was_waiting, slot = member.state is HostState.WAITING, member.slot
+        member.state, member.slot = HostState.LOST, None
+        moves: list[Move] = []
+        if slot is not None:
+            self._slots[slot] = None
+            moves.append(Lose(slot, member.index, words))
+            moves.append(Tell("warning", f"Host {member.index} is lost: {words}"))
+            moves += self._fill(slot)
+        for other in () if was_waiting else tuple(self.members.values()):
+            if other.state is HostState.WAITING and other.index == member.index:
+                other.heard_ns = max(other.heard_ns, at_ns)
+                return moves + self._place(at_ns, other)
+        return moves
+
+    def _fill(self, slot: int) -> list[Move]:
+        """The first spare takes the slot."""
+        spares = [one for one in self.members.values() if one.state is HostState.SPARE]
+        if not spares:
+            return []
+        spare = min(spares, key=lambda one: one.index)
+        said = Tell("info", f"Host {spare.index}, a spare, takes the place of host {slot}")
+        return [self._assign(spare, slot), said]
+
+    def _refuse(self, member: Member) -> list[Move]:
+        member.state = HostState.REFUSED
+        words = f"another process runs as host {member.index}; give each host an index of its own"
+        return [
+            Refuse(member.incarnation, words),
+            Tell("error", f"A second host {member.index} is refused: the first one is alive"),
+        ]

@@ -1,0 +1,182 @@
+"""Which hosts a run has: who gets which slot, who is lost, who is refused."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.hosts.membership import (
+    Assign,
+    HostLimits,
+    HostState,
+    Lose,
+    Membership,
+    Move,
+    Refuse,
+    Tell,
+)
+
+S = 1_000_000_000
+LIMITS = HostLimits(suspect_ns=2 * S, lost_ns=10 * S, gather_ns=60 * S)
+
+
+def acts(moves: list[Move]) -> list[Move]:
+    """What is done; what is said is looked at where it matters."""
+    return [move for move in moves if not isinstance(move, Tell)]
+
+
+def of_two(spares: int = 0) -> Membership:
+    """Hosts 0 and 1 are there."""
+    members = Membership(2, spares, LIMITS)
+    assert acts(members.joined(0, 1, "b")) == [Assign(1, "b")]
+    assert not members.is_complete
+    assert members.missing == (0,)
+    assert acts(members.joined(0, 0, "a")) == [Assign(0, "a")]
+    assert members.is_complete
+    return members
+
+
+def test_each_host_has_the_slot_of_its_number() -> None:
+    members = of_two(spares=1)
+    assert acts(members.joined(1, 2, "spare")) == []
+    assert members.members["spare"].state is HostState.SPARE
+    assert acts(members.joined(2, 0, "a")) == []  # it has only dialled again
+
+
+def test_a_silent_host_is_suspect_and_then_lost_and_a_spare_takes_its_place() -> None:
+    members = of_two(spares=1)
+    members.joined(0, 2, "spare")
+    assert members.next_look_ns() == 2 * S
+    for at_s in range(1, 3):
+        members.heard(at_s * S, "a")
+        members.heard(at_s * S, "spare")
+    assert members.look(2 * S) == [Tell("warning", "Nothing was heard of host 1 for 2 s")]
+    assert members.members["b"].state is HostState.SUSPECT
+    for at_s in range(3, 11):
+        members.heard(at_s * S, "a")
+        members.heard(at_s * S, "spare")
+    words = "nothing was heard of it for 10 s"
+    assert members.look(10 * S) == [
+        Lose(1, 1, words),
+        Tell("warning", f"Host 1 is lost: {words}"),
+        Assign(1, "spare"),
+        Tell("info", "Host 2, a spare, takes the place of host 1"),
+    ]
+    assert members.heard(11 * S, "b") == []  # it was given up
+    assert acts(members.joined(12 * S, 1, "b again")) == []
+    assert members.members["b again"].state is HostState.SPARE
+
+
+def test_a_suspect_that_speaks_is_no_suspect() -> None:
+    members = of_two()
+    members.heard(2 * S, "a")
+    members.look(2 * S)
+    assert members.heard(3 * S, "b") == [Tell("info", "Host 1 is heard again")]
+    assert members.members["b"].state is HostState.ASSIGNED
+
+
+def test_without_a_spare_the_slot_waits_for_the_next_host() -> None:
+    members = of_two()
+    assert acts(members.gone(5 * S, "b", "it was powered off")) == [
+        Lose(1, 1, "it was powered off")
+    ]
+    assert members.missing == (1,)
+    assert acts(members.joined(9 * S, 1, "b again")) == [Assign(1, "b again")]
+
+
+def test_a_second_process_of_an_index_waits_until_the_first_is_gone() -> None:
+    members = of_two()
+    assert acts(members.joined(3 * S, 1, "another")) == []
+    assert members.members["another"].state is HostState.WAITING
+    members.heard(9 * S, "another")
+    members.heard(9 * S, "a")
+    moves = members.look(10 * S)
+    assert acts(moves) == [Lose(1, 1, "nothing was heard of it for 10 s"), Assign(1, "another")]
+
+
+def test_a_second_process_of_an_index_is_refused_while_the_first_lives() -> None:
+    members = of_two()
+    members.joined(3 * S, 1, "another")
+    for at_s in range(4, 14):
+        for incarnation in ("a", "b", "another"):
+            members.heard(at_s * S, incarnation)
+    words = "another process runs as host 1; give each host an index of its own"
+    assert acts(members.look(13 * S)) == [Refuse("another", words)]
+    assert members.is_complete
+
+
+def test_a_host_of_no_such_number_is_refused() -> None:
+    members = Membership(2, 1, LIMITS)
+    words = "there is no host 3: the run has hosts 0 to 2"
+    assert acts(members.joined(0, 3, "d")) == [Refuse("d", words)]
+
+
+def test_a_spare_takes_the_place_of_a_host_that_does_not_come() -> None:
+    members = Membership(2, 1, LIMITS)
+    members.joined(0, 0, "a")
+    assert acts(members.joined(1 * S, 2, "spare")) == []
+    members.heard(59 * S, "a")
+    members.heard(59 * S, "spare")
+    assert members.next_look_ns() == 60 * S
+    assert acts(members.look(60 * S)) == [Assign(1, "spare")]
+
+
+def test_silence_does_not_count_while_the_controller_sleeps() -> None:
+    members = of_two()
+    members.slept(100 * S)
+    assert members.look(101 * S) == []
+
+
+Step = tuple[str, int, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["join", "hear", "gone", "look", "wait", "sleep"]),
+        st.integers(0, 4),
+        st.integers(0, 2),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 3), st.integers(0, 2))
+def test_whatever_happens_each_slot_has_one_host_and_each_loss_is_told_once(
+    steps: list[Step], slots: int, spares: int
+) -> None:
+    members, at_ns = Membership(slots, spares, LIMITS), 0
+    held: dict[int, str] = {}  # by what was decided: slot → incarnation
+    for what, index, which in steps:
+        incarnation = f"{index}.{which}"
+        moves: list[Move] = []
+        if what == "join":
+            moves = members.joined(at_ns, index, incarnation)
+        elif what == "hear":
+            moves = members.heard(at_ns, incarnation)
+        elif what == "gone":
+            moves = members.gone(at_ns, incarnation, "seen")
+        elif what == "sleep":
+            at_ns += S
+            members.slept(S)
+        elif what == "wait":
+            at_ns += (1 + 3 * which) * S
+        else:
+            moves = members.look(at_ns)
+            due_ns = members.next_look_ns()
+            assert due_ns is None or due_ns > at_ns
+        for move in moves:
+            if isinstance(move, Assign):
+                assert move.slot not in held
+                assert move.incarnation not in held.values()
+                assert members.members[move.incarnation].index < slots + spares
+                held[move.slot] = move.incarnation
+            elif isinstance(move, Lose):
+                del held[move.slot]
+        assert members.missing == tuple(slot for slot in range(slots) if slot not in held)
+        there = [
+            (one.index, one.incarnation)
+            for one in members.members.values()
+            if one.state in (HostState.SPARE, HostState.ASSIGNED, HostState.SUSPECT)
+        ]
+        assert len({index for index, _ in there}) == len(there)
+        assert set(held.values()) <= {incarnation for _, incarnation in there}
+        for slot, holder in held.items():
+            assert members.members[holder].slot == slot
