@@ -55,7 +55,7 @@ class Place:
             os.utime(path, ns=(PAST_NS, PAST_NS))
         self.where = str(folder)
         self.folder = folder / "attempt-0003"
-        self.standby = Standby(2)
+        self.standby = Standby(range(2))
         self.standby.prepare(["waiting"], self.commands)
         assert self.standby.stage is StandbyStage.IMPORTING
         self.standby.wake(3, self.folder, self.commands, StandbyMove.WAKE)
@@ -94,15 +94,16 @@ def test_who_has_come_is_known(place):
     place.tell(0)
     place.tell(1)
     assert place.files.told == 2
-    assert place.standby.unfit_for(3) == ""
+    assert place.standby.unfit_for(3, (0, 1)) == ""
 
 
 def test_it_fits_before_anybody_has_come(place):
-    assert place.standby.unfit_for(3) == ""
+    assert place.standby.unfit_for(3, (0, 1)) == ""
 
 
 def test_another_attempt_is_not_theirs(place):
-    assert place.standby.unfit_for(4) == "it was to be attempt 3"
+    assert place.standby.unfit_for(4, (0, 1)) == "it was to be attempt 3"
+    assert place.standby.unfit_for(3, (2, 3)) == "other ranks run here now"
 
 
 @pytest.mark.parametrize("which", ["script", "module"])
@@ -120,7 +121,7 @@ def test_what_was_read_and_has_changed(place, which, how):
         other.write_text("pass")
         os.utime(other, ns=(PAST_NS, PAST_NS))
         other.replace(path)
-    assert place.standby.unfit_for(3) == f"{path} has changed since it was read"
+    assert place.standby.unfit_for(3, (0, 1)) == f"{path} has changed since it was read"
 
 
 def test_a_look_that_is_under_way_may_have_passed_the_file_by(place, monkeypatch):
@@ -141,7 +142,7 @@ def test_a_look_that_is_under_way_may_have_passed_the_file_by(place, monkeypatch
     place.tell(0)
     begun.wait()
     place.script.unlink()
-    assert place.standby.unfit_for(3) == f"{place.script} has changed since it was read"
+    assert place.standby.unfit_for(3, (0, 1)) == f"{place.script} has changed since it was read"
 
 
 def test_a_disk_that_does_not_answer(place, monkeypatch):
@@ -149,7 +150,7 @@ def test_a_disk_that_does_not_answer(place, monkeypatch):
     monkeypatch.setattr(read_files, "mark", lambda _path: answered.wait() and None)
     monkeypatch.setattr(read_files, "CHECK_LIMIT_S", 0.01)
     for _ in range(2):
-        assert place.standby.unfit_for(3) == "whether its files have changed cannot be told"
+        assert place.standby.unfit_for(3, (0, 1)) == "whether its files have changed cannot be told"
     answered.set()
     assert place.files._check.wait(60)
 
@@ -159,13 +160,13 @@ def test_a_change_before_it_was_told_of(place):
     now_ns = time.time_ns() + 10**9
     os.utime(place.module, ns=(now_ns, now_ns))
     place.tell(0)
-    assert "model.py has changed" in place.standby.unfit_for(3)
+    assert "model.py has changed" in place.standby.unfit_for(3, (0, 1))
 
 
 def test_the_script_counts_before_anybody_has_come(place):
     now_ns = time.time_ns() + 10**9
     os.utime(place.script, ns=(now_ns, now_ns))
-    assert "train.py has changed" in place.standby.unfit_for(3)
+    assert "train.py has changed" in place.standby.unfit_for(3, (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_the_first_loss_is_the_end_of_all(place, lost, words):
     place.standby.hear(message("launched", pids={"0": 2**22 + 1}, woken=[0]))
     place.standby.hear(lost)
     place.standby.hear(message("gone"))
-    assert words in place.standby.unfit_for(3)
+    assert words in place.standby.unfit_for(3, (0, 1))
 
 
 def test_the_go_frees_and_opens(place):
@@ -214,7 +215,7 @@ def test_a_gate_that_cannot_be_opened_is_the_end_of_those_who_wait(place, monkey
     ],
 )
 def test_how_far_it_has_come(tmp_path, monkeypatch, place, how, flags, stage):
-    one = Standby(2)
+    one = Standby(range(2))
     assert one.stage is StandbyStage.COLD
     one.prepare(["waiting"], place.commands)
     one.hear(message("standby", rank=0, status={"event": "ready"}))
@@ -229,7 +230,7 @@ def test_how_far_it_has_come(tmp_path, monkeypatch, place, how, flags, stage):
 
 
 def test_one_that_lacks_an_interpreter_is_never_ready(place):
-    one = Standby(2)
+    one = Standby(range(2))
     one.prepare(["waiting"], place.commands)
     one.hear(message("standby", rank=0, status={"event": "ready"}))
     one.hear(message("standby_lost", rank=1))

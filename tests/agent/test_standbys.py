@@ -55,7 +55,7 @@ class Next:
 
     def __init__(self, ranks: int = 2, **how) -> None:
         self.how = how
-        self.standby = Standby(ranks)
+        self.standby = Standby(range(ranks))
         self.standby.prepare(WAITING, lambda outputs: commands(outputs, **how))
         self.tree = self.standby.tree
         self.heard = []
@@ -314,7 +314,7 @@ class Keeper:
         self.how: dict[str, str] = {}
         self.selector = selector
         job = StandbyJob(WAITING, is_hot=hot)
-        self.standbys = Standbys(job, 1, scratch, selector, self._commands, self.said.append)
+        self.standbys = Standbys(job, (0,), scratch, selector, self._commands, self.said.append)
         self.order(StandbyOrder.READY)
 
     def _commands(self, outputs, *, attempt, gate):
@@ -356,7 +356,7 @@ def test_the_keeper_says_what_is_ready(keeper):
     keeper.standbys.turn([])
     assert keeper.standbys.words == "0 of 1 ready"
     keeper.turn_until(lambda: keeper.standbys.words == "ready, 1 × 90 MiB")
-    taken, cold = keeper.standbys.take(1), keeper.standbys.take(1)
+    taken, cold = keeper.standbys.take(1, (0,)), keeper.standbys.take(1, (0,))
     assert (taken.stage, cold.stage) == (StandbyStage.READY, StandbyStage.COLD)
     assert not keeper.standbys.words
     for one in (taken, cold):
@@ -427,7 +427,7 @@ def test_a_tree_that_was_killed_is_not_taken(keeper):
     reaper = children(guard)[0]
     os.kill(reaper, signal.SIGKILL)
     wait_dead(guard)
-    taken = keeper.standbys.take(1)
+    taken = keeper.standbys.take(1, (0,))
     assert taken.stage is StandbyStage.COLD
     taken.end()
 
@@ -456,9 +456,9 @@ def test_the_folder_of_an_attempt_is_cleared_once_and_before_it_begins(
     folder.mkdir()
     (folder / "of one that waited").touch()
     with selectors.DefaultSelector() as selector:
-        keeper = Standbys(StandbyJob(WAITING), 1, tmp_path, selector, commands, say=print)
+        keeper = Standbys(StandbyJob(WAITING), (0,), tmp_path, selector, commands, say=print)
         keeper._ending = [GivenUpTree(Given(asked), folder), GivenUpTree(Given(9), None)]
-        keeper.take(1)
+        keeper.take(1, (0,))
         assert not folder.exists()
         folder.mkdir()
         (folder / "its own").touch()
@@ -476,10 +476,10 @@ def test_the_folder_of_an_attempt_is_its_own_though_what_waited_cannot_be_killed
     folder = tmp_path / "attempt-0001"
     folder.mkdir()
     with selectors.DefaultSelector() as selector:
-        keeper = Standbys(StandbyJob(WAITING), 1, tmp_path, selector, commands, say=print)
+        keeper = Standbys(StandbyJob(WAITING), (0,), tmp_path, selector, commands, say=print)
         tree = Given(1 << 60)
         keeper._ending = [GivenUpTree(tree, folder)]
-        keeper.take(1)
+        keeper.take(1, (0,))
         assert [path.name for path in tmp_path.iterdir()] == [f"given-up-{tree.pid}"]
         folder.mkdir()
         tree.asked = 0
