@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from holdfast.core.hosts.membership import (
     Assign,
     HostLimits,
-    HostState,
     Lose,
     Membership,
+    MemberState,
     Move,
-    Refuse,
+    RefuseHost,
     Tell,
 )
 
@@ -39,7 +39,7 @@ def of_two(spares: int = 0) -> Membership:
 def test_each_host_has_the_slot_of_its_number() -> None:
     members = of_two(spares=1)
     assert acts(members.joined(1, 2, "spare")) == []
-    assert members.members["spare"].state is HostState.SPARE
+    assert members.members["spare"].state is MemberState.SPARE
     assert acts(members.joined(2, 0, "a")) == []  # it has only dialled again
 
 
@@ -51,7 +51,7 @@ def test_a_silent_host_is_suspect_and_then_lost_and_a_spare_takes_its_place() ->
         members.heard(at_s * S, "a")
         members.heard(at_s * S, "spare")
     assert members.look(2 * S) == [Tell("warning", "Nothing was heard of host 1 for 2 s")]
-    assert members.members["b"].state is HostState.SUSPECT
+    assert members.members["b"].state is MemberState.SUSPECT
     for at_s in range(3, 11):
         members.heard(at_s * S, "a")
         members.heard(at_s * S, "spare")
@@ -64,7 +64,7 @@ def test_a_silent_host_is_suspect_and_then_lost_and_a_spare_takes_its_place() ->
     ]
     assert members.heard(11 * S, "b") == []  # it was given up
     assert acts(members.joined(12 * S, 1, "b again")) == []
-    assert members.members["b again"].state is HostState.SPARE
+    assert members.members["b again"].state is MemberState.SPARE
 
 
 def test_a_suspect_that_speaks_is_no_suspect() -> None:
@@ -72,7 +72,7 @@ def test_a_suspect_that_speaks_is_no_suspect() -> None:
     members.heard(2 * S, "a")
     members.look(2 * S)
     assert members.heard(3 * S, "b") == [Tell("info", "Host 1 is heard again")]
-    assert members.members["b"].state is HostState.ASSIGNED
+    assert members.members["b"].state is MemberState.ASSIGNED
 
 
 def test_without_a_spare_the_slot_waits_for_the_next_host() -> None:
@@ -87,7 +87,7 @@ def test_without_a_spare_the_slot_waits_for_the_next_host() -> None:
 def test_a_second_process_of_an_index_waits_until_the_first_is_gone() -> None:
     members = of_two()
     assert acts(members.joined(3 * S, 1, "another")) == []
-    assert members.members["another"].state is HostState.WAITING
+    assert members.members["another"].state is MemberState.WAITING
     members.heard(9 * S, "another")
     members.heard(9 * S, "a")
     moves = members.look(10 * S)
@@ -101,14 +101,14 @@ def test_a_second_process_of_an_index_is_refused_while_the_first_lives() -> None
         for incarnation in ("a", "b", "another"):
             members.heard(at_s * S, incarnation)
     words = "another process runs as host 1; give each host an index of its own"
-    assert acts(members.look(13 * S)) == [Refuse("another", words)]
+    assert acts(members.look(13 * S)) == [RefuseHost("another", words)]
     assert members.is_complete
 
 
 def test_a_host_of_no_such_number_is_refused() -> None:
     members = Membership(2, 1, LIMITS)
     words = "there is no host 3: the run has hosts 0 to 2"
-    assert acts(members.joined(0, 3, "d")) == [Refuse("d", words)]
+    assert acts(members.joined(0, 3, "d")) == [RefuseHost("d", words)]
 
 
 def test_a_spare_takes_the_place_of_a_host_that_does_not_come() -> None:
@@ -174,7 +174,7 @@ def test_whatever_happens_each_slot_has_one_host_and_each_loss_is_told_once(
         there = [
             (one.index, one.incarnation)
             for one in members.members.values()
-            if one.state in (HostState.SPARE, HostState.ASSIGNED, HostState.SUSPECT)
+            if one.state in (MemberState.SPARE, MemberState.ASSIGNED, MemberState.SUSPECT)
         ]
         assert len({index for index, _ in there}) == len(there)
         assert set(held.values()) <= {incarnation for _, incarnation in there}

@@ -26,7 +26,7 @@ from holdfast.core.durations import in_words
 SECOND_NS = 1_000_000_000
 
 
-class HostState(StrEnum):
+class MemberState(StrEnum):
     """How a host stands."""
 
     WAITING = "waiting"  # another process of its index is not known to be gone
@@ -37,7 +37,7 @@ class HostState(StrEnum):
     REFUSED = "refused"
 
 
-GONE = (HostState.LOST, HostState.REFUSED)
+GONE = (MemberState.LOST, MemberState.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class HostLimits:
 
 
 @dataclass(slots=True)
-class Member:
+class JoinedHost:
     """One agent that has joined. `slot`: the one that it has; None: none."""
 
     index: int
     incarnation: str
     joined_ns: int
     heard_ns: int
-    state: HostState = HostState.SPARE
+    state: MemberState = MemberState.SPARE
     slot: int | None = None
 
     @property
@@ -87,7 +87,7 @@ class Lose:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseHost:
     """That agent is no part of the run, and is to end."""
 
     incarnation: str
@@ -102,7 +102,7 @@ class Tell:
     words: str
 
 
-Move = Assign | Lose | Refuse | Tell
+Move = Assign | Lose | RefuseHost | Tell
 
 
 class Membership:
@@ -110,9 +110,9 @@ class Membership:
 
     def __init__(self, slots: int, spares: int = 0, limits: HostLimits | None = None) -> None:
         self.limits = limits or HostLimits()
-        self.members: dict[str, Member] = {}  # by incarnation, in the order of joining
+        self.members: dict[str, JoinedHost] = {}  # by incarnation, in the order of joining
         self._spares = spares
-        self._slots: list[Member | None] = [None] * slots
+        self._slots: list[JoinedHost | None] = [None] * slots
         self._gather_by_ns: int | None = None  # until then spares wait
 
     # --- what is known ----------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Membership:
         """Slots that have no host."""
         return tuple(slot for slot, member in enumerate(self._slots) if member is None)
 
-    def host_of(self, slot: int) -> Member | None:
+    def host_of(self, slot: int) -> JoinedHost | None:
         """Who has that slot."""
         return self._slots[slot]
 
@@ -144,18 +144,21 @@ class Membership:
         """An agent has said who it is; one that is known is heard."""
         if incarnation in self.members:
             return self.heard(at_ns, incarnation)
-        member = Member(index, incarnation, at_ns, at_ns)
+        member = JoinedHost(index, incarnation, at_ns, at_ns)
         highest = len(self._slots) + self._spares - 1
         if not 0 <= index <= highest:
-            member.state = HostState.REFUSED
+            member.state = MemberState.REFUSED
             words = f"there is no host {index}: the run has hosts 0 to {highest}"
-            return [Refuse(incarnation, words), Tell("error", f"Host {index} is refused: {words}")]
+            return [
+                RefuseHost(incarnation, words),
+                Tell("error", f"Host {index} is refused: {words}"),
+            ]
         self._forget(index)
         self.members[incarnation] = member
         if self._gather_by_ns is None:
             self._gather_by_ns = at_ns + self.limits.gather_ns
         if self._holder(member) is not None:
-            member.state = HostState.WAITING
+            member.state = MemberState.WAITING
             words = f"Host {index} has come twice; the second waits until the first is gone"
             return [Tell("warning", words)]
         return self._place(at_ns, member)
@@ -166,8 +169,8 @@ class Membership:
         if member is None or not member.is_there:
             return []
         member.heard_ns = max(member.heard_ns, at_ns)
-        if member.state is HostState.SUSPECT:
-            member.state = HostState.ASSIGNED
+        if member.state is MemberState.SUSPECT:
+            member.state = MemberState.ASSIGNED
             return [Tell("info", f"Host {member.index} is heard again")]
         return []
 
@@ -194,10 +197,10 @@ class Membership:
             if silent_ns >= self.limits.lost_ns:
                 words = f"nothing was heard of it for {in_words(silent_ns)}"
                 moves += self._lose(at_ns, member, words)
-            elif member.state is HostState.WAITING:
+            elif member.state is MemberState.WAITING:
                 moves += self._refuse(member)
-            elif member.state is HostState.ASSIGNED:
-                member.state = HostState.SUSPECT
+            elif member.state is MemberState.ASSIGNED:
+                member.state = MemberState.SUSPECT
                 words = f"Nothing was heard of host {member.index} for {in_words(silent_ns)}"
                 moves.append(Tell("warning", words))
         for slot in self.missing if self._waits_for_spares else ():
@@ -207,23 +210,23 @@ class Membership:
 
     # --- what follows -----------------------------------------------------------------------
 
-    def _due(self) -> Iterator[tuple[Member, int]]:
+    def _due(self) -> Iterator[tuple[JoinedHost, int]]:
         """Who is looked at next, and when."""
         limits = self.limits
         for member in self.members.values():
             if not member.is_there:
                 continue
             due_ns = member.heard_ns + limits.lost_ns
-            if member.state is HostState.WAITING:  # the holder would be lost by then
+            if member.state is MemberState.WAITING:  # the holder would be lost by then
                 due_ns = min(due_ns, member.joined_ns + limits.lost_ns)
-            elif member.state is HostState.ASSIGNED:
+            elif member.state is MemberState.ASSIGNED:
                 due_ns = member.heard_ns + limits.suspect_ns
             yield member, due_ns
 
-    def _holder(self, other: Member) -> Member | None:
+    def _holder(self, other: JoinedHost) -> JoinedHost | None:
         """Who has that one's index."""
         for member in self.members.values():
-            has_it = member.is_there and member.state is not HostState.WAITING
+            has_it = member.is_there and member.state is not MemberState.WAITING
             if member is not other and has_it and member.index == other.index:
                 return member
         return None
@@ -231,7 +234,7 @@ class Membership:
     @property
     def _waits_for_spares(self) -> bool:
         """Whether a slot is empty though a spare is there."""
-        is_spare = any(one.state is HostState.SPARE for one in self.members.values())
+        is_spare = any(one.state is MemberState.SPARE for one in self.members.values())
         return is_spare and not self.is_complete
 
     def _forget(self, index: int) -> None:
@@ -240,9 +243,9 @@ class Membership:
         for incarnation in gone:
             del self.members[incarnation]
 
-    def _place(self, at_ns: int, member: Member) -> list[Move]:
+    def _place(self, at_ns: int, member: JoinedHost) -> list[Move]:
         """The slot of its own number, if that is free; else the first one; else it is a spare."""
-        member.state = HostState.SPARE
+        member.state = MemberState.SPARE
         free = self.missing
         if not free:
             return []
@@ -256,16 +259,16 @@ class Membership:
         if self._gather_by_ns is not None and at_ns >= self._gather_by_ns:
             return True
         own = [one for one in self.members.values() if one.index == slot]
-        return bool(own) and all(one.state is not HostState.WAITING for one in own)
+        return bool(own) and all(one.state is not MemberState.WAITING for one in own)
 
-    def _assign(self, member: Member, slot: int) -> Assign:
-        member.state, member.slot = HostState.ASSIGNED, slot
+    def _assign(self, member: JoinedHost, slot: int) -> Assign:
+        member.state, member.slot = MemberState.ASSIGNED, slot
         self._slots[slot] = member
         return Assign(slot, member.incarnation)
 
-    def _lose(self, at_ns: int, member: Member, words: str) -> list[Move]:
-        was_waiting, slot = member.state is HostState.WAITING, member.slot
-        member.state, member.slot = HostState.LOST, None
+    def _lose(self, at_ns: int, member: JoinedHost, words: str) -> list[Move]:
+        was_waiting, slot = member.state is MemberState.WAITING, member.slot
+        member.state, member.slot = MemberState.LOST, None
         moves: list[Move] = []
         if slot is not None:
             self._slots[slot] = None
@@ -273,24 +276,24 @@ class Membership:
             moves.append(Tell("warning", f"Host {member.index} is lost: {words}"))
             moves += self._fill(slot)
         for other in () if was_waiting else tuple(self.members.values()):
-            if other.state is HostState.WAITING and other.index == member.index:
+            if other.state is MemberState.WAITING and other.index == member.index:
                 other.heard_ns = max(other.heard_ns, at_ns)
                 return moves + self._place(at_ns, other)
         return moves
 
     def _fill(self, slot: int) -> list[Move]:
         """The first spare takes the slot."""
-        spares = [one for one in self.members.values() if one.state is HostState.SPARE]
+        spares = [one for one in self.members.values() if one.state is MemberState.SPARE]
         if not spares:
             return []
         spare = min(spares, key=lambda one: one.index)
         said = Tell("info", f"Host {spare.index}, a spare, takes the place of host {slot}")
         return [self._assign(spare, slot), said]
 
-    def _refuse(self, member: Member) -> list[Move]:
-        member.state = HostState.REFUSED
+    def _refuse(self, member: JoinedHost) -> list[Move]:
+        member.state = MemberState.REFUSED
         words = f"another process runs as host {member.index}; give each host an index of its own"
         return [
-            Refuse(member.incarnation, words),
+            RefuseHost(member.incarnation, words),
             Tell("error", f"A second host {member.index} is refused: the first one is alive"),
         ]
