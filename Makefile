@@ -122,7 +122,7 @@ lint: $(STAMP) ## Style: ruff's rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP) ## Types: mypy --strict on src
+types: $(STAMP) ## Types: mypy --strict on src and bench
 	$(BIN)/mypy
 
 format: $(STAMP) ## Put the code in order

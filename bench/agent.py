@@ -50,9 +50,10 @@ def load() -> str:
 
 def looks(device: Path, processes: int, descriptors: int) -> None:
     device.touch()
-    begin = [sys.executable, "-I", "-S", "-c", CROWD, device, str(processes), str(descriptors)]
+    begin = [sys.executable, "-I", "-S", "-c", CROWD, str(device), str(processes), str(descriptors)]
     crowd = subprocess.Popen(begin, stdout=subprocess.PIPE, text=True)
     try:
+        assert crowd.stdout is not None
         assert crowd.stdout.readline() == "up\n"
         scan = Scan([str(device)])
         for is_thorough in (False, True):

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,7 +125,7 @@ def training(folder: Path, mb: float, how: str) -> Iterator[list[RankPage]]:
         process.wait()
 
 
-def wait(condition) -> None:
+def wait(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > end:

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def fill(store: RunStore, count: int) -> None:
         make(store, f"run-{number:04d}", plan, now - ago, number)
 
 
-def timed(job, times: int) -> list[float]:
+def timed(job: Callable[[], object], times: int) -> list[float]:
     took = []
     for _ in range(times):
         began = time.perf_counter()

@@ -63,7 +63,7 @@ def run(folder: Path, memory: Path, size_bytes: int, rounds: int) -> Seconds:
     flushes = FlushProcesses(selector, dict(os.environ))
     try:
         for step in range(rounds + 1):  # the first one warms everything
-            in_turn = [
+            in_turn: list[tuple[str, Callable[[], float]]] = [
                 ("floor", lambda: write_and_sync(folder / "floor", data)),
                 ("at hand", lambda: awaited(flushes, selector, buffer, folder, urgent=True)),
             ]

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ledger import clocks, machine, peak_mb, reset_peak, since
 
@@ -85,7 +86,7 @@ def measure(path: Path) -> dict[str, float]:
 # --- how steps are spelled -----------------------------------------------------------------------
 
 
-def steps(count: int, first_s: float = 1.76e9) -> Iterator[dict[str, object]]:
+def steps(count: int, first_s: float = 1.76e9) -> Iterator[dict[str, Any]]:
     """A step each quarter of a second."""
     for i in range(count):
         bounds = {"start": first_s + i * 0.25, "end": first_s + (i + 1) * 0.25}

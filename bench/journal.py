@@ -166,7 +166,8 @@ def peer_call() -> Callable[[int], None] | None:
             self.entries.append(entry)
 
     recorder = GoodputRecorder("bench", "bench", True, FakeClient())
-    return recorder.record_step_start_time
+    record: Callable[[int], None] = recorder.record_step_start_time
+    return record
 
 
 # --- a million steps, cold -----------------------------------------------------------------------

@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -98,14 +99,14 @@ def cold(steps: int, spans: bool) -> dict[str, float]:
     Ledger()  # imports are not what is measured
     reset_peak()
 
-    began = clocks()
+    since_start = clocks()
     ledger = Ledger()
     ledger.add([RunFact("r", 0, None, 8), AttemptFact(0, 0, None, None)])
     ledger.add_steps(0, number, number, start, end)
     if spans:
         ledger.add_spans(0, ["data"], kind, start, start + STALL_NS)
     account = ledger.account(int(end[-1]))
-    cold_s, cpu_s = since(began)
+    cold_s, cpu_s = since(since_start)
     memory_mb = peak_mb()
     assert account.steps_kept == steps
 
@@ -136,9 +137,9 @@ def peer(steps: int, cache: Path) -> dict[str, float]:
     client.append_steps(0, steps, first)
     calculator = GoodputCalculator("j", "log", cloud_logger=client, cache_dir=str(cache))
     reset_peak()
-    began = clocks()
+    since_start = clocks()
     calculator.get_job_goodput(include_badput_breakdown=True)
-    cold_s, cpu_s = since(began)
+    cold_s, cpu_s = since(since_start)
     memory_mb = peak_mb()
     client.append_steps(steps, LATER, first)
     began = time.perf_counter()
@@ -151,7 +152,7 @@ class FakeCloudLogger:
     """Stands in for the peer's Cloud Logging client: a list in memory, read from a cursor on."""
 
     def __init__(self) -> None:
-        self.entries: list[dict] = []
+        self.entries: list[dict[str, Any]] = []
         self._read = 0
 
     def append_steps(self, done: int, count: int, first: float) -> None:
@@ -160,7 +161,9 @@ class FakeCloudLogger:
             for i in range(done, done + count)
         ]
 
-    def read_cloud_logging_entries(self, *_, **__) -> tuple[list[dict], tuple]:
+    def read_cloud_logging_entries(
+        self, *_: object, **__: object
+    ) -> tuple[list[dict[str, Any]], tuple[datetime.datetime, str]]:
         new, self._read = self.entries[self._read :], len(self.entries)
         at = datetime.datetime.fromtimestamp(new[-1]["step_start_time"], tz=datetime.UTC)
         return new, (at, str(self._read))

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core.save.word import Order
@@ -137,7 +138,7 @@ def trained(folder: Path, number: int) -> list[RankPage]:
     return pages
 
 
-def wait(condition) -> None:
+def wait(condition: Callable[[], object]) -> None:
     end = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > end:

@@ -71,7 +71,7 @@ def simulated(options: argparse.Namespace, folder: Path) -> Path:
     subprocess.run([*holdfast(), "simulate", *words], check=True, stdout=subprocess.DEVNULL)
 
     def made() -> None:
-        command = [*holdfast(), "report", "--history", history, "--html", page]
+        command = [*holdfast(), "report", "--history", str(history), "--html", str(page)]
         subprocess.run(command, check=True)
 
     told("simulated: command", taken(made, options.rounds))
@@ -94,7 +94,7 @@ def recorded(options: argparse.Namespace, folder: Path) -> Path:
                         requested_ns=account.start_ns, evidence=evidence)  # fmt: skip
 
     def made() -> None:
-        view = look(findings, FindingsSource(ledger, None), 2.0)
+        view = look(findings, FindingsSource(ledger, None), 2.0, None)
         page.write_text(run_page(view, (), "bench"))
 
     made()

@@ -77,9 +77,10 @@ def unsynced() -> Iterator[None]:
 
 def close(journal: JournalWriter) -> None:
     """As it lies in a store: without the room that was kept for more records."""
-    size = HEADER_BYTES + journal.count * RECORD_BYTES
+    path, size_bytes = journal.path, HEADER_BYTES + journal.count * RECORD_BYTES
+    assert path is not None
     journal.close()
-    os.truncate(journal.path, size)
+    os.truncate(path, size_bytes)
 
 
 class _Recording:

@@ -165,7 +165,7 @@ def await_hot(folder: Path, attempt: int, ranks: int) -> None:
 
 
 def trained(
-    folder: Path, attempt: int, ranks: int, process: subprocess.Popen, step: int
+    folder: Path, attempt: int, ranks: int, process: subprocess.Popen[bytes], step: int
 ) -> list[RankPage]:
     """The pages of an attempt, when all its ranks have done a step that nobody had done before.
 
@@ -240,9 +240,13 @@ class Track:
         journal = read_journal(path)
         records = journal.records
 
-        def of(kind: Kind, also: Callable = lambda some: np.ones(len(some), bool)):
+        def of(
+            kind: Kind,
+            also: Callable[[np.ndarray], np.ndarray] = lambda some: np.ones(len(some), bool),
+        ) -> np.ndarray:
             some = records[records["kind"] == kind]
-            return some[also(some)]
+            found: np.ndarray = some[also(some)]
+            return found
 
         (restore, *_) = of(Kind.RESTORE)
         spans = of(Kind.SPAN, lambda some: argument(some) == COMPILE)

@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fleet import fill, said
 
@@ -44,8 +46,12 @@ class Server:
         environment = {**os.environ, "HOLDFAST_MIRROR": str(mirror)}
         command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--store", str(store)]
         self.process = subprocess.Popen(
-            [*command, "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment
+            [*command, "--port", "0", "--no-token"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
+        assert self.process.stderr is not None
         self.port = int(self.process.stderr.readline().rsplit(":", 1)[1].strip("/\n"))
 
     def get(self, path: str) -> tuple[float, int]:
@@ -56,7 +62,7 @@ class Server:
         connection.close()
         return time.perf_counter() - began, size
 
-    def events(self, path: str):
+    def events(self, path: str) -> Iterator[dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", path)
         response = connection.getresponse()

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 CALLS = 200_000
@@ -109,7 +110,7 @@ def measure_done(*, peer: bool) -> None:
             )
 
 
-def peer_step_cost(clock, empty: int) -> float | None:
+def peer_step_cost(clock: Callable[[], int], empty: int) -> float | None:
     try:
         from ml_goodput_measurement import goodput
     except ImportError:
@@ -131,7 +132,7 @@ def peer_step_cost(clock, empty: int) -> float | None:
         started = clock()
         recorder.record_step_start_time(step)
         costs.append(clock() - started - empty)
-    return statistics.median(costs)
+    return float(statistics.median(costs))
 
 
 LOOP = """
@@ -234,6 +235,7 @@ def measure_stop(folder: Path, rounds: int) -> None:
              sys.executable, str(script)],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
+        assert process.stdout is not None
         for line in process.stdout:
             if "step 20" in line:
                 break

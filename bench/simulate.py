@@ -25,7 +25,10 @@ import statistics
 import subprocess
 import sys
 import time
+from unittest import mock
 
+from holdfast.core.actions import Action
+from holdfast.core.events import Event
 from holdfast.core.run.machine import RunMachine
 from holdfast.sim.laws import Fixed
 from holdfast.sim.model import DAY_S, Failures, Fleet, Recovery, SaveCosts, Scenario, per_node_days
@@ -81,7 +84,10 @@ def main() -> None:
 
 def in_a_process(name: str) -> dict[str, float]:
     command = [sys.executable, __file__, MEASURE, name]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    found: dict[str, float] = json.loads(
+        subprocess.run(command, check=True, capture_output=True).stdout
+    )
+    return found
 
 
 def measured(name: str) -> dict[str, float]:
@@ -104,16 +110,15 @@ def core_alone() -> dict[str, float]:
     """What one run's machine was told, told to another: nothing but `RunMachine.handle`."""
     scenario = fleet(2048, RSC_1, 54)
     world = Runs("", scenario).world(1)
-    told = []
+    told: list[Event] = []
     handle = RunMachine.handle
 
-    def listening(machine: RunMachine, event: object) -> object:
+    def listening(machine: RunMachine, event: Event) -> tuple[Action, ...]:
         told.append(event)
         return handle(machine, event)
 
-    RunMachine.handle = listening
-    world.run()
-    RunMachine.handle = handle
+    with mock.patch.object(RunMachine, "handle", listening):
+        world.run()
     machine = RunMachine(policy_of(scenario))
     started_s = time.process_time()
     for event in told:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import family
-from faults import Fault
 from ruler import NS_PER_S, Follower, Recovery, boot_ns, recovery
+from schedule import Fault
 from systems import Place, System, launch
 
 LOOK_EVERY_S = 0.02
@@ -51,7 +51,7 @@ class Bout:
     struck: list[Struck] = field(default_factory=list)
     strays: int = 0
     trained: bool = False
-    commands: list[subprocess.Popen] = field(default_factory=list)
+    commands: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.follower = Follower(self.place.stamps)

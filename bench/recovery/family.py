@@ -35,7 +35,7 @@ def descendants() -> set[int]:
     return found - {os.getpid()}
 
 
-def bury_but(ours: list[subprocess.Popen]) -> None:
+def bury_but(ours: list[subprocess.Popen[bytes]]) -> None:
     """Collect the orphans that have ended; the exits of these are for whoever started them."""
     mine = {process.pid for process in ours}
     for pid in zombies() - mine:

@@ -21,7 +21,7 @@ LOOK_EVERY_S = 0.02
 def main() -> None:
     active, spares, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    ranks: list[subprocess.Popen] = []
+    ranks: list[subprocess.Popen[bytes]] = []
     try:
         while True:
             stores = next_stores()
@@ -47,7 +47,9 @@ def next_stores() -> list[torch.distributed.TCPStore]:
     raise SystemExit("no two free ports in a row")
 
 
-def start(command, rank: int, active: int, world: int, stores) -> subprocess.Popen:
+def start(
+    command: list[str], rank: int, active: int, world: int, stores: list[torch.distributed.TCPStore]
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
         env={
@@ -63,7 +65,7 @@ def start(command, rank: int, active: int, world: int, stores) -> subprocess.Pop
     )
 
 
-def end(ranks: list[subprocess.Popen]) -> None:
+def end(ranks: list[subprocess.Popen[bytes]]) -> None:
     for rank in ranks:
         rank.kill()
     for rank in ranks:

@@ -11,14 +11,15 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import family
 from bout import LOOK_EVERY_S, Bout, FellError, Struck
-from faults import Fault
 from own_report import own_report
 from results import Result
 from ruler import NS_PER_S, account, boot_ns
+from schedule import Fault
 from systems import Place, System
 
 GRACE_S = 30.0
@@ -62,7 +63,7 @@ def turn(
                 if not family.descendants():
                     bout.start_anew() if bout.commands else bout.start()
                 measured = measures[phase](
-                    bout, rules, lambda so_far, phase=phase: result.keep(phase, so_far, True)
+                    bout, rules, partial(result.keep, phase, unfinished=True)
                 )
             except FellError as fell:
                 log = tail(place)
@@ -177,7 +178,9 @@ def stop(bout: Bout, rules: Rules, keep: Keep) -> Measured:
     keep(measured)
     reached = bout.follower.read().highest()
     bout.start_anew()
-    measured["lost_steps"] = max(reached - bout.follower.newest(0).after, 0)
+    newest = bout.follower.newest(0)
+    assert newest is not None
+    measured["lost_steps"] = max(reached - newest.after, 0)
     bout.say(
         f"SIGTERM: gone in {measured['gone_s']:.2f} s, {measured['left_behind']} left behind, "
         f"lost {measured['lost_steps']} steps"

@@ -4,9 +4,9 @@
 
 Each system trains the same small language model (bench/recovery/trainers) on this machine, alone,
 while SIGKILL strikes one of its ranks every 20 s on average; then it is told to stop by SIGTERM,
-started again, and one of its ranks is frozen. `faults.py` has the schedule, `systems.py` how each
-is configured and why, `ruler.py` what is measured, `results.py` where it is kept. What is there
-already with the same settings is not run again unless `--fresh`.
+started again, and one of its ranks is frozen. `schedule.py` draws what strikes, `systems.py` has
+how each is configured and why, `ruler.py` what is measured, `results.py` where it is kept. What is
+there already with the same settings is not run again unless `--fresh`.
 
     … --kills 200 [--gap 2]     Holdfast, killed again a short while after it is back
     … --levels                  what each kind of standby buys
@@ -31,9 +31,9 @@ from pathlib import Path
 
 import family
 from entrants import LEVELS, NAMES, SYSTEMS, known
-from faults import kills, one_after_another
 from phases import Rules, turn
 from results import CAMPAIGN, RACE, Result, Settings
+from schedule import kills, one_after_another
 from systems import Place
 from table import markdown, table
 
@@ -90,7 +90,7 @@ def main() -> None:
 def competitors(args: argparse.Namespace) -> list[str]:
     """The systems that were asked for, by name."""
     if args.systems:
-        names = args.systems.split(",")
+        names = str(args.systems).split(",")
     elif args.kills:
         names = ["holdfast", "holdfast-jax"]
     elif args.levels:
@@ -115,7 +115,7 @@ def compete(name: str, ranks: int, args: argparse.Namespace, folder: Path, work:
         print(f"{result.path} is there", flush=True)
         return
     if not known(NAMES[name]):
-        print(f"skipped: this Holdfast has no {' '.join(NAMES[name].needs)}", flush=True)
+        print(f"skipped: this Holdfast has no {' '.join(NAMES[name].needs or ())}", flush=True)
         return
     started = time.monotonic()
 

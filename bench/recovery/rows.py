@@ -23,7 +23,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return self.result["system"]
+        return str(self.result["system"])
 
     @property
     def title(self) -> str:
@@ -44,7 +44,8 @@ class Row:
     @property
     def measured(self) -> dict[str, Any]:
         """The phase with the kills; empty where it never came to that."""
-        return self.result.get("campaign" if self.campaign else "kills", {})
+        measured: dict[str, Any] = self.result.get("campaign" if self.campaign else "kills", {})
+        return measured
 
     @property
     def goodput(self) -> float | None:
@@ -56,12 +57,13 @@ class Row:
 
     @property
     def struck(self) -> list[dict[str, Any]]:
-        return self.measured.get("kills", [])
+        struck: list[dict[str, Any]] = self.measured.get("kills", [])
+        return struck
 
     @property
     def never(self) -> int:
         """Kills that it did not come back from, and times that it went away by itself."""
-        return self.measured.get("never", 0) + self.measured.get("strays", 0)
+        return int(self.measured.get("never", 0) + self.measured.get("strays", 0))
 
     @property
     def came_back(self) -> list[dict[str, Any]]:

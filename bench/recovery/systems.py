@@ -227,7 +227,7 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
     }
 
 
-def launch(system: System, place: Place) -> list[subprocess.Popen]:
+def launch(system: System, place: Place) -> list[subprocess.Popen[bytes]]:
     """Start it; what it says goes to a file."""
     place.stamps.mkdir(parents=True, exist_ok=True)
     place.out.mkdir(parents=True, exist_ok=True)

@@ -133,8 +133,8 @@ def beside(ours: Row, peers: list[Row]) -> list[str]:
         least = min(peers, key=lambda row: row.badput)
         less = f"{least.badput / ours.badput:.1f} × less" if ours.badput else "none"
         out.append(f"{ours.title}: badput {ours.badput:.2%}, {less} than {least.name}")
-    if ours.median_s and (timed := [row for row in peers if row.median_s]):
-        sooner = ", ".join(f"{row.name} {row.median_s / ours.median_s:.1f} ×" for row in timed)
+    if ours.median_s and (timed := [(row.name, row.median_s) for row in peers if row.median_s]):
+        sooner = ", ".join(f"{name} {median_s / ours.median_s:.1f} ×" for name, median_s in timed)
         out.append(f"{ours.title}: back sooner than {sooner}")
     report = ours.measured.get("report") or {}
     if "difference_points" in report:

@@ -31,10 +31,10 @@ import family
 import phases
 from bout import Bout
 from entrants import NAMES
-from faults import Fault, kills, one_after_another
 from phases import Rules
 from race import corpus, machine
 from ruler import NS_PER_S, account, boot_ns
+from schedule import Fault, kills, one_after_another
 from systems import Place
 from truth_model import Course, Prediction, parameters_of, predicted
 

@@ -45,7 +45,7 @@ import json, sys
 from pathlib import Path
 sys.path.append({recovery!r})
 import family, phases
-from faults import Fault
+from schedule import Fault
 from results import Result
 from systems import Place, Start, System
 

@@ -15,10 +15,10 @@ sys.path.append(str(RECOVERY))
 import picture  # noqa: E402
 import table  # noqa: E402
 from entrants import LEVELS, SYSTEMS, known  # noqa: E402
-from faults import kills, one_after_another  # noqa: E402
 from own_report import restarts, warm  # noqa: E402
 from results import CAMPAIGN, RACE, Result, Settings, read  # noqa: E402
 from rows import Row, best, percentile, rows  # noqa: E402
+from schedule import kills, one_after_another  # noqa: E402
 
 SETTINGS = Settings(300.0, 20.0, 20, 30.0)
 CAMPAIGN_OF_3 = Settings(0.0, 20.0, 20, 30.0, kills=3, gap=2.0)

@@ -60,7 +60,7 @@ def main() -> None:
                 sys.exit(75)
 
 
-def anybody(stopping: list, ranks: int) -> bool:
+def anybody(stopping: list[bool], ranks: int) -> bool:
     """A flag that one rank has seen and another has not must not part them."""
     if ranks == 1:
         return bool(stopping)

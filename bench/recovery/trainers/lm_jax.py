@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "examples" / "lm")]
@@ -48,12 +49,12 @@ class Training:
         by_rows = NamedSharding(mesh, PartitionSpec("rows"))
         self.whole_batch = functools.partial(jax.make_array_from_process_local_data, by_rows)
 
-        def init_state():
+        def init_state() -> Any:
             params, key = init(0, config), jax.random.key_data(jax.random.key(0))
             return {"params": params, "optimizer": optimizer.init(params), "key": key}
 
         @functools.partial(jax.jit, donate_argnums=0)
-        def train_step(state, batch):
+        def train_step(state: Any, batch: Any) -> Any:
             key, dropout_key = jax.random.split(jax.random.wrap_key_data(state["key"]))
             value, grads = jax.value_and_grad(loss)(state["params"], batch, config, dropout_key)
             updates, optimizer_state = optimizer.update(grads, state["optimizer"], state["params"])
@@ -68,7 +69,7 @@ class Training:
         self.batches = Windows(corpus, *shape, 0, rank=rank, ranks=ranks)
         self.stamps = Stamps(args.stamps, rank)
 
-    def step(self, state):
+    def step(self, state: Any) -> tuple[Any, Any]:
         """One optimizer step, waited for: (state, loss)."""
         batch = next(self.batches)
         self.since_ns = boot_ns()
@@ -76,6 +77,6 @@ class Training:
         value.block_until_ready()
         return state, value
 
-    def did(self, number: int):
+    def did(self, number: int) -> None:
         """The step's line: when the loop has let go of the old state, whose arrays take a while."""
         self.stamps.step(number, self.since_ns)

@@ -11,7 +11,9 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -28,9 +30,9 @@ class Saver:
         # No pinned memory without CUDA; what is left is a copy into memory that is kept.
         self.stager = DefaultStager(StagingOptions(False, False, False, False))
         self.group = torch.distributed.new_group(backend="gloo") if ranks > 1 else None
-        self.pending = None
+        self.pending: Any = None
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         model, optimizer = get_state_dict(self.training.model, self.training.optimizer)
         drawn = torch.tensor(self.training.batches.drawn)
         return {"model": model, "optimizer": optimizer, "drawn": drawn}
@@ -78,7 +80,7 @@ class Saver:
         return int(step)
 
 
-def heartbeats():
+def heartbeats() -> Callable[[], object]:
     """ft_launcher's heartbeat, where it is the launcher: it notices a hang by its absence."""
     if "FT_RANK_MONITOR_IPC_SOCKET" not in os.environ:
         return lambda: None
@@ -86,7 +88,8 @@ def heartbeats():
 
     client = RankMonitorClient()
     client.init_workload_monitoring()
-    return client.send_heartbeat
+    beat: Callable[[], object] = client.send_heartbeat
+    return beat
 
 
 def main() -> None:

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Any
 
 import torch
-from lm_torch import Training, arguments, boot_ns, loss
+from lm_torch import Training, arguments
+from model import loss
+from ruler import boot_ns
 from torch_save import load, save
 from torchft import Manager, Optimizer, ProcessGroupGloo
 
@@ -27,13 +30,13 @@ def main() -> None:
     path = args.out / "checkpoint.pt"
     after = load(training, path)
 
-    def state_dict():
+    def state_dict() -> dict[str, Any]:
         return {
             "model": training.model.state_dict(),
             "optimizer": training.optimizer.state_dict(),
         }
 
-    def load_state_dict(state):
+    def load_state_dict(state: dict[str, Any]) -> None:
         training.model.load_state_dict(state["model"])
         training.optimizer.load_state_dict(state["optimizer"])
 

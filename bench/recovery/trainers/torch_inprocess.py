@@ -6,6 +6,7 @@ the shortest that this machine can keep, far below the defaults (1 s monitors, 3
 package's own guide leaves them to the user.
 """
 
+import argparse
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ def seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-class OutsideStore(inprocess.store.TCPStore):
+class OutsideStore(inprocess.store.TCPStore):  # type: ignore[misc]  # it has no types
     """The wrapper's store, kept by the launcher instead of rank 0.
 
     By default rank 0 hosts it and its death ends the whole job; the guide allows another store.
@@ -56,13 +57,13 @@ def load(training: Training, path: Path) -> int:
     training.model.load_state_dict(state["model"])
     training.optimizer.load_state_dict(state["optimizer"])
     training.batches.drawn = state["drawn"]
-    return state["step"]
+    return int(state["step"])
 
 
 class Warm(Training):
     """A training that is built before it is known which rank it will be."""
 
-    def as_rank(self, args, rank: int, ranks: int) -> "Warm":
+    def as_rank(self, args: argparse.Namespace, rank: int, ranks: int) -> "Warm":
         from data import Windows
         from ruler import Stamps
 
@@ -73,7 +74,12 @@ class Warm(Training):
 
 
 # The wrapper looks at the annotations for its own type: each must be a type, not a string.
-def train(args, spare: Warm, store, call_wrapper: inprocess.CallWrapper = None) -> None:
+def train(
+    args: argparse.Namespace,
+    spare: Warm,
+    store: torch.distributed.Store,
+    call_wrapper: inprocess.CallWrapper = None,
+) -> None:
     rank, ranks = whoami()
     torch.distributed.init_process_group(
         "gloo",
@@ -104,7 +110,7 @@ def main() -> None:
     training.optimizer.zero_grad()
     training.model(torch.zeros(1, 1, dtype=torch.long)).sum().backward()
     training.optimizer.step()
-    training.__init__(args, 0, 1)
+    Warm.__init__(training, args, 0, 1)
     store = torch.distributed.TCPStore(
         os.environ["MASTER_ADDR"], store_port + 1, is_master=False, wait_for_workers=False
     )

@@ -35,7 +35,7 @@ def load(training: Training, path: Path) -> int:
     training.model.load_state_dict(state["model"])
     training.optimizer.load_state_dict(state["optimizer"])
     training.batches.drawn = state["drawn"]
-    return state["step"]
+    return int(state["step"])
 
 
 def main() -> None:
