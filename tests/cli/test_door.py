@@ -199,17 +199,19 @@ def test_what_is_printed_by_any_means_goes_through() -> None:
     assert "\x1b" not in said
 
 
-@pytest.mark.parametrize("words", [["ls"], ["config"], ["nosuch"]])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["ls"], 0), (["config"], 0), (["nosuch"], 78), (["rm", "lm"], 78)]
+)
 def test_closed_standard_streams_are_no_error(
-    words: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], code: int, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python has None for them (`holdfast ls >&- 2>&-`)."""
+    """Python has None for them (`holdfast ls <&- >&- 2>&-`)."""
     monkeypatch.setenv("HOLDFAST_STORE", str(store))
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
     with pytest.raises(SystemExit) as ended:
         main(words)
-    assert ended.value.code == (78 if words == ["nosuch"] else 0)
+    assert ended.value.code == code
 
 
 def test_nobody_prints_around_the_door() -> None:

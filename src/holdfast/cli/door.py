@@ -13,7 +13,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from holdfast.core.redact import redacted_text
@@ -50,25 +49,27 @@ class Door:
 
 @contextlib.contextmanager
 def doors() -> Iterator[None]:
-    """Have a door before standard output and standard error; what goes to a closed one is lost."""
+    """Have a door before standard output and standard error."""
     before = sys.stdout, sys.stderr
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        for stream in before:
-            if hasattr(stream, "reconfigure"):  # what a terminal cannot print is not worth an error
-                stream.reconfigure(errors="replace")
-        # Python has None for a standard stream that was closed when it started.
-        sys.stdout, sys.stderr = (cast("Any", Door(stream or nowhere)) for stream in before)
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr = before
+    for stream in before:
+        if hasattr(stream, "reconfigure"):  # what a terminal cannot print is not worth an error
+            stream.reconfigure(errors="replace")
+    sys.stdout, sys.stderr = (cast("Any", Door(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def occupy_closed() -> None:
-    """Put /dev/null where a standard stream is closed: no file may be opened in its place."""
+    """Have /dev/null where a standard stream is closed: no file may be opened in its place."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # so it is for Python if it was closed when Python started
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def console(*, err: bool = False, folded: bool = True, file: IO[str] | None = None) -> Console:

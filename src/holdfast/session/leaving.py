@@ -7,6 +7,7 @@ learn that it has. So there is a limit, long enough for whatever else has someth
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -30,5 +31,6 @@ def end_soon(exit_code: int) -> None:
 def _end(exit_code: int) -> None:
     time.sleep(LIMIT_S)
     say(f"Something waited {LIMIT_S:g} s for the other ranks at this one's exit: ending it")
-    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # gone, closed, never there
+        sys.stdout.flush()
     os._exit(exit_code)

@@ -1,0 +1,36 @@
+"""A rank that gives up ends when its time is over, whatever has become of its standard output."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+import pytest
+
+from holdfast.session import leaving
+
+
+class Gone(io.StringIO):
+    """What reads it has ended, and something is left to be written."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [Gone(), closed(), None], ids=["gone", "closed", "none"])
+def test_an_output_that_cannot_be_written_holds_up_no_exit(
+    stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(leaving, "LIMIT_S", 0.0)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(sys, "stdout", stream)
+    leaving._end(3)
+    assert codes == [3]
