@@ -25,6 +25,7 @@ from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, RunHeld
 from holdfast.journal.attempts import attempts, create_attempt
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.store import RunFolder, RunStore
+from holdfast.snapshot.catalog import Catalog
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.removal import Held, is_doomed
 from holdfast.snapshot.sets import commit, list_sets, partial_sets, set_name
@@ -153,11 +154,23 @@ def test_room_is_made_of_what_was_not_completed_before_a_step_that_does_not_fit(
     assert partial_sets(folder.ckpt_dir) == (set_name(0, LAST + 20),)
 
 
+class Disk:
+    """One with room for so many sets, whatever their size."""
+
+    def __init__(self, folder: RunFolder, monkeypatch: pytest.MonkeyPatch, sets: int) -> None:
+        self.sets = sets
+        self._folder = folder
+        monkeypatch.setattr("holdfast.snapshot.catalog.free_in", self._free_bytes)
+
+    def _free_bytes(self, _: Path) -> int:
+        return (self.sets - len(list_sets(self._folder.ckpt_dir)[0])) << 30
+
+
 def test_a_store_with_room_for_what_is_kept_alone_is_told_once(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest goes before the next save from then on; one that is complete stays in any case."""
-    monkeypatch.setattr("holdfast.snapshot.catalog.free_in", lambda _: 0)
+    Disk(folder, monkeypatch, sets=3)
     create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
     steps = [LAST + 10, LAST + 20]
     for step in steps:
@@ -178,7 +191,7 @@ def test_a_store_with_room_for_fewer_than_are_kept_gives_up_its_oldest(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three are to be kept, and the disk is full with two: each save would fail for ever."""
-    monkeypatch.setattr("holdfast.snapshot.catalog.free_in", lambda _: 0)
+    Disk(folder, monkeypatch, sets=2)
     create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
     keeper, said = keeper_of(folder, acquire(folder))
     for step in (LAST + 10, LAST + 20):
@@ -189,6 +202,33 @@ def test_a_store_with_room_for_fewer_than_are_kept_gives_up_its_oldest(
     (words,) = said
     assert f"(deleted: {set_name(0, LAST)})" in words
     assert [one.step for one in list_sets(folder.ckpt_dir)[0]] == [LAST + 20]
+
+
+def test_as_many_are_kept_as_there_is_room_for_at_the_time(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write to the same disk, and delete there."""
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
+    disk, catalog = Disk(folder, monkeypatch, sets=3), Catalog(folder, lease=acquire(folder))
+
+    def saved(step: int) -> list[int]:
+        write(folder, step, 0, 1)
+        commit(folder.ckpt_dir / set_name(0, step), 2)
+        catalog.collect(Keep(3), ())
+        return [one.step for one in list_sets(folder.ckpt_dir)[0]]
+
+    assert saved(LAST + 1) == [LAST, LAST + 1]
+    assert saved(LAST + 2) == [LAST, LAST + 1, LAST + 2]
+    assert catalog.make_room(Keep(3))
+    disk.sets = 2
+    assert catalog.make_room(Keep(3)) == ""
+    assert saved(LAST + 3) == [LAST + 3]
+    disk.sets = 9
+    for step in range(LAST + 4, LAST + 7):
+        kept = saved(step)
+    assert kept == [LAST + 4, LAST + 5, LAST + 6]
+    disk.sets = 3
+    assert saved(LAST + 7) == [LAST + 6, LAST + 7]
 
 
 def test_the_only_checkpoint_is_never_deleted_to_make_room(

@@ -75,10 +75,7 @@ class Post:
     def check(self) -> None:
         """For somebody who waits: raises HoldfastError when the store has not answered for long."""
         if self._is_lost():
-            raise HoldfastError(
-                f"the key-value store of {self.name} does not answer ({self.trouble}): "
-                "the process that serves it has ended, rank 0 most likely; see what it said"
-            )
+            raise HoldfastError(f"{self._silence()}; see what that said")
 
     def close(self, limit_s: float) -> bool:
         """Write what waits, and end; False when the store does not let us in time."""
@@ -113,14 +110,17 @@ class Post:
     def _is_lost(self) -> bool:
         return bool(self.trouble) and now_ns() - self.reached_at_ns > LOST_LIMIT_NS
 
+    def _silence(self) -> str:
+        return (
+            f"the key-value store of {self.name} does not answer ({self.trouble}): the process "
+            "that serves it has ended, most likely (the launcher, or rank 0)"
+        )
+
     def _tell(self) -> None:
         """Say once that the store does not answer, and once that it does again."""
         if self._is_lost() and not self._is_said:
             self._is_said = True
-            say(
-                f"The key-value store of {self.name} does not answer ({self.trouble}): training "
-                "goes on, without saves until it does; has the launcher ended?"
-            )
+            say(f"Nothing can be saved at present: {self._silence()}")
         elif self._is_said and not self.trouble:
             self._is_said = False
             say(f"The key-value store of {self.name} answers again")

@@ -63,7 +63,7 @@ class Catalog:
         self._memory = memory
         self._lease = lease
         self._pins_behind = True  # sets may have tags that are not pinned yet
-        self._fitting = 0  # sets that the store has room for besides the next one; 0: no limit met
+        self._is_short = False  # the store has no room for what is kept and one more set
         self.rejected = Rejected()
 
     def tidy(self, in_use: Collection[str] = (), older_than: tuple[int, int] | None = None) -> str:
@@ -176,26 +176,17 @@ class Catalog:
         StoreUnavailable; where it cannot be written which sets are tagged, none is deleted.
         """
         gone = self._collect(keep, in_use)
-        if self._fitting:
-            gone += self._collect_ahead(keep, in_use, self._fitting)
-        return gone
+        return (*gone, *self._collect_ahead(keep, in_use)) if self._is_short else gone
 
     def make_room(self, keep: Keep, in_use: Collection[str] = ()) -> str:
-        """A save failed: delete what `collect` would once it is there, if there is no room for it.
+        """A save failed: if there is no room for it, delete the oldest sets until there is.
 
-        The disk may be too small for as many as retention keeps: then the oldest there is goes.
         From now on `collect` does so after each save, for the next one. Returns what people are to
         be told, once.
         """
-        if self._fitting:
-            self._collect_ahead(keep, in_use, self._fitting)
-            return ""
-        sets, _ = list_sets(self._folder.ckpt_dir)
-        for fitting in range(max(1, min(keep.last, len(sets)) - 1), 0, -1):
-            if gone := self._collect_ahead(keep, in_use, fitting):
-                self._fitting = fitting
-                break
-        else:
+        gone, was_short = self._collect_ahead(keep, in_use), self._is_short
+        self._is_short = was_short or bool(gone)
+        if was_short or not gone:
             return ""
         return (
             "the run store has no room for another checkpoint: from now on the oldest is deleted "
@@ -216,16 +207,24 @@ class Catalog:
             known.records,
         )
 
-    def _collect_ahead(self, keep: Keep, in_use: Collection[str], last: int) -> tuple[str, ...]:
-        """Delete all but the `last` newest that retention keeps, for another set like the newest.
+    def _collect_ahead(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
+        """Delete the oldest sets until one as large as the newest fits; the newest stays.
 
-        Not if that one fits, or nobody can tell the room. The newest stays in any case.
+        No more than takes its place, as not every filesystem shows at once what was freed. None
+        where nobody can tell the room.
         """
         sets, _ = list_sets(self._folder.ckpt_dir)
         free_bytes = free_in(self._folder.ckpt_dir)
         if not sets or free_bytes is None or free_bytes > sets[-1].nbytes + BESIDE_BYTES:
             return ()
-        return self._collect(replace(keep, last=last), in_use)
+        sizes = {one.name: one.nbytes for one in sets}
+        gone: tuple[str, ...] = ()
+        for last in range(min(keep.last, len(sets)) - 1, 0, -1):
+            gone += self._collect(replace(keep, last=last), in_use)
+            freed_bytes = sum(sizes.get(name, 0) for name in gone)
+            if gone and free_bytes + freed_bytes >= sets[-1].nbytes:
+                break
+        return gone
 
     def _wished_for(self, known: Attempts) -> set[str]:
         names = set()
