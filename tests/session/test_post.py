@@ -61,9 +61,9 @@ def test_a_store_that_does_not_answer_is_told_once_and_its_return_too(posted, ca
     _tries(channel, 1)
     assert post.close(60.0)
     assert capsys.readouterr().err.splitlines() == [
-        "holdfast: Nothing can be saved at present: the key-value store of somebody does not answer "
-        "(no route to it): the process that serves it has ended, most likely (the launcher, or "
-        "rank 0)",
+        "holdfast: Nothing can be saved at present: the key-value store of somebody does not "
+        "answer (no route to it): the process that serves it has ended, most likely (the "
+        "launcher, or rank 0)",
         "holdfast: The key-value store of somebody answers again",
     ]
 
