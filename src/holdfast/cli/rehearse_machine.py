@@ -31,7 +31,12 @@ NS_PER_S = 1_000_000_000
 @accept_option
 @click.option("--slice", "slice_name", default="", metavar="NAME", help="Which, of several.")
 @click.option(
-    "--worker", "workers", multiple=True, metavar="N", help="Which of its hosts; the first."
+    "--worker",
+    "workers",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Which of its hosts; the first.",
 )
 @click.option("--yes", is_flag=True, help="Ask for it; without this flag nothing is done.")
 @looking_options(2.0, 300.0, "Wait so long for the run to hear it; 300 s by default.")
@@ -40,7 +45,7 @@ def machine(
     store: str | None,
     accept_stored: bool,
     slice_name: str,
-    workers: Sequence[str],
+    workers: Sequence[int],
     yes: bool,
     every: float,
     limit: float,
@@ -65,7 +70,7 @@ def machine(
         if one is None:
             click.echo(f"nothing was asked for: {reason}")
             sys.exit(EXIT_UNAVAILABLE)
-        which = workers or ("0",)
+        which = tuple(str(worker) for worker in workers or (0,))
         hosts = f"worker{'s' if len(which) > 1 else ''} {', '.join(which)} of {one.name}"
         if not yes:
             click.echo(f"would have maintenance of {hosts} simulated; nothing was done, see --yes")
