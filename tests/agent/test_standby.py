@@ -87,13 +87,13 @@ def message(event: str, **fields) -> TreeMessage:
 
 
 def test_who_has_come_is_known(place):
-    assert place.files.told == 0
+    assert place.files.waiting == 0
     files_path(place.folder, 0).write_text("[")  # half of it
     place.files.look()
-    assert place.files.told == 0
+    assert place.files.waiting == 0
     place.tell(0)
     place.tell(1)
-    assert place.files.told == 2
+    assert place.files.waiting == 2
     assert place.standby.unfit_for(3, (0, 1)) == ""
 
 

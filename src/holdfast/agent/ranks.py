@@ -38,8 +38,8 @@ class RankPages:
         # Also where that set is only in memory: a rank that has done no step since has nothing of
         # its own to save, and the run is not done before the controller has made the set durable.
         self.orders = Orders(committed=resume_step)
-        told = RankState(answers=RankAnswers(step=resume_step))
-        self.views = [RankView(rank, path, state=told) for rank, path in sorted(journals.items())]
+        unread = RankState(answers=RankAnswers(step=resume_step))
+        self.views = [RankView(rank, path, state=unread) for rank, path in sorted(journals.items())]
 
     def read(self, *, with_progress: bool) -> tuple[RankState, ...]:
         """All pages, as they are told to the controller.

@@ -43,7 +43,7 @@ class ReadFiles:
             self.check()
 
     @property
-    def told(self) -> int:
+    def waiting(self) -> int:
         """How many ranks are known to stand at the gate."""
         return len(self._read)
 

@@ -259,9 +259,8 @@ class Standbys:
         if standby is None:
             return ""
         if standby.woken is not None:
-            return (
-                f"hot, {standby.woken.files.told} of {len(self._ranks)} wait for the next attempt"
-            )
+            waiting = standby.woken.files.waiting
+            return f"hot, {waiting} of {len(self._ranks)} wait for the next attempt"
         interpreters = standby.interpreters.values()
         if any(one.unfit for one in interpreters):
             return f"unfit: {next(one.unfit for one in interpreters if one.unfit)}"

@@ -101,7 +101,7 @@ def agent(context: click.Context, /, **flags: Any) -> None:
 
 
 @agent.command()
-@click.option("--state", metavar="FOLDER", help="The agent's folder, if it was told one.")
+@click.option("--state", metavar="FOLDER", help="The agent's folder, if it was given one.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def status(state: str | None, as_json: bool) -> None:
     """Say what the agent of this host does, and what came of the last notice."""

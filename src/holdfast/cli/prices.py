@@ -18,7 +18,7 @@ def price_option(command: F) -> F:
     return click.option(
         "--price-per-chip-hour",
         metavar="MONEY",
-        help="What an hour of a chip costs, in any currency: losses are told in money, too.",
+        help="What an hour of a chip costs, in any currency: losses are shown in money, too.",
     )(command)
 
 

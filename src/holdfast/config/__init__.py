@@ -265,7 +265,7 @@ def serve_token() -> str | None:
     return os.environ.get(SERVE_TOKEN_VARIABLE) or None
 
 
-def told_working_copy() -> str | None:
+def inherited_working_copy() -> str | None:
     """What a supervisor tells its processes of the folder that its store is copied to."""
     return os.environ.get(WORKING_COPY_VARIABLE) or None
 

@@ -103,7 +103,7 @@ class ControlInbox:
     folder: RunFolder
     epoch: int
     _stuck: set[Path] = field(default_factory=set, repr=False)
-    _told: set[str] = field(default_factory=set, repr=False)
+    _taken: set[str] = field(default_factory=set, repr=False)
 
     def take(self) -> TakenRequests:
         """Remove and return what was asked since the last call, oldest first.
@@ -128,8 +128,8 @@ class ControlInbox:
                 ignored.append(f"request {path.name} was ignored: {error}")
             else:
                 if asked.verb in LASTING:
-                    if asked.args["id"] not in self._told:
-                        self._told.add(asked.args["id"])
+                    if asked.args["id"] not in self._taken:
+                        self._taken.add(asked.args["id"])
                         requests.append(asked)
                     continue
                 if asked.epoch > self.epoch:

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config import WORKING_COPY_VARIABLE, told_working_copy
+from holdfast.config import WORKING_COPY_VARIABLE, inherited_working_copy
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.atomic import encode_json, read_json, write_atomic
 from holdfast.journal.names import shown
@@ -52,7 +52,7 @@ def elsewhere(folder: Path) -> Place | None:
     Raises StoreUnavailable when only the store itself says that they are not.
     """
     place = copied_from(folder)
-    if place is None and (text := told_working_copy()):
+    if place is None and (text := inherited_working_copy()):
         place = _below(*_place_of(text), folder)
     if place is None and os.path.lexists(path := folder / ELSEWHERE):
         raise StoreUnavailable(_not_followed(path))

@@ -25,7 +25,7 @@ class Flow:
 
         `share`: of the time of one core that it may use; 1: it never rests.
         """
-        self._told = progress
+        self._progress = progress
         self._share = share
         self._stop = threading.Event()
         self._nbytes = 0
@@ -38,8 +38,8 @@ class Flow:
     def goes_on(self, nbytes: int = 0) -> bool:
         """The store was given so many bytes more. False: give up, and leave nothing of it."""
         self._nbytes += nbytes
-        if self._told is not None and nbytes:
-            self._told(self._nbytes)
+        if self._progress is not None and nbytes:
+            self._progress(self._nbytes)
         self.rest()
         return not self._stop.is_set()
 

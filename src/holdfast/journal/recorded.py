@@ -120,14 +120,14 @@ def export_facts(recorded: RecordedLedger) -> Iterator[Fact]:
     origin_ns, ledger = recorded.facts.requested_ns, recorded.ledger
     if origin_ns is None:
         return
-    told = [_since(fact, origin_ns) for fact in ledger.facts()]
+    facts = [_since(fact, origin_ns) for fact in ledger.facts()]
     for kind in ledger.span_kinds():
         for attempt, start_ns, end_ns in ledger.spans(kind):
             if kind != RESTORE:  # a fact of its own
                 rows = _rows(start_ns - origin_ns, end_ns - origin_ns)
-                told += [SpanFact(attempt, kind, *row) for row in rows]
+                facts += [SpanFact(attempt, kind, *row) for row in rows]
     # Journals have no order among them: what the ledger decides by the kind, lines have to.
-    yield from sorted(told, key=_rank)
+    yield from sorted(facts, key=_rank)
     for attempt, first, last, start_ns, end_ns in ledger.rows():
         for row in _rows(first, last, start_ns - origin_ns, end_ns - origin_ns):
             yield StepsFact(attempt, *row)

@@ -72,7 +72,7 @@ def number(value: float) -> str:
 def _in_words(curve: Curve) -> str:
     kept = curve.kept
     if not len(kept):
-        return "All steps that it was told of were lost."
+        return "All steps of which it was reported were lost."
     newest = f"{number(float(kept.value[-1]))} at step {int(kept.step[-1]):,}"
     finite = kept.value[kept.finite]
     if len(finite) > 1:

@@ -100,7 +100,7 @@ class RunLook:
         if self._seen is not None:
             if is_new:
                 self._parts = self._rendered(self._seen.view, self._seen.saves)
-            self._parts = {**self._parts, ALERTS: self._told_alerts(is_new)}
+            self._parts = {**self._parts, ALERTS: self._render_alerts(is_new)}
         return self._parts
 
     def read(self) -> bool:
@@ -156,7 +156,7 @@ class RunLook:
         """Whether what is shown changes though no file does."""
         return self._seen is not None and (self._seen.view.is_live or not self._seen.is_final)
 
-    def _told_alerts(self, is_new: bool) -> str:
+    def _render_alerts(self, is_new: bool) -> str:
         """The banner; of a run that is over it goes on by the clock, until that is no news."""
         now_s = time.monotonic()
         if self._reading is not None and now_s >= self._alerts_after_s and (is_new or self._alerts):

@@ -125,8 +125,8 @@ class RunsLook:
         return {
             "counts": render("counts", counts(runs), len(runs), len(self._unread)),
             "pages": render("pages", shown, first + 1, first + len(rows), len(chosen)),
-            "alerts": self._told_alerts(),
-            "problems": self._told_problems(),
+            "alerts": self._render_alerts(),
+            "problems": self._render_problems(),
             "order": json.dumps(list(rows)),
             **{f"row:{name}": text for name, text in rows.items()},
         }
@@ -139,13 +139,13 @@ class RunsLook:
             self._rendered[run.name] = known
         return known[1]
 
-    def _told_alerts(self) -> str:
+    def _render_alerts(self) -> str:
         """The most urgent first."""
         found = [one for alerts in self._alerts.values() for one in alerts]
         found.sort(key=lambda one: (URGENCY.index(one.kind), one.run))
         return banner(found, linked=True)
 
-    def _told_problems(self) -> str:
+    def _render_problems(self) -> str:
         problems = [short(clean(words), PROBLEM_CHARS) for words in self._problems]
         return render("problems", problems[:PROBLEMS], max(0, len(problems) - PROBLEMS))
 

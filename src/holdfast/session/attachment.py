@@ -165,8 +165,8 @@ def how_it_ended(attachment: Attachment) -> Exit:
     """The end of this process, by all that it knows itself: nobody sees it end."""
     error = attachment.error
     if error is not None:
-        told = describe(error)
-        words = {key: told[key] for key in ("type", "message", "where", "traceback")}
+        described = describe(error)
+        words = {key: described[key] for key in ("type", "message", "where", "traceback")}
         return Exit(code=1, report=RankReport(**words, declared=isinstance(error, DeclaredFailure)))
     if attachment.writer.page.snapshot().phase is RankPhase.FINISHED:
         return Exit(code=EXIT_DONE, finished=True)

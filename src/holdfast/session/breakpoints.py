@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import sys
 
-_told: set[str] = set()
+_passed: set[str] = set()
 
 
 def pass_over(*_arguments: object, **_options: object) -> None:
     """Say once for each place what to do instead."""
     frame = sys._getframe(1)
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    if place not in _told and sys.stderr is not None:
-        _told.add(place)
+    if place not in _passed and sys.stderr is not None:
+        _passed.add(place)
         print(
             f"holdfast: breakpoint() at {place} was passed over: a process under holdfast run has "
             f"no keyboard; to debug it, start the script by itself: python {sys.argv[0]} …",

@@ -107,7 +107,7 @@ class Counts:
         self._page = page
         self._lock = threading.Lock()
         self._asked = self._hits = self._saved_ns = 0
-        self._told_saved_ns = 0  # what JAX says was saved by the program found last
+        self._reported_saved_ns = 0  # what JAX says was saved by the program found last
 
     def listen(self) -> None:
         """Begin. In versions that report nothing, nothing is counted."""
@@ -134,7 +134,7 @@ class Counts:
         It knows whole seconds of compilation only; our own entries know better.
         """
         if event == SAVED_S:
-            self._told_saved_ns = int(duration_s * 1e9)
+            self._reported_saved_ns = int(duration_s * 1e9)
         elif event == FINDING_S:
             last = None if self.cache is None else self.cache.last
             if self.cache is not None:
@@ -142,7 +142,7 @@ class Counts:
             if last is not None and last.is_found and last.compile_ns:
                 self.add(saved_ns=last.compile_ns - int(duration_s * 1e9))
             else:
-                self.add(saved_ns=self._told_saved_ns)
+                self.add(saved_ns=self._reported_saved_ns)
 
     def add(self, *, asked: int = 0, hits: int = 0, saved_ns: int = 0) -> None:
         """Count, and show it."""

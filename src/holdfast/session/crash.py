@@ -83,12 +83,12 @@ def write_report(path: Path, data: dict[str, Any]) -> bool:
 def install(
     find_paths: Callable[[], tuple[Path, ...]],
     on_failure: Callable[[BaseException], None],
-    is_told: Callable[[], bool],
+    is_declared: Callable[[], bool],
 ) -> None:
     """Have uncaught exceptions reported before whatever hook was there shows them.
 
-    `find_paths` is asked then: a rank may learn late which attempt it belongs to. `is_told`: the
-    script has said itself why it fails; what follows from that is not the reason.
+    `find_paths` is asked then: a rank may learn late which attempt it belongs to. `is_declared`:
+    the script has said itself why it fails; what follows from that is not the reason.
     """
     before = sys.excepthook
     owner = os.getpid()
@@ -97,7 +97,7 @@ def install(
         if os.getpid() != owner:  # a forked child's troubles are its own
             before(kind, error, trace)
             return
-        if not is_told():
+        if not is_declared():
             if not issubclass(kind, KeyboardInterrupt):
                 for path in find_paths():
                     write_report(path, describe(error))

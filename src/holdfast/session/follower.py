@@ -63,7 +63,7 @@ class Follower(Attachment):
         self._grace_ns = int(grace_s * 1e9)
         self._choice_taken = 0
         self._has_sigterm = False
-        self._told_to_leave = meeting.LeaveOrder()
+        self._leave_order = meeting.LeaveOrder()
         self._following = Following(
             writer.page,
             world,
@@ -247,7 +247,7 @@ class Follower(Attachment):
         if trouble and not self._store_trouble:
             say(f"{trouble}; training goes on, its journal is kept on this host meanwhile")
         self._store_trouble = trouble
-        if self._told_to_leave.is_ignored(self.writer.page):
+        if self._leave_order.is_ignored(self.writer.page):
             self._end_now(meeting.STUCK)
 
     def _overdue(self) -> None:

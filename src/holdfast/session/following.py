@@ -68,7 +68,7 @@ class Following:
         self._lock = threading.RLock()  # the helper thread, and the script's in `restore`
         self._asked: list[ev.StopAsked] = []  # by signals
         self._own_deadline_ns: int | None = None
-        self._told_at_ns = 0
+        self._published_at_ns = 0
         self._upkept_at_ns = 0
         self._looked_at_ns = 0
         self._wake = threading.Event()
@@ -106,7 +106,7 @@ class Following:
         """Say that a choice is read, or why it cannot be."""
         with self._lock:
             self._says = replace(self._says, choice=choice, refused=refused)
-            self._told_at_ns = 0
+            self._published_at_ns = 0
         self.hurry()
 
     def stop_asked(self, event: ev.StopAsked) -> None:
@@ -206,7 +206,7 @@ class Following:
         if self.leader.address != self._says.to:
             self._says = replace(self._says, to=self.leader.address)
             is_new = True
-        return is_new or at_ns - self._told_at_ns > HEARTBEAT_NS
+        return is_new or at_ns - self._published_at_ns > HEARTBEAT_NS
 
     def _publish(self, at_ns: int, post: Post) -> None:
         report = self._host.report
@@ -217,5 +217,5 @@ class Following:
             sent_ns=at_ns,
             report=encode_report(report),
         )
-        self._told_at_ns = at_ns
+        self._published_at_ns = at_ns
         post.put(rank_key(self._world.rank), self._says.to_bytes())

@@ -53,7 +53,7 @@ class HostsLink(OwnLink):
         self._post: Post | None = None
         self._lock = threading.RLock()  # the controller, and the script's thread in `restore`
         self._welcomed: dict[int, str] = {}
-        self._told_at_ns = 0
+        self._published_at_ns = 0
         self._looked_at_ns = 0
         self._dead: frozenset[int] = frozenset()
         self._waited_since_ns: int | None = None
@@ -62,7 +62,7 @@ class HostsLink(OwnLink):
         self._heard: set[int] = set()  # ranks whose report may be new to the controller
         self._leaving: dict[int, Exit] = {}  # ranks that have just ended, and how
         self._ended: set[int] = set()  # ranks whose end is in their report
-        self._told_to_leave = LeaveOrder()
+        self._leave_order = LeaveOrder()
 
     # --- controller.ports.Link --------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class HostsLink(OwnLink):
         """Change what the others are told, and tell them with the next turn."""
         with self._lock:
             self._says = replace(self._says, **words)
-            self._told_at_ns = 0
+            self._published_at_ns = 0
         self.on_news()
 
     # --- for the leader, while it waits -----------------------------------------------------
@@ -142,7 +142,7 @@ class HostsLink(OwnLink):
             self._take(at_ns, post)
             self._look(at_ns)
             self._propose()
-            if at_ns - self._told_at_ns > HEARTBEAT_NS:
+            if at_ns - self._published_at_ns > HEARTBEAT_NS:
                 self._publish(at_ns, post)
             self._carry_out_here(at_ns, post)
 
@@ -191,7 +191,7 @@ class HostsLink(OwnLink):
             if self._welcomed.get(rank) != welcome.follower:
                 self._welcomed[rank] = welcome.follower
                 post.put(welcome_key(rank), welcome.to_bytes())
-                self._told_at_ns = 0
+                self._published_at_ns = 0
 
     def _hear(self, rank: int, member: Member) -> None:
         self._heard.add(rank)
@@ -216,7 +216,7 @@ class HostsLink(OwnLink):
             self._waited_since_ns = None
         elif self._waited_since_ns is None:
             self._waited_since_ns = at_ns
-        if self._told_to_leave.is_ignored(self.host.page):
+        if self._leave_order.is_ignored(self.host.page):
             say(f"{STUCK}: ending it")
             self.host.kill()
         for rank in self.roster.newly_gone(at_ns, self._dead, self._waited_since_ns):
@@ -258,11 +258,11 @@ class HostsLink(OwnLink):
                 set_parent=resume.parent,
                 skip_batches=resume.skip_batches,
             )
-            self._told_at_ns = 0
+            self._published_at_ns = 0
 
     def _publish(self, at_ns: int, post: Post) -> int:
         self._says = replace(self._says, number=self._says.number + 1, sent_ns=at_ns)
-        self._told_at_ns = at_ns
+        self._published_at_ns = at_ns
         return post.put(LEADER_KEY, self._says.to_bytes())
 
     def _carry_out_here(self, at_ns: int, post: Post) -> None:
@@ -283,8 +283,8 @@ class HostsLink(OwnLink):
             match want:
                 case act.CarryOut(what=news.PublishVerdict() as verdict):
                     self.host.publish_verdict(verdict)
-                case act.CarryOut(what=news.PublishOrder() as told) if told.flags & Order.LEAVE:
-                    self.host.publish_order(told, want.deadline_ns)
+                case act.CarryOut(what=news.PublishOrder() as leave) if leave.flags & Order.LEAVE:
+                    self.host.publish_order(leave, want.deadline_ns)
                 case act.Kill():
                     self._unsent = None
                     self.host.kill()

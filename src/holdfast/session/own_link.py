@@ -66,6 +66,6 @@ def end(report: HostReport, attempt: int, rank: int, at_ns: int, how: Exit | Non
     """
     if how is not None:
         report.note(ev.RankExited(at_ns, attempt, rank, at_ns, how))
-    told = None if how is None else how.report
-    report.ended = (RankEvidence(rank, traceback=None if told is None else told.traceback),)
+    last = None if how is None else how.report
+    report.ended = (RankEvidence(rank, traceback=None if last is None else last.traceback),)
     report.note(ev.TreeGone(at_ns, attempt))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.snapshot.staging import Captured, Staging
 
 
-TELL_LIMIT_S = 5.0
+REPORT_LIMIT_S = 5.0
 
 
 class _Work(NamedTuple):
@@ -64,9 +64,9 @@ class Saver:
         self._before_write = before_write
         self._memory = memory
         self._needs_state = False
-        self._is_told = False
+        self._is_reported = False
         self._failed_words = ""
-        self._telling: threading.Thread | None = None
+        self._reporting: threading.Thread | None = None
         self._tagged: tuple[int, tuple[str, ...]] | None = None  # a copy in memory: epoch, tags
         self._work: _Work | None = None
         self._wake = threading.Condition()
@@ -143,7 +143,7 @@ class Saver:
     ) -> None:
         if self._memory is None:
             raise StoreUnavailable("the order is for a buffer in memory, and this rank has none")
-        self._tell_first(waits=is_asked)
+        self._report_first(waits=is_asked)
         # Tags are for a set that becomes durable; most of those in memory never do.
         tags = self._contents.take_tags() if is_asked else ()
         try:
@@ -165,20 +165,20 @@ class Saver:
             )
         return self._contents.gather(state)
 
-    def _tell_first(self, *, waits: bool) -> None:
-        """What must be known before a set is flushed, and could not be told at the start.
+    def _report_first(self, *, waits: bool) -> None:
+        """Report what must be known before a set is flushed, if it could not be at the start.
 
         A store may answer late or never: only a save that somebody waits for waits for it.
         """
-        if self._is_told or (self._telling is not None and self._telling.is_alive()):
+        if self._is_reported or (self._reporting is not None and self._reporting.is_alive()):
             return
-        self._telling = threading.Thread(target=self._tell, name="holdfast-tell", daemon=True)
-        self._telling.start()
+        self._reporting = threading.Thread(target=self._report, name="holdfast-report", daemon=True)
+        self._reporting.start()
         if waits:
-            self._telling.join(TELL_LIMIT_S)
+            self._reporting.join(REPORT_LIMIT_S)
 
-    def _tell(self) -> None:
-        self._is_told = self._before_write()
+    def _report(self) -> None:
+        self._is_reported = self._before_write()
 
     def _take_back_tags(self) -> None:
         """Whether a tagged copy became durable, others have said by now: if not, here again."""

@@ -68,7 +68,7 @@ def start(
     crash.install(
         lambda: attachment.report_paths,
         attachment.failed,
-        is_told=lambda: attachment.has_given_up,
+        is_declared=lambda: attachment.has_given_up,
     )
     atexit.register(_close)
     meeting.remember_exit(_close)

@@ -78,7 +78,7 @@ class Supervised(Attachment):
         self._gate = None if environment.gate is None else Path(environment.gate)
         answer_for_stacks(Path(environment.journal), writer.page)
         self._imports = Path(environment.imports)
-        self._keep_is_told = keep is None or self.rank != 0
+        self._keep_is_reported = keep is None or self.rank != 0
         if self.rank > 0:
             self.on_close(dial_when_heard())
         if self._gate is None:
@@ -122,11 +122,11 @@ class Supervised(Attachment):
 
     def before_save(self) -> bool:
         """Tell the supervisor which checkpoints the script wants kept, if it does not know yet."""
-        if self.keep is not None and not self._keep_is_told:
+        if self.keep is not None and not self._keep_is_reported:
             wish = {"last": self.keep.last, "every": self.keep.every}
             path = self.folder.ranks_dir(self.attempt) / "keep.json"
-            self._keep_is_told = write_report(path, wish)
-        return self._keep_is_told
+            self._keep_is_reported = write_report(path, wish)
+        return self._keep_is_reported
 
     def resume(self) -> Resume:
         """What the controller chose at launch."""

@@ -213,7 +213,7 @@ def copies(leaf: Leaf, piece: ArrayPiece, target: Bytes) -> Iterator[Copy]:
 
 
 def _typed(target: Bytes, leaf: Leaf, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    return target.view(dtypes.to_numpy(leaf.dtype)).reshape(shape)
+    return target.view(dtypes.numpy_dtype(leaf.dtype)).reshape(shape)
 
 
 def _bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -69,7 +69,7 @@ def spec_of(dtype: np.dtype[Any]) -> Spec | None:
     if isinstance(description, str):
         return description if _DESCRIPTION.fullmatch(description) else None
     try:
-        return _listed(description) if to_numpy(_listed(description)) == dtype else None
+        return _listed(description) if numpy_dtype(_listed(description)) == dtype else None
     except ValueError:
         return None
 
@@ -96,7 +96,7 @@ def _record(spec: Any, depth: int = 0) -> Any:
     return fields
 
 
-def to_numpy(spec: Spec) -> np.dtype[Any]:
+def numpy_dtype(spec: Spec) -> np.dtype[Any]:
     """The numpy type of a spec; ValueError when it is none (or needs ml_dtypes, not installed)."""
     if isinstance(spec, str) and spec in _ML:
         try:
@@ -121,7 +121,7 @@ def itemsize(spec: Spec) -> int:
     """Bytes per element; ValueError when the spec names no type."""
     if isinstance(spec, str) and spec in _NAMED:
         return _NAMED[spec][0]
-    return to_numpy(spec).itemsize
+    return numpy_dtype(spec).itemsize
 
 
 def is_named(name: str) -> bool:

@@ -202,7 +202,7 @@ def number_as(value: Any, want: WantedArray) -> np.generic | None:
         return None
     try:
         with np.errstate(all="ignore"):
-            element: Any = np.asarray(value).astype(dtypes.to_numpy(want.dtype))[()]
+            element: Any = np.asarray(value).astype(dtypes.numpy_dtype(want.dtype))[()]
         same = element.item() == value or (math.isnan(value) and math.isnan(element.item()))
     except (TypeError, ValueError, OverflowError):
         return None

@@ -55,7 +55,7 @@ def native(array: Array, raw: Bytes, kinds: Kinds = "numpy") -> Any:
         return raw.tobytes().decode("utf-8", "surrogatepass")
     if kinds == "saved" and array.kind is ArrayKind.TORCH:
         return to_torch(array, raw)
-    typed = to_numpy(array, raw)
+    typed = numpy_view(array, raw)
     if array.kind is ArrayKind.SCALAR:
         return typed[()]
     if kinds == "saved" and array.kind in (ArrayKind.JAX, ArrayKind.KEY):
@@ -63,9 +63,9 @@ def native(array: Array, raw: Bytes, kinds: Kinds = "numpy") -> Any:
     return typed
 
 
-def to_numpy(array: Array, raw: Bytes) -> npt.NDArray[Any]:
+def numpy_view(array: Array, raw: Bytes) -> npt.NDArray[Any]:
     """The bytes as a numpy array; ValueError when their number is wrong or the dtype unknown."""
-    return raw.view(dtypes.to_numpy(array.dtype)).reshape(array.shape)
+    return raw.view(dtypes.numpy_dtype(array.dtype)).reshape(array.shape)
 
 
 def to_torch(array: Array, raw: Bytes) -> Any:
@@ -110,7 +110,7 @@ def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | No
     if target is PLAIN or isinstance(target, StartArray):
         return native(array, whole(), "saved")
     if isinstance(target, np.generic):
-        return to_numpy(array, whole())[()]
+        return numpy_view(array, whole())[()]
     if isinstance(target, bool | int | float | complex | str | bytes) or target is None:
         return _python(array, whole(), target)
     torch = sys.modules.get("torch")
@@ -119,7 +119,7 @@ def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | No
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(target, jax.Array | jax.ShapeDtypeStruct):
         return _like_jax(jax, array, target, whole, part)
-    return to_numpy(array, whole())
+    return numpy_view(array, whole())
 
 
 def is_cut(target: Any) -> bool:
@@ -134,7 +134,7 @@ def is_cut(target: Any) -> bool:
 def _python(array: Array, raw: Bytes, target: Any) -> Any:
     if array.kind in (ArrayKind.BYTES, ArrayKind.TEXT):
         return native(array, raw)
-    return type(target)(to_numpy(array, raw)[()])
+    return type(target)(numpy_view(array, raw)[()])
 
 
 def _like_torch(torch: Any, tensor: Any, target: Any) -> Any:
@@ -151,7 +151,7 @@ def _like_jax(
     if isinstance(target, jax.Array) and not target.committed:
         sharding = None
     if sharding is None or sharding.is_fully_addressable:
-        return to_jax(array, to_numpy(array, whole()), sharding)
+        return to_jax(array, numpy_view(array, whole()), sharding)
     return _across_processes(jax, array, target, whole, part)
 
 
@@ -166,7 +166,7 @@ def _across_processes(
     for device, index in target.sharding.addressable_devices_indices_map(target.shape).items():
         # A key's data has a dimension more than the key, which is never cut.
         cut = (*index, *(slice(None) for _ in array.shape[len(index) :]))
-        piece = part(bounds(cut, array.shape)) if part else to_numpy(array, whole())[cut]
+        piece = part(bounds(cut, array.shape)) if part else numpy_view(array, whole())[cut]
         shard = jax.device_put(piece, device)
         if array.kind is ArrayKind.KEY:
             shard = jax.random.wrap_key_data(shard, impl=array.impl)

@@ -193,7 +193,7 @@ class SliceReader:
     def read(self, pieces: Sequence[tuple[int, Tensor]], wanted: Index) -> npt.NDArray[Any]:
         """The elements of `wanted` (in global coordinates) from the pieces that overlap it."""
         shape = tuple(stop - start for start, stop in wanted)
-        dtype = dtypes.to_numpy(pieces[0][1].dtype)
+        dtype = dtypes.numpy_dtype(pieces[0][1].dtype)
         out = allocate([math.prod(shape) * dtype.itemsize])[0].view(dtype).reshape(shape)
         for rank, tensor in pieces:
             index = tensor.index or tuple((0, size) for size in tensor.global_shape)
@@ -213,7 +213,7 @@ class SliceReader:
         (raw,) = allocate([end - begin])
         needed = [Chunk(rank, tensor, number, raw, begin) for number in range(first, last)]
         read_all(self._files, needed)
-        dtype = dtypes.to_numpy(tensor.dtype)
+        dtype = dtypes.numpy_dtype(tensor.dtype)
         strides = _strides(tensor.shape, dtype.itemsize)
         offset = sum(cut.start * step for cut, step in zip(inside, strides, strict=True)) - begin
         shape = tuple(cut.stop - cut.start for cut in inside)
@@ -224,7 +224,7 @@ class SliceReader:
         if found is None:
             (raw,) = allocate([tensor.nbytes])
             read_all(self._files, chunks(key[0], tensor, raw))
-            found = raw.view(dtypes.to_numpy(tensor.dtype)).reshape(tensor.shape)
+            found = raw.view(dtypes.numpy_dtype(tensor.dtype)).reshape(tensor.shape)
             if self._cached_bytes + tensor.nbytes > MAX_CACHED_BYTES:
                 self._cache.clear()
                 self._cached_bytes = 0

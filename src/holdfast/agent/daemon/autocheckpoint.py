@@ -56,7 +56,7 @@ class AutocheckpointAgent:
         self._pidfds = Pidfds()
         self._inbox: Inbox[Callable[[], None]] = Inbox()
         self._selector = selectors.DefaultSelector()
-        self._unreadable_told = False
+        self._unreadable_is_said = False
         self._is_over = False
         self._written_fails = False
 
@@ -165,8 +165,8 @@ class AutocheckpointAgent:
         self._tally.looks += 1
         self._tally.look_ns = now_ns() - began_ns
         self._tally.sight = sight
-        if sight.unreadable and not self._unreadable_told:
-            self._unreadable_told = True
+        if sight.unreadable and not self._unreadable_is_said:
+            self._unreadable_is_said = True
             self._say(
                 "warning",
                 f"Permission denied: {sight.unreadable} of {sight.processes} processes may not be "

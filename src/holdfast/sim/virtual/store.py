@@ -91,7 +91,7 @@ class VirtualStore:
             chosen, _ = choose(self.seen(VirtualMemory(((0,),), 0)), wish)
             in_use |= _set_of(chosen if isinstance(chosen, ev.Resume) else None)
         usable = self.usable()
-        gone, _ = plan(usable, {}, Keep(self.keep), in_use, self.chain())
+        gone, _ = plan(usable, {}, Keep(self.keep), in_use, lineage(self.attempts))
         begun = [one.name for one in self.sets if one not in usable and one.name not in in_use]
         return [*begun, *(one.name for one in gone)]
 
@@ -109,10 +109,6 @@ class VirtualStore:
         waiting, self.waiting = self.waiting, []
         for do in waiting:
             do()
-
-    def chain(self) -> list[tuple[int, int | None]]:
-        """The lineage of the newest attempt."""
-        return [(part.attempt, part.up_to_step) for part in lineage(self.attempts)]
 
     def standing(self) -> tuple[Wish, ...]:
         """The wishes that stand: as `journal.rollbacks`, a script's of the newest attempt only."""

@@ -14,6 +14,7 @@ from holdfast.core.run.machine import RunMachine, RunPolicy
 from holdfast.core.run.rollback import Target, Wish
 from holdfast.core.save.choose import newest_first
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+from holdfast.journal.attempts import lineage
 from holdfast.sim.clock import SECOND, VirtualClock
 from holdfast.sim.timers import VirtualTimers
 from holdfast.sim.virtual.host import REAP_NS, VirtualHost
@@ -102,7 +103,8 @@ class VirtualWorld(Shared):
         store.epoch += 1
         self.epoch = store.epoch
         known = [*store.sets, *(one for _, one in self.memory.sets())]
-        high_water = max((one.step for one in newest_first(known, store.chain())), default=0)
+        of_lineage = newest_first(known, lineage(store.attempts))
+        high_water = max((one.step for one in of_lineage), default=0)
         self.feed(
             ev.Opened(
                 self.now_ns,
