@@ -22,11 +22,11 @@ from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import signals
 from holdfast.session.attachment import Attachment, how_it_ended, identity
-from holdfast.session.boundary import say
 from holdfast.session.channel import find_world
 from holdfast.session.controlling import CLOSE_LIMIT_S, BareRun, Controlling
 from holdfast.session.own_host import OwnHost
 from holdfast.session.own_link import OwnLink
+from holdfast.session.say import say
 from holdfast.snapshot.keep import Keep
 
 

@@ -19,9 +19,9 @@ from holdfast.journal.layout import Identity, RankPhase, Word
 from holdfast.journal.rank_reports import report_path
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
-from holdfast.session.boundary import say
 from holdfast.session.crash import describe, here, write_report
 from holdfast.session.memory import RamPlace
+from holdfast.session.say import say
 from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
 

@@ -25,13 +25,13 @@ from holdfast.core.save.word import (
     unpack,
     while_waiting,
 )
-from holdfast.core.visible import sentence
 from holdfast.errors import DeclaredFailure, StepOrderError, Stop, StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.rank_page import RankPage
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.asked_save import WAIT_STEP_S, AskedSave
+from holdfast.session.say import say
 
 SUPERVISOR_LOST_NS = 15_000_000_000
 # A place to stop between two steps counts only this long after a boundary: the next boundary is
@@ -398,12 +398,3 @@ def what_then(page: RankPage) -> str:
     """What follows a save that failed, for people."""
     is_last = page.load(Word.PHASE) == RankPhase.LOOP_ENDED
     return "it is the last step, and is tried again" if is_last else "training goes on"
-
-
-def say(words: str) -> None:
-    """One line on the training process's standard error; never raises."""
-    try:
-        sys.stderr.write(f"holdfast: {sentence(words)}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        return

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 from holdfast.cache.entry import CacheEntry
 from holdfast.journal.clocks import now_ns
 from holdfast.session import executables
-from holdfast.session.boundary import say
 from holdfast.session.compile_cache import ProgramCache
 from holdfast.session.compiling import Compiling
 from holdfast.session.fingerprint import Fingerprint
 from holdfast.session.jax_words import ProgramError, nodes_of
 from holdfast.session.own_code import UnfathomableError
+from holdfast.session.say import say
 
 _SCALARS = (int, float, complex)  # of Python's own: weakly typed; bool is not
 

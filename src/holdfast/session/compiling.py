@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.rank_page import RankPage
 from holdfast.session.attachment import Attachment
-from holdfast.session.boundary import say
 from holdfast.session.hooks import Guard
+from holdfast.session.say import say
 from holdfast.session.upon_import import upon_import
 from holdfast.session.watch import watch_compilation
 

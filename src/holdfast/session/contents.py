@@ -10,9 +10,9 @@ import threading
 from typing import Any
 
 from holdfast.errors import ConfigurationError, DataTopologyChanged
-from holdfast.session.boundary import say
 from holdfast.session.data import DataStream
 from holdfast.session.reshape import Positions, resharded
+from holdfast.session.say import say
 from holdfast.snapshot import parts as part_states
 
 STATE = "state"

@@ -49,9 +49,9 @@ from holdfast.journal.lease import LastWords, Lease
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
-from holdfast.session.boundary import say
 from holdfast.session.own_link import OwnLink
 from holdfast.session.proposals import Proposals
+from holdfast.session.say import say
 from holdfast.snapshot.keep import Keep
 
 SECOND_NS = 1_000_000_000

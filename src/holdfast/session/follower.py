@@ -33,12 +33,12 @@ from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import meeting, signals
 from holdfast.session.attachment import Attachment, how_it_ended, identity
-from holdfast.session.boundary import say
 from holdfast.session.channel import RankOfWorld
 from holdfast.session.controlling import POST_CLOSE_S
 from holdfast.session.following import Following
 from holdfast.session.own_host import OwnHost
 from holdfast.session.roster import LeaderView
+from holdfast.session.say import say
 
 UNKNOWN_ATTEMPT = -1  # until rank 0 has told it; a journal of this attempt belongs nowhere
 SAME_STORE_S = 10.0  # a network filesystem may show a new file late

@@ -15,7 +15,6 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.holder import RunHolder
 from holdfast.journal.layout import Word
 from holdfast.journal.rank_page import RankPage
-from holdfast.session.boundary import say
 from holdfast.session.channel import RankOfWorld, find_channel
 from holdfast.session.hosts_link import HEARTBEAT_NS, LOOK_NS, is_dead
 from holdfast.session.messages import FollowerSays
@@ -23,6 +22,7 @@ from holdfast.session.own_host import OwnHost
 from holdfast.session.post import Post
 from holdfast.session.registers import LEADER_KEY, rank_key, welcome_key
 from holdfast.session.roster import LeaderView
+from holdfast.session.say import say
 
 IDLE_WAIT_S = 0.05
 UPKEEP_NS = 1_000_000_000

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.session.boundary import say
+from holdfast.session.say import say
 
 
 class Guard:

@@ -25,7 +25,6 @@ from holdfast.core.save.word import Order
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.holder import RunHolder, Sign, look
-from holdfast.session.boundary import say
 from holdfast.session.channel import RankOfWorld, find_channel
 from holdfast.session.meeting import STUCK, LeaveOrder
 from holdfast.session.messages import LeaderSays
@@ -34,6 +33,7 @@ from holdfast.session.own_link import OwnLink, end
 from holdfast.session.post import Post
 from holdfast.session.registers import LEADER_KEY, rank_key, welcome_key
 from holdfast.session.roster import Member, Roster
+from holdfast.session.say import say
 
 HEARTBEAT_NS = 1_000_000_000
 LOOK_NS = 200_000_000  # the process table is asked five times a second

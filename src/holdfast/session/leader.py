@@ -17,12 +17,12 @@ from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.store import RunFolder
 from holdfast.session import meeting
 from holdfast.session.alone import Alone
-from holdfast.session.boundary import say
 from holdfast.session.channel import RankOfWorld
 from holdfast.session.controlling import POST_CLOSE_S, BareRun
 from holdfast.session.hosts_link import HostsLink
 from holdfast.session.messages import LeaderSays
 from holdfast.session.own_host import OwnHost
+from holdfast.session.say import say
 from holdfast.snapshot.keep import Keep
 
 GOODBYE_S = 10.0

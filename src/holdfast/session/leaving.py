@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from holdfast.session.boundary import say
+from holdfast.session.say import say
 
 LIMIT_S = 5.0
 

@@ -17,9 +17,9 @@ from holdfast.errors import (
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.rank_page import RankPage
-from holdfast.session.boundary import say
 from holdfast.session.channel import RankOfWorld
 from holdfast.session.leaving import end_soon
+from holdfast.session.say import say
 
 SAY_AFTER_S = 15.0
 JOIN_LIMIT_S = 600.0

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.layout import Word
 from holdfast.journal.rank_page import RankPage
-from holdfast.session.boundary import say
 from holdfast.session.descriptors import apart
+from holdfast.session.say import say
 
 if TYPE_CHECKING:
     from holdfast.snapshot.ram import BufferFiles

@@ -15,7 +15,7 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.metric_lines import MOST_NAMES, is_name
 from holdfast.journal.writer import JournalWriter
-from holdfast.session.boundary import say
+from holdfast.session.say import say
 
 # Of each name: so many values of an attempt are all kept, and later at most one in so long. That is
 # 300 kB a day.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns
-from holdfast.session.boundary import say
 from holdfast.session.registers import Channel, ChannelError
+from holdfast.session.say import say
 
 ACTIVE_S = 0.003
 IDLE_S = 0.1

@@ -12,9 +12,9 @@ from holdfast.errors import ConfigurationError, CorruptCheckpoint
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.session.attachment import Attachment
-from holdfast.session.boundary import say
 from holdfast.session.contents import STATE, Contents
 from holdfast.session.reshape import OWN, SHARED, reshape
+from holdfast.session.say import say
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.names import check_name
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
-from holdfast.session.boundary import NO_STEP, Boundary, say
+from holdfast.session.boundary import NO_STEP, Boundary
 from holdfast.session.compiling import Compiling
 from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream
@@ -27,6 +27,7 @@ from holdfast.session.memory import RankBuffers
 from holdfast.session.reshape import Reshard
 from holdfast.session.restore import restore
 from holdfast.session.saver import Saver
+from holdfast.session.say import say
 from holdfast.session.watch import CompletionWatch
 
 T = TypeVar("T")

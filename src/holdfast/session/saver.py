@@ -21,8 +21,9 @@ from holdfast.errors import StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.rank_page import RankPage
-from holdfast.session.boundary import say, what_then
+from holdfast.session.boundary import what_then
 from holdfast.session.contents import STATE, Contents
+from holdfast.session.say import say
 
 if TYPE_CHECKING:
     from holdfast.session.memory import RankBuffers

@@ -22,9 +22,9 @@ from holdfast.journal.scratch import CACHE_FOLDER, scratch_dir
 from holdfast.journal.store import RunStore
 from holdfast.session import crash, meeting, signals
 from holdfast.session.attachment import Attachment, Programs
-from holdfast.session.boundary import say
 from holdfast.session.channel_jax import keep_sigterm
 from holdfast.session.run import Run
+from holdfast.session.say import say
 from holdfast.snapshot.keep import Keep
 
 if TYPE_CHECKING:
