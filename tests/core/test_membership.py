@@ -57,7 +57,7 @@ def test_a_silent_host_is_suspect_and_then_lost_and_a_spare_takes_its_place() ->
         members.heard(at_s * S, "spare")
     words = "nothing was heard of it for 10 s"
     assert members.look(10 * S) == [
-        Lose(1, 1, words),
+        Lose(1, 1, "b", words),
         Tell("warning", f"Host 1 is lost: {words}"),
         Assign(1, "spare"),
         Tell("info", "Host 2, a spare, takes the place of host 1"),
@@ -78,7 +78,7 @@ def test_a_suspect_that_speaks_is_no_suspect() -> None:
 def test_without_a_spare_the_slot_waits_for_the_next_host() -> None:
     members = of_two()
     assert acts(members.gone(5 * S, "b", "it was powered off")) == [
-        Lose(1, 1, "it was powered off")
+        Lose(1, 1, "b", "it was powered off")
     ]
     assert members.missing == (1,)
     assert acts(members.joined(9 * S, 1, "b again")) == [Assign(1, "b again")]
@@ -91,7 +91,10 @@ def test_a_second_process_of_an_index_waits_until_the_first_is_gone() -> None:
     members.heard(9 * S, "another")
     members.heard(9 * S, "a")
     moves = members.look(10 * S)
-    assert acts(moves) == [Lose(1, 1, "nothing was heard of it for 10 s"), Assign(1, "another")]
+    assert acts(moves) == [
+        Lose(1, 1, "b", "nothing was heard of it for 10 s"),
+        Assign(1, "another"),
+    ]
 
 
 def test_a_second_process_of_an_index_is_refused_while_the_first_lives() -> None:

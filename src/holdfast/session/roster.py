@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
+from holdfast.core.hosts.clocks import report_on_clock
 from holdfast.core.hosts.messages import decode_order, decode_report
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
@@ -41,13 +42,7 @@ class Member:
             if isinstance(fact, ev.RankExited):
                 self.exit = fact.exit
         report.facts.drop_kinds((ev.RankExited,))
-        report.facts.change_each(self._on_our_clock)
-
-    def _on_our_clock(self, fact: ev.Event) -> ev.Event:
-        fact = replace(fact, at_ns=fact.at_ns + self.offset_ns)
-        if isinstance(fact, ev.StopAsked) and fact.deadline_ns is not None:
-            fact = replace(fact, deadline_ns=fact.deadline_ns + self.offset_ns)
-        return fact
+        report_on_clock(report, self.offset_ns)
 
 
 class Roster:

@@ -83,6 +83,7 @@ class Lose:
 
     slot: int
     index: int
+    incarnation: str
     words: str
 
 
@@ -116,6 +117,11 @@ class Membership:
         self._gather_by_ns: int | None = None  # until then spares wait
 
     # --- what is known ----------------------------------------------------------------------
+
+    @property
+    def slots(self) -> int:
+        """How many hosts train."""
+        return len(self._slots)
 
     @property
     def is_complete(self) -> bool:
@@ -272,7 +278,7 @@ class Membership:
         moves: list[Move] = []
         if slot is not None:
             self._slots[slot] = None
-            moves.append(Lose(slot, member.index, words))
+            moves.append(Lose(slot, member.index, member.incarnation, words))
             moves.append(Tell("warning", f"Host {member.index} is lost: {words}"))
             moves += self._fill(slot)
         for other in () if was_waiting else tuple(self.members.values()):

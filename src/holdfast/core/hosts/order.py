@@ -73,6 +73,16 @@ class HostOrder:
             self._flush = action
         self.wants.put(subject_of_want(action), action)
 
+    def begins_at(self, *, launches: bool) -> int:
+        """Up to which want this is nothing to a new and empty host.
+
+        `launches`: it is to start the newest attempt, and to do what followed.
+        """
+        for number, want in self.wants.numbered() if launches else ():
+            if isinstance(want, act.Launch):
+                return number - 1
+        return self.wants.newest
+
     def seal_is_over(self, outcome: ev.Sealed | ev.SealFailed) -> None:
         """What the host has answered is not wanted any more."""
         self.wants.drop(seal_subject(outcome))
@@ -114,15 +124,9 @@ class Host(ABC):
         """Another one has taken over: its orders are numbered from the beginning."""
         self._seen = self._carried_out = 0
 
-    def join(self, order: HostOrder, *, launches: bool) -> None:
-        """Begin as a new and empty host: what was wanted so far is not of it.
-
-        `launches`: but for the newest attempt, which it is to start, and what followed.
-        """
-        self._carried_out = order.wants.newest
-        for number, want in order.wants.numbered() if launches else ():
-            if isinstance(want, act.Launch):
-                self._carried_out = number - 1
+    def join(self, begins_at: int) -> None:
+        """Begin as a new and empty host: wants up to that number are not of it."""
+        self._carried_out = begins_at
 
     def obey(self, order: HostOrder) -> None:
         """Carry out what is new in the order; one that was seen before changes nothing.

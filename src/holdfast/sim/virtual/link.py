@@ -80,7 +80,7 @@ class VirtualLink:
     def join(self, host: VirtualHost) -> None:
         """An empty host takes the place of one that is gone, whether that was noticed or not."""
         self.lost(host.number)
-        host.join(self._order, launches=self._world.replace(host.number))
+        host.join(self._order.begins_at(launches=self._world.replace(host.number)))
         self._hosts[host.number] = host
         self._listen(host)
         self._send_order(host)

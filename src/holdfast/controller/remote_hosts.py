@@ -1,0 +1,273 @@
+"""The link of a controller to the agents of several hosts.
+
+    hosts = RemoteHosts(wire, Membership(slots=8, spares=1), clock, say)
+    controller = Controller(policy, link=hosts, …)
+    hosts.attach(controller)
+    hosts.take(incarnation, message)  # from the network
+    hosts.look()  # now and then: who is silent?
+
+Who belongs to the run, and which slot of its placement a host has, is decided by
+`core.hosts.membership`. Each host is sent one message that holds all that it must know, whenever
+something in it changes; the network may lose or overtake all but the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from holdfast.controller.controller import Controller
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.hosts.clocks import Offset, report_on_clock
+from holdfast.core.hosts.membership import (
+    Assign,
+    Lose,
+    Membership,
+    Move,
+    RefuseHost,
+    Tell,
+)
+from holdfast.core.hosts.messages import encode_order
+from holdfast.core.hosts.order import HostOrder, Want
+from holdfast.core.hosts.placement import Meeting
+from holdfast.core.hosts.register import Register
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.says import (
+    Asking,
+    Assignment,
+    ControllerSays,
+    HostAsks,
+    HostSays,
+    Over,
+    decode_host,
+    encode_controller,
+)
+from holdfast.core.notices.board import Notice
+
+PORTS = 2  # that a meeting needs
+
+
+class Wire(Protocol):
+    """The way to the agents."""
+
+    def put(self, incarnation: str, message: dict[str, Any]) -> None:
+        """Send that agent this, in place of what it was not sent yet; returns at once."""
+
+
+@dataclass(slots=True)
+class RemoteHost:
+    """One agent, as far as it was heard. `heard`: how many of its messages, by their number."""
+
+    heard: int = 0
+    sent: int = 0
+    offset: Offset = field(default_factory=Offset)
+    assignment: Assignment | None = None
+    refused: str | None = None
+    says: HostSays | None = None
+    asked: int = 0  # how much of what it was asked is passed on
+    notices: tuple[Notice, ...] = ()  # that are passed on
+
+
+class RemoteHosts:
+    """A `controller.ports.Link`, for the controller's thread alone."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        membership: Membership,
+        now_ns: Callable[[], int],
+        say: Callable[[str, str], None],
+    ) -> None:
+        """`say(level, words)`: tell the people watching."""
+        self.membership = membership
+        self._wire = wire
+        self._now_ns = now_ns
+        self._say = say
+        self._controller: Controller | None = None
+        self._hosts: dict[str, RemoteHost] = {}
+        self._assignments = 0
+        self._order: HostOrder | None = None
+        self._encoded: dict[str, Any] | None = None  # the order, once it can be sent
+        self._meeting: tuple[int, Meeting] | None = None  # of that attempt
+        self._over: Over | None = None
+        self._awaiting: list[Callable[[], None]] = []
+
+    def attach(self, controller: Controller) -> None:
+        """Whom to tell."""
+        self._controller = controller
+
+    # --- controller.ports.Link --------------------------------------------------------------
+
+    def obey(self, order: HostOrder) -> None:
+        """Send it to every host that has a slot."""
+        self._order = order
+        self._send_order()
+
+    def reports(self) -> Iterable[tuple[int, HostReport]]:
+        """None: what the hosts have said was handed over."""
+        return ()
+
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """Once every slot has a host; at once if that is so now."""
+        if self.membership.is_complete:
+            do()
+        else:
+            self._awaiting.append(do)
+
+    def end(self, over: Over) -> None:
+        """The run is over for this controller: all hosts are to end with that."""
+        self._over = over
+        for incarnation in self._hosts:
+            self._send(incarnation)
+
+    # --- what is heard ----------------------------------------------------------------------
+
+    def take(self, incarnation: str, message: object) -> None:
+        """An agent has sent this. `incarnation`: whose, by the connection."""
+        at_ns = self._now_ns()
+        try:
+            says, report = decode_host(message)
+        except ValueError as error:
+            self._say("error", f"What a host says cannot be read: {error}")
+            return
+        host = self._hosts.setdefault(incarnation, RemoteHost())
+        if says.incarnation != incarnation or says.number <= host.heard:
+            return
+        host.heard, host.says = says.number, says
+        offset_ns = host.offset.heard(at_ns, says.sent_ns)
+        report_on_clock(report, offset_ns)
+        is_new = host.sent == 0
+        self._carry_out(self.membership.joined(at_ns, says.index, incarnation))
+        if is_new and host.sent == 0:
+            self._send(incarnation)
+        if self._encoded is None:
+            self._send_order()  # it may say now where the ranks meet
+        assignment = host.assignment
+        if assignment is not None and says.assignment == assignment.number:
+            self._tell_controller.hear(report, assignment.slot)
+        self._pass_on(host, says, at_ns, offset_ns)
+
+    def gone(self, incarnation: str, words: str) -> None:
+        """It is known that this agent is no more."""
+        self._carry_out(self.membership.gone(self._now_ns(), incarnation, words))
+
+    def look(self) -> None:
+        """Judge who is silent; due at `membership.next_look_ns`."""
+        self._carry_out(self.membership.look(self._now_ns()))
+
+    @property
+    def _tell_controller(self) -> Controller:
+        assert self._controller is not None  # noqa: S101 - it is attached before anything is heard
+        return self._controller
+
+    def _pass_on(self, host: RemoteHost, says: HostSays, at_ns: int, offset_ns: int) -> None:
+        """What somebody on that host asks of the run, and what is announced there, each once."""
+        for asked in says.asks:
+            if asked.number > host.asked:
+                host.asked = asked.number
+                source = f"{asked.source} on host {says.index}"
+                self._tell_controller.feed(_event_of(asked, source, at_ns, offset_ns))
+        for notice in says.notices:
+            if notice not in host.notices:
+                moved = _notice_on_clock(notice, offset_ns, f"host {says.index}")
+                self._tell_controller.feed(ev.Noticed(at_ns, moved))
+        host.notices = says.notices
+
+    # --- what is decided of hosts -----------------------------------------------------------
+
+    def _carry_out(self, moves: list[Move]) -> None:
+        for move in moves:
+            if isinstance(move, Assign):
+                self._assign(move)
+            elif isinstance(move, Lose):
+                self._tell_controller.lose(move.slot)
+                self._send(move.incarnation)
+            elif isinstance(move, RefuseHost):
+                self._hosts[move.incarnation].refused = move.words
+                self._send(move.incarnation)
+            elif isinstance(move, Tell):
+                self._say(move.level, move.words)
+        if moves and self.membership.is_complete:
+            awaiting, self._awaiting = self._awaiting, []
+            for do in awaiting:
+                do()
+
+    def _assign(self, move: Assign) -> None:
+        launches = self._tell_controller.replace(move.slot)
+        begins_at = 0 if self._order is None else self._order.begins_at(launches=launches)
+        self._assignments += 1
+        host = self._hosts[move.incarnation]
+        host.assignment = Assignment(self._assignments, move.slot, begins_at)
+        self._send_order()
+
+    # --- what is sent -----------------------------------------------------------------------
+
+    def _send_order(self) -> None:
+        order = self._order
+        self._encoded = None if order is None else self._encode(order)
+        for slot in range(self.membership.slots):
+            member = self.membership.host_of(slot)
+            if member is not None:
+                self._send(member.incarnation)
+
+    def _encode(self, order: HostOrder) -> dict[str, Any] | None:
+        """With the place where the ranks meet; None: that is not known yet."""
+        wants: Register[Want] = Register()
+        for number, want in order.wants.numbered():
+            if isinstance(want, act.Launch):
+                meeting = self._meeting_of(want)
+                if meeting is None:
+                    return None
+                want = replace(want, meeting=meeting)
+            wants.newest = number - 1
+            wants.put(number, want)
+        wants.newest = order.wants.newest
+        return encode_order(HostOrder(order.number, order.attention, wants))
+
+    def _meeting_of(self, launch: act.Launch) -> Meeting | None:
+        """On the host of rank 0; the same for all hosts, for as long as the attempt lives."""
+        known = self._meeting
+        if known is not None and known[0] == launch.attempt:
+            return known[1]
+        member = self.membership.host_of(launch.placement.hosts[0])
+        says = None if member is None else self._hosts[member.incarnation].says
+        if says is None or not says.address or len(says.ports) < PORTS:
+            return None
+        meeting = Meeting(says.address, *says.ports[:PORTS])
+        self._meeting = launch.attempt, meeting
+        return meeting
+
+    def _send(self, incarnation: str) -> None:
+        host, member = self._hosts[incarnation], self.membership.members.get(incarnation)
+        has_slot = member is not None and member.slot is not None
+        host.sent += 1
+        says = ControllerSays(
+            host.sent,
+            self._now_ns(),
+            host.assignment if has_slot else None,
+            host.refused,
+            self._over,
+        )
+        self._wire.put(incarnation, encode_controller(says, self._encoded if has_slot else None))
+
+
+def _event_of(asked: HostAsks, source: str, at_ns: int, offset_ns: int) -> ev.Event:
+    if asked.what is Asking.STOP_NOW:
+        return ev.StopNowAsked(at_ns, source)
+    if asked.what is Asking.INTERRUPT:
+        return ev.Interrupted(at_ns, source)
+    deadline_ns = asked.deadline_ns
+    by_ns = None if deadline_ns is None else deadline_ns + offset_ns
+    return ev.StopAsked(at_ns, source, by_ns, notice=True)
+
+
+def _notice_on_clock(notice: Notice, offset_ns: int, host: str) -> Notice:
+    deadline_ns = notice.deadline_ns
+    return replace(
+        notice,
+        host=notice.host or host,
+        received_ns=notice.received_ns + offset_ns,
+        deadline_ns=None if deadline_ns is None else deadline_ns + offset_ns,
+    )

@@ -1,0 +1,133 @@
+"""What an agent and the controller of several hosts send each other, each as one register. Pure.
+
+With `HostSays` goes the report of a host (`core.hosts.report`), with `ControllerSays` the order
+(`core.hosts.order`): beside these they say who speaks, and which slot of the run's placement the
+host has. A message holds all that is true, so the newest one is enough.
+
+Times are on the sender's clock, and `sent_ns` too (`core.hosts.clocks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from holdfast.core.hosts.messages import decode_order, decode_report, encode_report
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.notices.board import Notice
+from holdfast.core.plain_json import Parts
+
+PROTOCOL = 1
+
+
+class Asking(StrEnum):
+    """What somebody on a host has asked of the whole run."""
+
+    STOP = "stop"  # save and leave, by a deadline if there is one
+    INTERRUPT = "interrupt"  # Ctrl-C: the second one means now
+    STOP_NOW = "stop now"
+
+
+@dataclass(frozen=True, slots=True)
+class HostAsks:
+    """`number`: counts what this agent was asked. `deadline_ns`: on its clock."""
+
+    number: int
+    what: Asking
+    source: str
+    deadline_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSays:
+    """An agent. `number`: counts its messages. `assignment`: the number of the one it acts on.
+
+    `address` and `ports`: where its ranks can be met, should one of them be rank 0. `asks` and
+    `notices` hold for as long as the run lives.
+    """
+
+    index: int
+    incarnation: str
+    number: int
+    sent_ns: int
+    assignment: int = 0
+    address: str = ""
+    ports: tuple[int, ...] = ()
+    asks: tuple[HostAsks, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A host has this slot, as a new and empty one. `begins_at`: the wants after that are its own.
+
+    `number`: it is another assignment when this is another number.
+    """
+
+    number: int
+    slot: int
+    begins_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The run is over for this controller: with which exit code, and in words."""
+
+    exit_code: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSays:
+    """To one host. `assignment` None: it is a spare, and ends what it runs.
+
+    `refused`: why it is no part of the run.
+    """
+
+    number: int
+    sent_ns: int
+    assignment: Assignment | None = None
+    refused: str | None = None
+    over: Over | None = None
+
+
+_FORM = Parts("part", (HostSays, HostAsks, Notice, ControllerSays, Assignment, Over))
+
+
+def encode_host(says: HostSays, report: HostReport) -> dict[str, Any]:
+    """As an agent sends it."""
+    return {"protocol": PROTOCOL, "says": _FORM.write(says), "report": encode_report(report)}
+
+
+def decode_host(data: object) -> tuple[HostSays, HostReport]:
+    """Raises ValueError for what is none, or one of another version."""
+    fields = _checked(data)
+    says: HostSays = _FORM.read(HostSays, fields.get("says"))
+    return says, decode_report(fields.get("report"))
+
+
+def encode_controller(says: ControllerSays, order: Mapping[str, Any] | None) -> dict[str, Any]:
+    """As the controller sends it. `order`: as `encode_order` gives it, the same for all hosts."""
+    return {"protocol": PROTOCOL, "says": _FORM.write(says), "order": order}
+
+
+def decode_controller(data: object) -> tuple[ControllerSays, HostOrder | None]:
+    """Raises ValueError for what is none, or one of another version."""
+    fields = _checked(data)
+    says: ControllerSays = _FORM.read(ControllerSays, fields.get("says"))
+    order = fields.get("order")
+    return says, None if order is None else decode_order(order)
+
+
+def _checked(data: object) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ValueError("it is no object")
+    if data.get("protocol") != PROTOCOL:
+        raise ValueError(
+            f"it speaks protocol {data.get('protocol')!r}, and this Holdfast {PROTOCOL}: "
+            "have one version on all hosts"
+        )
+    return data

@@ -1,0 +1,130 @@
+"""An agent's side of the link to the controller of several hosts. Pure.
+
+    seat = Seat(index=3, incarnation="…", begin=lambda slot: HostAgent(…, slot))
+    seat.take(at_ns, message)  # the controller's newest
+    message = seat.says(at_ns, report)
+
+The agent has a host (`core.hosts.order.Host`) while it has a slot of the run's placement. One that
+loses its slot ends what it runs, and is a new incarnation from then on: what the controller takes
+for lost stays lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.hosts.clocks import Offset, order_on_clock
+from holdfast.core.hosts.order import Host, HostOrder
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.says import (
+    Asking,
+    Assignment,
+    ControllerSays,
+    HostAsks,
+    HostSays,
+    Over,
+    decode_controller,
+    encode_host,
+)
+from holdfast.core.notices.board import Notice
+
+NOTHING = HostReport()
+
+
+class Seat:
+    """For one thread. `over`: how the run has ended; `refused`: why this is no host of it."""
+
+    def __init__(self, index: int, incarnation: str, begin: Callable[[int], Host]) -> None:
+        """`begin(slot)`: an empty host of that number."""
+        self.index = index
+        self.incarnation = incarnation
+        self.host: Host | None = None
+        self.assignment: Assignment | None = None
+        self.over: Over | None = None
+        self.refused: str | None = None
+        self.address = ""
+        self.ports: tuple[int, ...] = ()
+        self._begin = begin
+        self._heard = self._said = 0
+        self._offset = Offset()
+        self._newest: tuple[ControllerSays, HostOrder | None] | None = None
+        self._asks: tuple[HostAsks, ...] = ()
+        self._notices: dict[tuple[str, str, str], Notice] = {}
+
+    # --- what the controller says -----------------------------------------------------------
+
+    def meet_controller(self) -> None:
+        """Another one has taken over: its messages are numbered from the beginning."""
+        self._heard, self._offset, self._newest = 0, Offset(), None
+        if self.host is not None:
+            self.host.meet_controller()
+
+    def take(self, at_ns: int, message: object) -> None:
+        """The newest message; one that was overtaken changes nothing. Raises ValueError."""
+        says, order = decode_controller(message)
+        if says.number <= self._heard:
+            return
+        self._heard = says.number
+        offset_ns = self._offset.heard(at_ns, says.sent_ns)
+        if order is not None:
+            order_on_clock(order, offset_ns)
+        self.over, self.refused = says.over, says.refused
+        self._newest = says, order
+        self.go_on()
+
+    @property
+    def must_leave(self) -> bool:
+        """Whether what the host runs is to end: it has lost its slot, or has another one."""
+        newest = self._newest
+        if self.host is None or newest is None:
+            return False
+        wanted, has = newest[0].assignment, self.assignment
+        return wanted is None or has is None or wanted.number != has.number
+
+    def has_left(self, incarnation: str) -> None:
+        """Nothing of it is left: this agent is another one from now on."""
+        self.incarnation = incarnation
+        self.host = self.assignment = self._newest = None
+        self._heard = self._said = 0
+        self._offset = Offset()
+
+    def go_on(self) -> None:
+        """Do what the newest message says, as far as that is possible now."""
+        newest = self._newest
+        if newest is None or self.must_leave:
+            return
+        says, order = newest
+        if says.assignment is not None and self.host is None:
+            self.assignment = says.assignment
+            self.host = self._begin(says.assignment.slot)
+            self.host.join(says.assignment.begins_at)
+        if self.host is not None and order is not None:
+            self.host.obey(order)
+
+    # --- what it says -----------------------------------------------------------------------
+
+    def ask(self, what: Asking, source: str, deadline_ns: int | None = None) -> None:
+        """Somebody on this host asks that of the whole run."""
+        asked = HostAsks(len(self._asks) + 1, what, source, deadline_ns)
+        self._asks = (*self._asks, asked)
+
+    def announce(self, notice: Notice) -> None:
+        """A source of notices on this host has said that; the newest of each event counts."""
+        self._notices[notice.key] = notice
+
+    def says(self, at_ns: int, report: HostReport | None) -> dict[str, Any]:
+        """The message for the controller. `report`: the host's; None: it has none."""
+        self._said += 1
+        says = HostSays(
+            self.index,
+            self.incarnation,
+            self._said,
+            at_ns,
+            0 if self.assignment is None else self.assignment.number,
+            self.address,
+            self.ports,
+            self._asks,
+            tuple(self._notices.values()),
+        )
+        return encode_host(says, report or NOTHING)
