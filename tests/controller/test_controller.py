@@ -49,6 +49,9 @@ class Ports:
     def obey(self, order: HostOrder) -> None:
         self.calls.append(("order", decode_order(encode_order(order))))
 
+    def when_complete(self, do) -> None:
+        do()
+
     def reports(self) -> list[tuple[int, HostReport]]:
         self.calls.append(("report",))
         self.state.number += 1

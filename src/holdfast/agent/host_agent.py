@@ -132,6 +132,10 @@ class HostAgent(Host):
         self._read(with_progress=True)
         return [(self.number, self._numbered())]
 
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """At once: this is the only host."""
+        do()
+
     def _read(self, *, with_progress: bool) -> bool:
         """Whether the ranks' pages say something new."""
         if self.attempt is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_args
 
 from holdfast.controller.ports import ControllerClock, Link, Notebook, Store
@@ -178,7 +179,9 @@ NOTE: dict[type[ev.Event], Callable[[Controller, Any], None]] = {
 }
 
 DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
-    act.Choose: lambda self, action: self._store.look(action.wish),
+    act.Choose: lambda self, action: self._link.when_complete(
+        partial(self._store.look, action.wish)
+    ),
     act.Launch: Controller._launch,
     act.CarryOut: Controller._carry_out,
     act.Flush: Controller._flush,

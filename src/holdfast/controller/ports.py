@@ -29,6 +29,9 @@ class Link(Protocol):
         Over a network: nothing, for what is known was handed over.
         """
 
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """Call that once every host is there that an attempt needs; at once if they are now."""
+
 
 class Store(Protocol):
     """The run's store, behind a thread of its own. Each method returns at once."""

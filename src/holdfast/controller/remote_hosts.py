@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from holdfast.controller.controller import Controller
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.clocks import Offset, report_on_clock
@@ -70,6 +69,22 @@ class RemoteHost:
     notices: tuple[Notice, ...] = ()  # that are passed on
 
 
+class Told(Protocol):
+    """Who is told of the hosts: `controller.Controller`."""
+
+    def hear(self, report: HostReport, host: int) -> None:
+        """The state of the host of that number may have changed."""
+
+    def feed(self, event: ev.Event) -> None:
+        """Something has happened."""
+
+    def lose(self, host: int) -> None:
+        """That host is gone, with all that was on it."""
+
+    def replace(self, host: int) -> bool:
+        """An empty one takes its place; whether it is to start its ranks."""
+
+
 class RemoteHosts:
     """A `controller.ports.Link`, for the controller's thread alone."""
 
@@ -85,16 +100,16 @@ class RemoteHosts:
         self._wire = wire
         self._now_ns = now_ns
         self._say = say
-        self._controller: Controller | None = None
+        self._controller: Told | None = None
         self._hosts: dict[str, RemoteHost] = {}
         self._assignments = 0
         self._order: HostOrder | None = None
         self._encoded: dict[str, Any] | None = None  # the order, once it can be sent
         self._meeting: tuple[int, Meeting] | None = None  # of that attempt
         self._over: Over | None = None
-        self._awaiting: list[Callable[[], None]] = []
+        self._awaiting: Callable[[], None] | None = None
 
-    def attach(self, controller: Controller) -> None:
+    def attach(self, controller: Told) -> None:
         """Whom to tell."""
         self._controller = controller
 
@@ -111,14 +126,12 @@ class RemoteHosts:
 
     def when_complete(self, do: Callable[[], None]) -> None:
         """Once every slot has a host; at once if that is so now."""
-        if self.membership.is_complete:
-            do()
-        else:
-            self._awaiting.append(do)
+        self._awaiting = do
+        self._look_whether_complete()
 
     def end(self, over: Over) -> None:
         """The run is over for this controller: all hosts are to end with that."""
-        self._over = over
+        self._over, self._awaiting = over, None
         for incarnation in self._hosts:
             self._send(incarnation)
 
@@ -146,7 +159,7 @@ class RemoteHosts:
             self._send_order()  # it may say now where the ranks meet
         assignment = host.assignment
         if assignment is not None and says.assignment == assignment.number:
-            self._tell_controller.hear(report, assignment.slot)
+            self._told.hear(report, assignment.slot)
         self._pass_on(host, says, at_ns, offset_ns)
 
     def gone(self, incarnation: str, words: str) -> None:
@@ -158,7 +171,7 @@ class RemoteHosts:
         self._carry_out(self.membership.look(self._now_ns()))
 
     @property
-    def _tell_controller(self) -> Controller:
+    def _told(self) -> Told:
         assert self._controller is not None  # noqa: S101 - it is attached before anything is heard
         return self._controller
 
@@ -168,11 +181,11 @@ class RemoteHosts:
             if asked.number > host.asked:
                 host.asked = asked.number
                 source = f"{asked.source} on host {says.index}"
-                self._tell_controller.feed(_event_of(asked, source, at_ns, offset_ns))
+                self._told.feed(_event_of(asked, source, at_ns, offset_ns))
         for notice in says.notices:
             if notice not in host.notices:
                 moved = _notice_on_clock(notice, offset_ns, f"host {says.index}")
-                self._tell_controller.feed(ev.Noticed(at_ns, moved))
+                self._told.feed(ev.Noticed(at_ns, moved))
         host.notices = says.notices
 
     # --- what is decided of hosts -----------------------------------------------------------
@@ -182,20 +195,24 @@ class RemoteHosts:
             if isinstance(move, Assign):
                 self._assign(move)
             elif isinstance(move, Lose):
-                self._tell_controller.lose(move.slot)
+                self._hosts[move.incarnation].assignment = None
+                self._told.lose(move.slot)
                 self._send(move.incarnation)
             elif isinstance(move, RefuseHost):
                 self._hosts[move.incarnation].refused = move.words
                 self._send(move.incarnation)
             elif isinstance(move, Tell):
                 self._say(move.level, move.words)
-        if moves and self.membership.is_complete:
-            awaiting, self._awaiting = self._awaiting, []
-            for do in awaiting:
-                do()
+        if moves:
+            self._look_whether_complete()
+
+    def _look_whether_complete(self) -> None:
+        if self._awaiting is not None and self.membership.is_complete:
+            do, self._awaiting = self._awaiting, None
+            do()
 
     def _assign(self, move: Assign) -> None:
-        launches = self._tell_controller.replace(move.slot)
+        launches = self._told.replace(move.slot)
         begins_at = 0 if self._order is None else self._order.begins_at(launches=launches)
         self._assignments += 1
         host = self._hosts[move.incarnation]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.evidence import RankEvidence
@@ -28,6 +30,10 @@ class OwnLink:
         """How the rank stands, its plain progress included."""
         self.host.read(with_progress=True)
         return [(0, self._numbered())]
+
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """At once: the ranks are told to begin once all have read what they start from."""
+        do()
 
     # --- the loop's -------------------------------------------------------------------------
 

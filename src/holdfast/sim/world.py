@@ -396,6 +396,10 @@ class World(Idle):
         """Of the only host."""
         return [(0, self._report())]
 
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """At once: a launch waits for hosts."""
+        do()
+
     def _report(self) -> HostReport:
         """How far the ranks are now, as one; what they save is told when it happens."""
         life = self._life

@@ -73,6 +73,11 @@ class VirtualHost(Host):
         return self._pages.tree
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing of an attempt is here."""
+        return self._machine.state is host.HostState.EMPTY
+
+    @property
     def ranks_left(self) -> tuple[int, ...]:
         """Those whose process lives here."""
         return tuple(rank.rank for rank in (self.tree.ranks if self.tree else ()) if rank.alive)

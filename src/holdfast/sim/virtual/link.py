@@ -73,6 +73,10 @@ class VirtualLink:
             if not self._is_cut(host)
         ]
 
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """At once: who is lost is replaced sooner or later, and starts its ranks then."""
+        do()
+
     def lost(self, number: int) -> None:
         """Nothing is heard of that host any more."""
         self._world.lose(number)
@@ -95,6 +99,9 @@ class VirtualLink:
                 self._reported(self._hosts[number])
 
         self._world.clock.later(ns, mended)
+
+    def slept(self, gap_ns: int) -> None:
+        """The controller could hear nothing for so long: nobody's silence counts here."""
 
     def _is_cut(self, host: VirtualHost) -> bool:
         return self._world.now_ns < self._cut_until_ns[host.number]

@@ -35,7 +35,7 @@ class Delays:
     the ranks' pages, when a save is under way and else. `seal_ns` empty: as long as the shape says.
     `look_ns`: between what is put in the store and the look at the lease that follows, and between
     that and what it is done for. `link_ns`: a message between controller and host; all 0: none are
-    needed.
+    needed. `has_agents`: each host has an agent that must find the controller.
     """
 
     store_ns: tuple[int, ...] = (10 * MS,)
@@ -47,6 +47,7 @@ class Delays:
     look_ns: tuple[int, ...] = (0,)
     link_ns: tuple[int, ...] = (0,)
     looks_ns: tuple[int, int] = (2 * MS, 50 * MS)
+    has_agents: bool = False
 
 
 @dataclass

@@ -22,6 +22,7 @@ from holdfast.sim.virtual.keeper import VirtualKeeper
 from holdfast.sim.virtual.link import VirtualLink
 from holdfast.sim.virtual.loop import Delays, Inputs, Source
 from holdfast.sim.virtual.memory import VirtualMemory
+from holdfast.sim.virtual.remote_link import RemoteLink
 from holdfast.sim.virtual.shape import Shape
 from holdfast.sim.virtual.shared import Shared, Watcher
 from holdfast.sim.virtual.store import VirtualStore
@@ -66,7 +67,7 @@ class VirtualWorld(Shared):
             self.clock, self.feed, lambda fire: self.heard.give(Source.TIMER, fire)
         )
         self.hosts = [self._new_host(number) for number in range(shape.hosts)]
-        self._link = VirtualLink(self, self.hosts, self.delays.link_ns)
+        self._link = self._new_link()
         self.controller = Controller(
             self.policy,
             link=self._link,
@@ -86,6 +87,16 @@ class VirtualWorld(Shared):
     def finish(self) -> act.Finish | None:
         """How the run is over for this supervisor, once it is."""
         return self.controller.finish
+
+    def _new_link(self) -> VirtualLink | RemoteLink:
+        link_ns = self.delays.link_ns
+        if not self.delays.has_agents:
+            return VirtualLink(self, self.hosts, link_ns)
+        return RemoteLink(self, self.hosts, link_ns, self._renew_host, self.said.append)
+
+    def _renew_host(self, number: int) -> VirtualHost:
+        host = self.hosts[number] = self._new_host(number)
+        return host
 
     def _new_host(self, number: int) -> VirtualHost:
         """Host 0 is where the controller is: one loop reads both."""
@@ -186,11 +197,13 @@ class VirtualWorld(Shared):
         self.heard.stall(ns)
 
     def _woken(self, late_ns: int) -> None:
+        self._link.slept(late_ns)
         self.hosts[0].woken(late_ns)
 
     def slept(self, gap_ns: int) -> None:
         """All machines have slept: their timers are long due."""
         self.held_ns += gap_ns
+        self._link.slept(gap_ns)
         for host in self.hosts:
             host.slept(gap_ns)
         self._timers.slept()

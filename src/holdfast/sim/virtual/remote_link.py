@@ -1,0 +1,187 @@
+"""The agents of several hosts on a virtual network, and the controller's end of it.
+
+The controller's end is `controller.remote_hosts`, an agent's is `core.hosts.seat`: they are real.
+The hosts are virtual, and so is the network: messages go astray as on `VirtualLink`, and who is
+silent for too long is lost, though it may live.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+from holdfast.controller.remote_hosts import RemoteHosts
+from holdfast.core.hosts.membership import Membership
+from holdfast.core.hosts.order import Host, HostOrder
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.seat import Seat
+from holdfast.sim.clock import MS
+from holdfast.sim.virtual.host import VirtualHost
+from holdfast.sim.virtual.link import ECHO_NS, LOST, TWICE
+from holdfast.sim.virtual.loop import Source
+from holdfast.sim.virtual.shared import Shared
+
+BEAT_NS = 500 * MS
+EMPTY_LOOK_NS = 5 * MS  # between two looks whether anything is left of what was ended
+PORTS = (20001, 20002)
+
+
+class VirtualAgent:
+    """The agent of one host. `host`: the present one; each slot that it is given has a new one."""
+
+    def __init__(self, world: Shared, host: VirtualHost, renew: Callable[[], VirtualHost]) -> None:
+        self.number = host.number
+        self.host = host
+        self.reported: Callable[[], None] = lambda: None
+        self._world = world
+        self._renew = renew
+        self._lives = 0
+        self._is_ending = False
+        self.seat = Seat(host.number, self._incarnation(), self._begin)
+        self.seat.address, self.seat.ports = f"10.0.0.{host.number + 1}", PORTS
+
+    def _incarnation(self) -> str:
+        self._lives += 1
+        return f"host {self.number} since {self._world.now_ns}, {self._lives}"
+
+    def _begin(self, _: int) -> Host:
+        self.host.reported = self.reported
+        return self.host
+
+    def take_text(self, incarnation: str, text: str) -> None:
+        """The controller has said that to whoever this was then."""
+        if self.host.is_lost or incarnation != self.seat.incarnation:
+            return
+        self.seat.take(self._world.now_ns, json.loads(text))
+        if self.seat.must_leave and not self._is_ending:
+            self._is_ending = True
+            self.host.kill()
+            self._look_whether_empty()
+
+    def _look_whether_empty(self) -> None:
+        """What lost its slot is to be gone before this is another host."""
+        if self.host.is_lost or self._world.is_over:
+            return
+        if not self.host.is_empty:
+            self._world.clock.later(EMPTY_LOOK_NS, self._look_whether_empty)
+            return
+        self._is_ending = False
+        self.host = self._renew()
+        self.seat.has_left(self._incarnation())
+        self.reported()
+
+    def says(self) -> dict[str, Any]:
+        """Its message now."""
+        report = None if self.seat.host is None else self.host.report_now()
+        return self.seat.says(self._world.now_ns, report)
+
+
+class RemoteLink:
+    """A `controller.ports.Link` like `VirtualLink`, whose hosts join, fall silent and come back."""
+
+    def __init__(
+        self,
+        world: Shared,
+        hosts: Sequence[VirtualHost],
+        link_ns: tuple[int, ...],
+        renew: Callable[[int], VirtualHost],
+        say: Callable[[str], None],
+    ) -> None:
+        """`renew(number)`: an empty host takes the place of one that has ended all that it ran."""
+        self._world = world
+        self._renew = renew
+        membership = Membership(len(hosts))
+        self._remote = RemoteHosts(
+            self, membership, lambda: world.now_ns, lambda _, words: say(words)
+        )
+        self._remote.attach(world)
+        self._agents = [self._agent(host) for host in hosts]
+        self._takes = [{way: cycle(link_ns or (0,)) for way in "ud"} for _ in hosts]
+        self._cut_until_ns = [0] * len(hosts)
+        self._last: dict[str, dict[str, Any]] = {}  # by incarnation, what it was sent last
+        self._is_begun = False
+
+    def _agent(self, host: VirtualHost) -> VirtualAgent:
+        agent = VirtualAgent(self._world, host, lambda: self._renew(host.number))
+        agent.reported = lambda: self._send_up(agent)
+        return agent
+
+    # --- controller.ports.Link --------------------------------------------------------------
+
+    def obey(self, order: HostOrder) -> None:
+        """Have the hosts carry the order out."""
+        self._remote.obey(order)
+
+    def reports(self) -> list[tuple[int, HostReport]]:
+        """No more than has come."""
+        return []
+
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """Once all hosts have joined."""
+        self._remote.when_complete(do)
+        if not self._is_begun:
+            self._is_begun = True
+            self._beat()
+
+    # --- what befalls the hosts -------------------------------------------------------------
+
+    def lost(self, number: int) -> None:
+        """It is known that this host is gone."""
+        self._remote.gone(self._agents[number].seat.incarnation, "it is gone")
+
+    def join(self, host: VirtualHost) -> None:
+        """An empty host takes the place of one that is gone, whether that was noticed or not."""
+        self._agents[host.number] = self._agent(host)
+        self._send_up(self._agents[host.number])
+
+    def cut(self, number: int, ns: int) -> None:
+        """Nothing goes between the controller and that host for so long."""
+        self._cut_until_ns[number] = self._world.now_ns + ns
+
+    def slept(self, gap_ns: int) -> None:
+        """The controller could hear nothing for so long."""
+        self._remote.membership.slept(gap_ns)
+
+    # --- the network ------------------------------------------------------------------------
+
+    def put(self, incarnation: str, message: dict[str, Any]) -> None:
+        """To an agent."""
+        self._last[incarnation] = message
+        text = json.dumps(message)
+        for agent in self._agents:
+            if agent.seat.incarnation == incarnation:
+                self._deliver(agent, "d", partial(agent.take_text, incarnation, text))
+
+    def _send_up(self, agent: VirtualAgent) -> None:
+        if agent.host.is_lost or agent is not self._agents[agent.number]:
+            return
+        text, incarnation = json.dumps(agent.says()), agent.seat.incarnation
+        take = lambda: self._remote.take(incarnation, json.loads(text))  # noqa: E731
+        self._deliver(agent, "u", lambda: self._world.heard.give(Source.WORDS, take))
+
+    def _deliver(self, agent: VirtualAgent, way: str, message: Callable[[], None]) -> None:
+        if self._world.now_ns < self._cut_until_ns[agent.number]:
+            return
+        takes_ns = next(self._takes[agent.number][way])
+        if takes_ns == LOST:
+            return
+        if takes_ns in (0, TWICE):
+            message()
+        if takes_ns:
+            ns = ECHO_NS if takes_ns == TWICE else takes_ns
+            self._world.clock.later(ns, lambda: None if self._world.is_over else message())
+
+    def _beat(self) -> None:
+        """Both ends say what holds now and then, and the controller looks who is silent."""
+        if self._world.is_over:
+            return
+        for agent in self._agents:
+            self._send_up(agent)
+            last = self._last.get(agent.seat.incarnation)
+            if last is not None:
+                self.put(agent.seat.incarnation, last)
+        self._world.heard.give(Source.TIMER, self._remote.look)
+        self._world.clock.later(BEAT_NS, self._beat)
