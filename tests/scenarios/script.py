@@ -163,6 +163,8 @@ class Script:
             elif key in DELAYS:
                 times = tuple(GOES[one] if one in GOES else ns(one) for one in value.split(","))
                 self.delays = replace(self.delays, **{DELAYS[key]: times})
+            elif key == "agents":
+                self.delays = replace(self.delays, has_agents=value == "yes")
             elif key == "save":
                 policy = replace(policy, save=_save_policy(value))
             elif key == "supervised":
