@@ -133,7 +133,7 @@ def test_silence_does_not_count_while_the_controller_sleeps() -> None:
 Step = tuple[str, int, int]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["join", "hear", "gone", "look", "wait", "sleep"]),
+        st.sampled_from(["join", "hear", "closed", "gone", "look", "wait", "sleep"]),
         st.integers(0, 4),
         st.integers(0, 2),
     ),
@@ -154,6 +154,8 @@ def test_whatever_happens_each_slot_has_one_host_and_each_loss_is_told_once(
             moves = members.joined(at_ns, index, incarnation)
         elif what == "hear":
             moves = members.heard(at_ns, incarnation)
+        elif what == "closed":
+            moves = members.closed(at_ns, incarnation)
         elif what == "gone":
             moves = members.gone(at_ns, incarnation, "seen")
         elif what == "sleep":

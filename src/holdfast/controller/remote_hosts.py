@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.hosts.clocks import Offset, report_on_clock
+from holdfast.core.hosts.clocks import ClockDifference, report_on_clock
 from holdfast.core.hosts.membership import (
     Assign,
     Lose,
@@ -61,7 +61,7 @@ class RemoteHost:
 
     heard: int = 0
     sent: int = 0
-    offset: Offset = field(default_factory=Offset)
+    clock: ClockDifference = field(default_factory=ClockDifference)
     assignment: Assignment | None = None
     refused: str | None = None
     says: HostSays | None = None
@@ -149,7 +149,7 @@ class RemoteHosts:
         if says.incarnation != incarnation or says.number <= host.heard:
             return
         host.heard, host.says = says.number, says
-        offset_ns = host.offset.heard(at_ns, says.sent_ns)
+        offset_ns = host.clock.heard(at_ns, says.sent_ns, says.difference_ns)
         report_on_clock(report, offset_ns)
         is_new = host.sent == 0
         self._carry_out(self.membership.joined(at_ns, says.index, incarnation))
@@ -161,6 +161,10 @@ class RemoteHosts:
         if assignment is not None and says.assignment == assignment.number:
             self._told.hear(report, assignment.slot)
         self._pass_on(host, says, at_ns, offset_ns)
+
+    def closed(self, incarnation: str) -> None:
+        """The connection to that agent has ended; it may dial again."""
+        self._carry_out(self.membership.closed(self._now_ns(), incarnation))
 
     def gone(self, incarnation: str, words: str) -> None:
         """It is known that this agent is no more."""
@@ -263,6 +267,7 @@ class RemoteHosts:
         says = ControllerSays(
             host.sent,
             self._now_ns(),
+            host.clock.measured_ns,
             host.assignment if has_slot else None,
             host.refused,
             self._over,

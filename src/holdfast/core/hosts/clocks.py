@@ -1,7 +1,10 @@
 """One host's times on another's clock: of orders, and of reports. Pure.
 
-A message says when it was sent, on its sender's clock. The receiver keeps the least difference that
-it has seen (`Offset`): what was sent can only come later.
+A message says when it was sent, on its sender's clock. Each end keeps the least difference at which
+it heard the other (`ClockDifference`), and tells it. What was sent is heard later, so the true
+difference lies between what this end has measured and what the other has, and the two are as far
+apart as the fastest way there and back. Of the two the earlier one counts: a deadline is never
+taken for later than it is, and nothing begins later than what follows from it.
 """
 
 from __future__ import annotations
@@ -15,20 +18,22 @@ from holdfast.core.hosts.order import HostOrder, Want
 from holdfast.core.hosts.report import HostReport
 
 
-class Offset:
-    """From another host's clock to this one's: the least difference at which a message was heard.
-
-    It is late by what the fastest message took.
-    """
+class ClockDifference:
+    """Of this host's clock to another's. `measured_ns`: by what was heard; None: nothing was."""
 
     def __init__(self) -> None:
-        self.ns: int | None = None
+        self.measured_ns: int | None = None
 
-    def heard(self, at_ns: int, sent_ns: int) -> int:
-        """A message that was sent then was heard now; the offset, as known by now."""
-        offset_ns = at_ns - sent_ns
-        self.ns = offset_ns if self.ns is None else min(self.ns, offset_ns)
-        return self.ns
+    def heard(self, at_ns: int, sent_ns: int, other_ns: int | None) -> int:
+        """A message that was sent then was heard now; what to add to the times in it.
+
+        `other_ns`: what the other end has measured; None: it has heard nothing yet.
+        """
+        late_ns = at_ns - sent_ns
+        if self.measured_ns is not None:
+            late_ns = min(late_ns, self.measured_ns)
+        self.measured_ns = late_ns
+        return late_ns if other_ns is None else min(late_ns, -other_ns)
 
 
 def order_on_clock(order: HostOrder, offset_ns: int) -> None:

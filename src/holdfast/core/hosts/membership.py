@@ -12,7 +12,8 @@ index belongs to its first holder: another process of that index waits until tha
 is refused if it is not.
 
 Silence is measured on the controller's clock, while the controller itself runs (`slept`). The end
-of a connection is no verdict: the host may dial again.
+of a connection is no verdict, for the host may dial again: unless another process of its index is
+there already.
 """
 
 from __future__ import annotations
@@ -54,14 +55,18 @@ class HostLimits:
 
 @dataclass(slots=True)
 class JoinedHost:
-    """One agent that has joined. `slot`: the one that it has; None: none."""
+    """One agent that has joined. `slot`: the one that it has; None: none.
+
+    `is_linked`: its connection stands, as far as is known.
+    """
 
     index: int
     incarnation: str
-    joined_ns: int
     heard_ns: int
+    judged_ns: int  # when it is refused, should it wait until then
     state: MemberState = MemberState.SPARE
     slot: int | None = None
+    is_linked: bool = True
 
     @property
     def is_there(self) -> bool:
@@ -150,7 +155,7 @@ class Membership:
         """An agent has said who it is; one that is known is heard."""
         if incarnation in self.members:
             return self.heard(at_ns, incarnation)
-        member = JoinedHost(index, incarnation, at_ns, at_ns)
+        member = JoinedHost(index, incarnation, at_ns, at_ns + self.limits.lost_ns)
         highest = len(self._slots) + self._spares - 1
         if not 0 <= index <= highest:
             member.state = MemberState.REFUSED
@@ -163,22 +168,35 @@ class Membership:
         self.members[incarnation] = member
         if self._gather_by_ns is None:
             self._gather_by_ns = at_ns + self.limits.gather_ns
-        if self._holder(member) is not None:
-            member.state = MemberState.WAITING
-            words = f"Host {index} has come twice; the second waits until the first is gone"
-            return [Tell("warning", words)]
-        return self._place(at_ns, member)
+        holder = self._holder(member)
+        if holder is None:
+            return self._place(at_ns, member)
+        member.state = MemberState.WAITING
+        if not holder.is_linked:
+            return self._lose(at_ns, holder, "its process has ended")
+        words = f"Host {index} has come twice; the second waits until the first is gone"
+        return [Tell("warning", words)]
 
     def heard(self, at_ns: int, incarnation: str) -> list[Move]:
         """It lives."""
         member = self.members.get(incarnation)
         if member is None or not member.is_there:
             return []
-        member.heard_ns = max(member.heard_ns, at_ns)
+        member.heard_ns, member.is_linked = max(member.heard_ns, at_ns), True
         if member.state is MemberState.SUSPECT:
             member.state = MemberState.ASSIGNED
             return [Tell("info", f"Host {member.index} is heard again")]
         return []
+
+    def closed(self, at_ns: int, incarnation: str) -> list[Move]:
+        """Its connection has ended."""
+        member = self.members.get(incarnation)
+        if member is None or not member.is_there:
+            return []
+        member.is_linked = False
+        if member.state is MemberState.WAITING or self._waiter(at_ns, member.index) is None:
+            return []
+        return self._lose(at_ns, member, "its process has ended")
 
     def gone(self, at_ns: int, incarnation: str, words: str) -> list[Move]:
         """It is known that this agent, or its host, is no more."""
@@ -189,7 +207,7 @@ class Membership:
         """The controller did not run for a while: nobody's silence is known."""
         for member in self.members.values():
             member.heard_ns += gap_ns
-            member.joined_ns += gap_ns
+            member.judged_ns += gap_ns
         if self._gather_by_ns is not None:
             self._gather_by_ns += gap_ns
 
@@ -204,7 +222,7 @@ class Membership:
                 words = f"nothing was heard of it for {in_words(silent_ns)}"
                 moves += self._lose(at_ns, member, words)
             elif member.state is MemberState.WAITING:
-                moves += self._refuse(member)
+                moves += self._refuse(at_ns, member)
             elif member.state is MemberState.ASSIGNED:
                 member.state = MemberState.SUSPECT
                 words = f"Nothing was heard of host {member.index} for {in_words(silent_ns)}"
@@ -223,8 +241,8 @@ class Membership:
             if not member.is_there:
                 continue
             due_ns = member.heard_ns + limits.lost_ns
-            if member.state is MemberState.WAITING:  # the holder would be lost by then
-                due_ns = min(due_ns, member.joined_ns + limits.lost_ns)
+            if member.state is MemberState.WAITING:
+                due_ns = min(due_ns, member.judged_ns)
             elif member.state is MemberState.ASSIGNED:
                 due_ns = member.heard_ns + limits.suspect_ns
             yield member, due_ns
@@ -281,11 +299,19 @@ class Membership:
             moves.append(Lose(slot, member.index, member.incarnation, words))
             moves.append(Tell("warning", f"Host {member.index} is lost: {words}"))
             moves += self._fill(slot)
-        for other in () if was_waiting else tuple(self.members.values()):
-            if other.state is MemberState.WAITING and other.index == member.index:
-                other.heard_ns = max(other.heard_ns, at_ns)
-                return moves + self._place(at_ns, other)
-        return moves
+        waiter = None if was_waiting else self._waiter(at_ns, member.index)
+        return moves if waiter is None else moves + self._place(at_ns, waiter)
+
+    def _waiter(self, at_ns: int, index: int) -> JoinedHost | None:
+        """Who waits for that index, and lives: of several the one that was heard last."""
+        waiting = [
+            one
+            for one in self.members.values()
+            if one.state is MemberState.WAITING
+            and one.index == index
+            and at_ns - one.heard_ns < self.limits.lost_ns
+        ]
+        return max(waiting, key=lambda one: one.heard_ns, default=None)
 
     def _fill(self, slot: int) -> list[Move]:
         """The first spare takes the slot."""
@@ -296,7 +322,12 @@ class Membership:
         said = Tell("info", f"Host {spare.index}, a spare, takes the place of host {slot}")
         return [self._assign(spare, slot), said]
 
-    def _refuse(self, member: JoinedHost) -> list[Move]:
+    def _refuse(self, at_ns: int, member: JoinedHost) -> list[Move]:
+        """It has waited for as long as a host is given up after, and the other one lives."""
+        holder = self._holder(member)
+        if holder is None or at_ns - holder.heard_ns >= self.limits.suspect_ns:
+            member.judged_ns = at_ns + self.limits.suspect_ns
+            return []
         member.state = MemberState.REFUSED
         words = f"another process runs as host {member.index}; give each host an index of its own"
         return [

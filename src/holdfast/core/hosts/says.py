@@ -45,6 +45,8 @@ class HostAsks:
 class HostSays:
     """An agent. `number`: counts its messages. `assignment`: the number of the one it acts on.
 
+    `difference_ns`: what it has measured between the controller's clock and its own.
+
     `address` and `ports`: where its ranks can be met, should one of them be rank 0. `asks` and
     `notices` hold for as long as the run lives.
     """
@@ -53,6 +55,7 @@ class HostSays:
     incarnation: str
     number: int
     sent_ns: int
+    difference_ns: int | None = None
     assignment: int = 0
     address: str = ""
     ports: tuple[int, ...] = ()
@@ -84,11 +87,13 @@ class Over:
 class ControllerSays:
     """To one host. `assignment` None: it is a spare, and ends what it runs.
 
-    `refused`: why it is no part of the run.
+    `refused`: why it is no part of the run. `difference_ns`: what the controller has measured
+    between the host's clock and its own.
     """
 
     number: int
     sent_ns: int
+    difference_ns: int | None = None
     assignment: Assignment | None = None
     refused: str | None = None
     over: Over | None = None

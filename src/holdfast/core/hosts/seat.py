@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.hosts.clocks import Offset, order_on_clock
+from holdfast.core.hosts.clocks import ClockDifference, order_on_clock
 from holdfast.core.hosts.order import Host, HostOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import (
@@ -47,7 +47,7 @@ class Seat:
         self.ports: tuple[int, ...] = ()
         self._begin = begin
         self._heard = self._said = 0
-        self._offset = Offset()
+        self._clock = ClockDifference()
         self._newest: tuple[ControllerSays, HostOrder | None] | None = None
         self._asks: tuple[HostAsks, ...] = ()
         self._notices: dict[tuple[str, str, str], Notice] = {}
@@ -56,7 +56,7 @@ class Seat:
 
     def meet_controller(self) -> None:
         """Another one has taken over: its messages are numbered from the beginning."""
-        self._heard, self._offset, self._newest = 0, Offset(), None
+        self._heard, self._clock, self._newest = 0, ClockDifference(), None
         if self.host is not None:
             self.host.meet_controller()
 
@@ -66,7 +66,7 @@ class Seat:
         if says.number <= self._heard:
             return
         self._heard = says.number
-        offset_ns = self._offset.heard(at_ns, says.sent_ns)
+        offset_ns = self._clock.heard(at_ns, says.sent_ns, says.difference_ns)
         if order is not None:
             order_on_clock(order, offset_ns)
         self.over, self.refused = says.over, says.refused
@@ -87,7 +87,7 @@ class Seat:
         self.incarnation = incarnation
         self.host = self.assignment = self._newest = None
         self._heard = self._said = 0
-        self._offset = Offset()
+        self._clock = ClockDifference()
 
     def go_on(self) -> None:
         """Do what the newest message says, as far as that is possible now."""
@@ -121,6 +121,7 @@ class Seat:
             self.incarnation,
             self._said,
             at_ns,
+            self._clock.measured_ns,
             0 if self.assignment is None else self.assignment.number,
             self.address,
             self.ports,

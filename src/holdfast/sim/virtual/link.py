@@ -77,13 +77,14 @@ class VirtualLink:
         """At once: who is lost is replaced sooner or later, and starts its ranks then."""
         do()
 
-    def lost(self, number: int) -> None:
-        """Nothing is heard of that host any more."""
-        self._world.lose(number)
+    def lost(self, host: VirtualHost) -> None:
+        """It is known that this host is gone; else the one that replaced it has said so already."""
+        if host is self._hosts[host.number]:
+            self._world.lose(host.number)
 
     def join(self, host: VirtualHost) -> None:
         """An empty host takes the place of one that is gone, whether that was noticed or not."""
-        self.lost(host.number)
+        self._world.lose(host.number)
         host.join(self._order.begins_at(launches=self._world.replace(host.number)))
         self._hosts[host.number] = host
         self._listen(host)

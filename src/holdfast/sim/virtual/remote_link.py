@@ -128,14 +128,17 @@ class RemoteLink:
 
     # --- what befalls the hosts -------------------------------------------------------------
 
-    def lost(self, number: int) -> None:
+    def lost(self, host: VirtualHost) -> None:
         """It is known that this host is gone."""
-        self._remote.gone(self._agents[number].seat.incarnation, "it is gone")
+        for agent in self._agents:
+            if agent.host is host:
+                self._remote.gone(agent.seat.incarnation, "it is gone")
 
     def join(self, host: VirtualHost) -> None:
-        """An empty host takes the place of one that is gone, whether that was noticed or not."""
-        self._agents[host.number] = self._agent(host)
-        self._send_up(self._agents[host.number])
+        """An empty host of that number has come, whether the one before is known to be gone."""
+        agent = self._agent(host)
+        self._agents.append(agent)
+        self._send_up(agent)
 
     def cut(self, number: int, ns: int) -> None:
         """Nothing goes between the controller and that host for so long."""
@@ -156,7 +159,7 @@ class RemoteLink:
                 self._deliver(agent, "d", partial(agent.take_text, incarnation, text))
 
     def _send_up(self, agent: VirtualAgent) -> None:
-        if agent.host.is_lost or agent is not self._agents[agent.number]:
+        if agent.host.is_lost:
             return
         text, incarnation = json.dumps(agent.says()), agent.seat.incarnation
         take = lambda: self._remote.take(incarnation, json.loads(text))  # noqa: E731

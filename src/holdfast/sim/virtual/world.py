@@ -265,11 +265,7 @@ class VirtualWorld(Shared):
 
         def noticed() -> None:
             if not self.is_over:
-                self.heard.give(Source.INBOX, heard)
-
-        def heard() -> None:
-            if self.hosts[number] is host:  # else the host that replaced it has said so already
-                self._link.lost(number)
+                self.heard.give(Source.INBOX, lambda: self._link.lost(host))
 
         def replaced() -> None:
             if not self.is_over:
