@@ -8,9 +8,9 @@ silent for too long is lost, though it may live.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import count, cycle
 from typing import Any
 
 from holdfast.controller.remote_hosts import RemoteHosts
@@ -32,20 +32,26 @@ PORTS = (20001, 20002)
 class VirtualAgent:
     """The agent of one host. `host`: the present one; each slot that it is given has a new one."""
 
-    def __init__(self, world: Shared, host: VirtualHost, renew: Callable[[], VirtualHost]) -> None:
+    def __init__(
+        self,
+        world: Shared,
+        host: VirtualHost,
+        renew: Callable[[], VirtualHost],
+        lives: Iterator[int],
+    ) -> None:
+        """`lives`: numbers them, over all agents."""
         self.number = host.number
         self.host = host
         self.reported: Callable[[], None] = lambda: None
         self._world = world
         self._renew = renew
-        self._lives = 0
+        self._lives = lives
         self._is_ending = False
         self.seat = Seat(host.number, self._incarnation(), self._begin)
         self.seat.address, self.seat.ports = f"10.0.0.{host.number + 1}", PORTS
 
     def _incarnation(self) -> str:
-        self._lives += 1
-        return f"host {self.number} since {self._world.now_ns}, {self._lives}"
+        return f"host {self.number}, life {next(self._lives)}"
 
     def _begin(self, _: int) -> Host:
         self.host.reported = self.reported
@@ -98,6 +104,7 @@ class RemoteLink:
             self, membership, lambda: world.now_ns, lambda _, words: say(words)
         )
         self._remote.attach(world)
+        self._lives = count()
         self._agents = [self._agent(host) for host in hosts]
         self._takes = [{way: cycle(link_ns or (0,)) for way in "ud"} for _ in hosts]
         self._cut_until_ns = [0] * len(hosts)
@@ -105,7 +112,7 @@ class RemoteLink:
         self._is_begun = False
 
     def _agent(self, host: VirtualHost) -> VirtualAgent:
-        agent = VirtualAgent(self._world, host, lambda: self._renew(host.number))
+        agent = VirtualAgent(self._world, host, lambda: self._renew(host.number), self._lives)
         agent.reported = lambda: self._send_up(agent)
         return agent
 
