@@ -32,6 +32,7 @@ def schedule(seed: int) -> Lines:
         random.Random(f"link {seed}"),
         random.Random(f"hosts {seed}"),
         random.Random(f"more {seed}"),
+        random.Random(f"agents {seed}"),
     )
     return _Draw(*streams).lines()
 
@@ -45,6 +46,7 @@ class _Draw:
         of_link: random.Random,
         of_hosts: random.Random,
         of_more: random.Random,
+        of_agents: random.Random,
     ) -> None:
         self._rng = rng
         # Streams of their own, so that what follows from a seed stays as it was.
@@ -57,6 +59,7 @@ class _Draw:
         self._until = rng.choice((1, 2, 4, 7, 12, 20))
         self._is_bare = of_more.random() < 0.15  # nobody supervises it
         self._hangs = rng.random() < 0.3 and not self._is_bare
+        self._has_agents = of_agents.random() < 0.5 and self._hosts > 1 and not self._is_bare
 
     def lines(self) -> Lines:
         """The start, what happens, and an end: in peace, or after a notice."""
@@ -82,6 +85,7 @@ class _Draw:
         speeds = rng.sample(STEPS, rng.choice((1, 1, 2)))
         words = [f"ranks={self._ranks}", f"until={self._until}", f"step={','.join(speeds)}"]
         words += [f"hosts={self._hosts}"] if self._hosts > 1 else []
+        words += ["agents=yes"] if self._has_agents else []
         for key in ("import", "restore", "copy", "write", "leave"):
             words.append(f"{key}={one(TIMES)}")
         words.append(f"save={one(('never', '1', '2', '3', '5', '0.3s'))}")

@@ -27,6 +27,7 @@ from holdfast.sim.virtual.shared import Shared
 BEAT_NS = 500 * MS
 EMPTY_LOOK_NS = 5 * MS  # between two looks whether anything is left of what was ended
 PORTS = (20001, 20002)
+UP, DOWN = "up", "down"
 
 
 class VirtualAgent:
@@ -43,6 +44,7 @@ class VirtualAgent:
         self.number = host.number
         self.host = host
         self.reported: Callable[[], None] = lambda: None
+        self.takes_ns: dict[str, Iterator[int]] = {}  # a message, by its way
         self._world = world
         self._renew = renew
         self._lives = lives
@@ -98,6 +100,7 @@ class RemoteLink:
     ) -> None:
         """`renew(number)`: an empty host takes the place of one that has ended all that it ran."""
         self._world = world
+        self._link_ns = link_ns or (0,)
         self._renew = renew
         membership = Membership(len(hosts))
         self._remote = RemoteHosts(
@@ -106,13 +109,13 @@ class RemoteLink:
         self._remote.attach(world)
         self._lives = count()
         self._agents = [self._agent(host) for host in hosts]
-        self._takes = [{way: cycle(link_ns or (0,)) for way in "ud"} for _ in hosts]
         self._cut_until_ns = [0] * len(hosts)
         self._last: dict[str, dict[str, Any]] = {}  # by incarnation, what it was sent last
         self._is_begun = False
 
     def _agent(self, host: VirtualHost) -> VirtualAgent:
         agent = VirtualAgent(self._world, host, lambda: self._renew(host.number), self._lives)
+        agent.takes_ns = {way: cycle(self._link_ns) for way in (UP, DOWN)}
         agent.reported = lambda: self._send_up(agent)
         return agent
 
@@ -163,19 +166,19 @@ class RemoteLink:
         text = json.dumps(message)
         for agent in self._agents:
             if agent.seat.incarnation == incarnation:
-                self._deliver(agent, "d", partial(agent.take_text, incarnation, text))
+                self._deliver(agent, DOWN, partial(agent.take_text, incarnation, text))
 
     def _send_up(self, agent: VirtualAgent) -> None:
         if agent.host.is_lost:
             return
         text, incarnation = json.dumps(agent.says()), agent.seat.incarnation
         take = lambda: self._remote.take(incarnation, json.loads(text))  # noqa: E731
-        self._deliver(agent, "u", lambda: self._world.heard.give(Source.WORDS, take))
+        self._deliver(agent, UP, lambda: self._world.heard.give(Source.WORDS, take))
 
     def _deliver(self, agent: VirtualAgent, way: str, message: Callable[[], None]) -> None:
         if self._world.now_ns < self._cut_until_ns[agent.number]:
             return
-        takes_ns = next(self._takes[agent.number][way])
+        takes_ns = next(agent.takes_ns[way])
         if takes_ns == LOST:
             return
         if takes_ns in (0, TWICE):
