@@ -17,22 +17,28 @@ from holdfast.core.hang.events import RankLook
 from holdfast.core.hosts.order import HostOrder, Want
 from holdfast.core.hosts.report import HostReport
 
+WINDOW_NS = 60 * 1_000_000_000  # clocks drift apart by some microseconds in that
+
 
 class ClockDifference:
     """Of this host's clock to another's. `measured_ns`: by what was heard; None: nothing was."""
 
     def __init__(self) -> None:
         self.measured_ns: int | None = None
+        self._window_ns: int | None = None  # the least since then
+        self._since_ns = 0
 
     def heard(self, at_ns: int, sent_ns: int, other_ns: int | None) -> int:
         """A message that was sent then was heard now; what to add to the times in it.
 
         `other_ns`: what the other end has measured; None: it has heard nothing yet.
         """
-        late_ns = at_ns - sent_ns
-        if self.measured_ns is not None:
-            late_ns = min(late_ns, self.measured_ns)
-        self.measured_ns = late_ns
+        late_ns, before_ns = at_ns - sent_ns, self.measured_ns
+        if self._window_ns is None or at_ns - self._since_ns > WINDOW_NS:
+            before_ns, self._since_ns = self._window_ns, at_ns  # the window that is over counts on
+            self._window_ns = late_ns
+        self._window_ns = min(self._window_ns, late_ns)
+        self.measured_ns = late_ns = late_ns if before_ns is None else min(late_ns, before_ns)
         return late_ns if other_ns is None else min(late_ns, -other_ns)
 
 

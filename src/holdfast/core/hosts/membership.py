@@ -144,7 +144,7 @@ class Membership:
 
     def next_look_ns(self) -> int | None:
         """When silence will mean something new, if nothing is heard; None: never."""
-        due_ns = [due_ns for _, due_ns in self._due()]
+        due_ns = [self._due_ns(one) for one in self._there()]
         if self._gather_by_ns is not None and self._waits_for_spares:
             due_ns.append(self._gather_by_ns)
         return min(due_ns, default=None)
@@ -214,38 +214,37 @@ class Membership:
     def look(self, at_ns: int) -> list[Move]:
         """Judge silence."""
         moves: list[Move] = []
-        for member, due_ns in list(self._due()):
-            if due_ns > at_ns or not member.is_there:
-                continue
-            silent_ns = at_ns - member.heard_ns
-            if silent_ns >= self.limits.lost_ns:
-                words = f"nothing was heard of it for {in_words(silent_ns)}"
-                moves += self._lose(at_ns, member, words)
-            elif member.state is MemberState.WAITING:
-                moves += self._refuse(at_ns, member)
-            elif member.state is MemberState.ASSIGNED:
-                member.state = MemberState.SUSPECT
-                words = f"Nothing was heard of host {member.index} for {in_words(silent_ns)}"
-                moves.append(Tell("warning", words))
+        while due := [one for one in self._there() if self._due_ns(one) <= at_ns]:
+            for member in due:  # what is decided of one may be news of another
+                if member.is_there and self._due_ns(member) <= at_ns:
+                    moves += self._judge(at_ns, member)
         for slot in self.missing if self._waits_for_spares else ():
             if self._is_in_want(at_ns, slot):
                 moves += self._fill(slot)
         return moves
 
+    def _judge(self, at_ns: int, member: JoinedHost) -> list[Move]:
+        silent_ns = at_ns - member.heard_ns
+        if silent_ns >= self.limits.lost_ns:
+            return self._lose(at_ns, member, f"nothing was heard of it for {in_words(silent_ns)}")
+        if member.state is MemberState.WAITING:
+            return self._refuse(at_ns, member)
+        member.state = MemberState.SUSPECT
+        return [
+            Tell("warning", f"Nothing was heard of host {member.index} for {in_words(silent_ns)}")
+        ]
+
     # --- what follows -----------------------------------------------------------------------
 
-    def _due(self) -> Iterator[tuple[JoinedHost, int]]:
-        """Who is looked at next, and when."""
-        limits = self.limits
-        for member in self.members.values():
-            if not member.is_there:
-                continue
-            due_ns = member.heard_ns + limits.lost_ns
-            if member.state is MemberState.WAITING:
-                due_ns = min(due_ns, member.judged_ns)
-            elif member.state is MemberState.ASSIGNED:
-                due_ns = member.heard_ns + limits.suspect_ns
-            yield member, due_ns
+    def _there(self) -> Iterator[JoinedHost]:
+        return (one for one in self.members.values() if one.is_there)
+
+    def _due_ns(self, member: JoinedHost) -> int:
+        """When its silence will mean something new."""
+        if member.state is MemberState.ASSIGNED:
+            return member.heard_ns + self.limits.suspect_ns
+        due_ns = member.heard_ns + self.limits.lost_ns
+        return min(due_ns, member.judged_ns) if member.state is MemberState.WAITING else due_ns
 
     def _holder(self, other: JoinedHost) -> JoinedHost | None:
         """Who has that one's index."""

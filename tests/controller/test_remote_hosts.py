@@ -1,0 +1,294 @@
+"""The controller's end of the link to several hosts, and an agent's end of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.controller.remote_hosts import RemoteHosts
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.hosts.clocks import ClockDifference
+from holdfast.core.hosts.membership import HostLimits, Membership
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.placement import Meeting, place
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.says import (
+    Asking,
+    Over,
+    decode_controller,
+    decode_host,
+)
+from holdfast.core.hosts.seat import Seat
+from holdfast.core.notices.board import Notice, NoticeAction
+
+S = 1_000_000_000
+AHEAD = 500 * S  # of the controller's clock, each host's
+LAUNCH = act.Launch(0, ev.SCRATCH, place(2, [0, 1]))
+
+
+class Board:
+    """A controller, as far as its hosts see it: it writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def hear(self, report: HostReport, host: int) -> None:
+        self.told.append((host, report))
+
+    def feed(self, event: ev.Event) -> None:
+        self.told.append(event)
+
+    def lose(self, host: int) -> None:
+        self.told.append(f"lost {host}")
+
+    def replace(self, host: int) -> bool:
+        self.told.append(f"replaced {host}")
+        return True
+
+
+class Obeys:
+    """A host that notes what it is to do: as much of `core.hosts.order.Host` as a seat uses."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.begins_at = -1
+        self.orders: list[HostOrder] = []
+
+    def join(self, begins_at: int) -> None:
+        self.begins_at = begins_at
+
+    def obey(self, order: HostOrder) -> None:
+        self.orders.append(order)
+
+
+class Lab:
+    """One controller's end, and seats that talk to it. Each message takes `takes_ns`."""
+
+    def __init__(self, slots: int = 2, spares: int = 0, takes_ns: int = 0) -> None:
+        self.now_ns = 0
+        self.takes_ns = takes_ns
+        self.board = Board()
+        self.said: list[str] = []
+        self.sent: dict[str, str] = {}
+        self.hosts = RemoteHosts(
+            self,
+            Membership(slots, spares, HostLimits()),
+            lambda: self.now_ns,
+            lambda _, words: self.said.append(words),
+        )
+        self.hosts.attach(self.board)
+
+    def put(self, incarnation: str, message: dict[str, Any]) -> None:
+        self.sent[incarnation] = json.dumps(message)
+
+    def seat(self, index: int, incarnation: str = "") -> Seat:
+        """One that has joined."""
+        seat = Seat(index, incarnation or f"host {index}", Obeys)  # type: ignore[arg-type]
+        seat.address, seat.ports = f"10.0.0.{index}", (1000 + index, 2000 + index)
+        self.up(seat)
+        return seat
+
+    def up(self, seat: Seat, report: HostReport | None = None) -> None:
+        message = json.dumps(seat.says(self.now_ns + AHEAD, report))
+        self.now_ns += self.takes_ns
+        self.hosts.take(seat.incarnation, json.loads(message))
+
+    def down(self, seat: Seat) -> None:
+        message = json.loads(self.sent[seat.incarnation])
+        self.now_ns += self.takes_ns
+        seat.take(self.now_ns + AHEAD, message)
+
+    def says(self, seat: Seat) -> Any:
+        return decode_controller(json.loads(self.sent[seat.incarnation]))[0]
+
+
+def test_an_order_is_sent_once_it_is_known_where_the_ranks_meet() -> None:
+    lab = Lab()
+    order = HostOrder()
+    order.number = 1
+    order.want(LAUNCH)
+    one = lab.seat(1)
+    lab.hosts.obey(order)
+    lab.down(one)
+    assert isinstance(one.host, Obeys)
+    assert (one.host.slot, one.host.begins_at, one.host.orders) == (1, 0, [])
+    zero = lab.seat(0)
+    for seat in (zero, one):
+        lab.down(seat)
+        assert isinstance(seat.host, Obeys)
+        (got,) = seat.host.orders
+        (launch,) = got.wants.after(0)
+        assert isinstance(launch, act.Launch)
+        assert launch.meeting == Meeting("10.0.0.0", 1000, 2000)
+    zero.ports = (9, 9)  # others are free by now: the attempt keeps its own
+    lab.up(zero)
+    order.number, order.attention = 2, order.attention._replace(is_saving=True)
+    lab.hosts.obey(order)
+    lab.down(one)
+    (launch,) = one.host.orders[-1].wants.after(0)
+    assert launch.meeting == Meeting("10.0.0.0", 1000, 2000)
+
+
+def test_a_report_counts_for_the_slot_that_its_host_has() -> None:
+    lab = Lab()
+    zero, one = lab.seat(0), lab.seat(1)
+    lab.up(one, HostReport(7))  # it has not heard of its slot: nothing can be said of that
+    assert [one for one in lab.board.told if isinstance(one, tuple)] == []
+    lab.down(one)
+    lab.up(one, HostReport(8))
+    host, report = lab.board.told[-1]
+    assert (host, report.number) == (1, 8)
+    lab.hosts.gone("host 1", "it was powered off")
+    assert lab.board.told[-1] == "lost 1"
+    lab.up(one, HostReport(9))
+    assert lab.board.told[-1] == "lost 1"
+    lab.down(one)
+    assert one.must_leave
+    assert lab.said == ["Host 1 is lost: it was powered off"]
+    assert not zero.must_leave
+
+
+def test_who_has_lost_its_slot_is_another_host_afterwards() -> None:
+    lab = Lab()
+    one = lab.seat(1)
+    lab.down(one)
+    lab.hosts.gone("host 1", "it hangs")
+    lab.down(one)
+    assert one.must_leave
+    one.go_on()
+    assert isinstance(one.host, Obeys)  # what it runs is to end first
+    one.has_left("host 1 again")
+    assert one.host is None
+    lab.up(one)
+    lab.down(one)
+    assert isinstance(one.host, Obeys)
+    assert lab.board.told[-1] == "replaced 1"
+
+
+def test_what_is_asked_on_a_host_is_passed_on_once() -> None:
+    lab = Lab(takes_ns=2_000_000)
+    zero = lab.seat(0)
+    lab.down(zero)
+    zero.ask(Asking.STOP, "SIGTERM", lab.now_ns + AHEAD + 30 * S)
+    asked_ns = lab.now_ns
+    for _ in range(2):
+        lab.up(zero)
+    asked = [one for one in lab.board.told if isinstance(one, ev.StopAsked)]
+    assert [one.source for one in asked] == ["SIGTERM on host 0"]
+    assert asked[0].deadline_ns is not None
+    assert 0 <= asked_ns + 30 * S - asked[0].deadline_ns <= 2 * lab.takes_ns  # never too late
+    zero.ask(Asking.INTERRUPT, "Ctrl-C")
+    zero.ask(Asking.STOP_NOW, "SIGQUIT")
+    lab.up(zero)
+    interrupted, now = lab.board.told[-2:]
+    assert isinstance(interrupted, ev.Interrupted)
+    assert isinstance(now, ev.StopNowAsked)
+
+
+def test_what_is_announced_on_a_host_is_passed_on_when_it_is_news() -> None:
+    lab = Lab()
+    spare = Seat(0, "host 0", Obeys)  # type: ignore[arg-type]
+    notice = Notice("gce", NoticeAction.TERMINATE, AHEAD, event_id="e", deadline_ns=AHEAD + 60 * S)
+    spare.announce(notice)
+    for _ in range(2):
+        lab.up(spare)
+    (noticed,) = [one for one in lab.board.told if isinstance(one, ev.Noticed)]
+    assert (noticed.notice.host, noticed.notice.deadline_ns) == ("host 0", 60 * S)
+
+
+def test_the_choice_waits_for_all_hosts_and_is_made_once() -> None:
+    lab = Lab()
+    made: list[str] = []
+    lab.hosts.when_complete(lambda: made.append("first"))
+    lab.hosts.when_complete(lambda: made.append("second"))  # of two the later one counts
+    zero = lab.seat(0)
+    assert made == []
+    lab.seat(1)
+    assert made == ["second"]
+    lab.up(zero)
+    assert made == ["second"]
+    lab.hosts.when_complete(lambda: made.append("third"))
+    assert made == ["second", "third"]
+
+
+def test_all_are_told_of_the_end_and_a_stranger_why_it_is_none_of_them() -> None:
+    lab = Lab(spares=1)
+    zero, spare = lab.seat(0), lab.seat(2)
+    stranger = lab.seat(3)
+    lab.down(stranger)
+    assert stranger.refused == "there is no host 3: the run has hosts 0 to 2"
+    lab.hosts.end(Over(75, "stopped; step 8 is saved"))
+    for seat in (zero, spare):
+        lab.down(seat)
+        assert seat.over == Over(75, "stopped; step 8 is saved")
+    assert spare.host is None
+
+
+def test_a_message_that_was_overtaken_changes_nothing() -> None:
+    lab = Lab()
+    zero = lab.seat(0)
+    early = lab.sent["host 0"]
+    lab.hosts.end(Over(0, "done"))
+    lab.down(zero)
+    zero.take(lab.now_ns, json.loads(early))
+    assert zero.over == Over(0, "done")
+    old = zero.says(lab.now_ns, None)
+    lab.up(zero)
+    zero.ask(Asking.STOP, "SIGTERM")
+    before = len(lab.board.told)
+    lab.hosts.take("host 0", old)
+    assert len(lab.board.told) == before
+
+
+@pytest.mark.parametrize(
+    "message", [None, {}, {"protocol": 0}, {"protocol": 1}, {"protocol": 1, "says": {"part": "x"}}]
+)
+def test_what_cannot_be_read_is_said_and_passed_over(message: Any) -> None:
+    lab = Lab()
+    lab.hosts.take("host 0", message)
+    assert lab.board.told == []
+    assert len(lab.said) == 1
+    with pytest.raises(ValueError, match=r"."):
+        decode_controller(message)
+    with pytest.raises(ValueError, match=r"."):
+        decode_host(message)
+
+
+@given(
+    st.integers(-(10**12), 10**12),
+    st.lists(st.tuples(st.booleans(), st.integers(0, 10**9)), min_size=1, max_size=20),
+)
+def test_times_are_never_taken_for_later_than_they_are(
+    ahead_ns: int, messages: list[tuple[bool, int]]
+) -> None:
+    """Two ends with clocks apart; what each adds to the other's times, against the truth."""
+    here, there = ClockDifference(), ClockDifference()
+    now_ns, fastest = 0, {True: 10**18, False: 10**18}
+    for goes_there, takes_ns in messages:
+        sent_ns, now_ns = now_ns, now_ns + takes_ns
+        fastest[goes_there] = min(fastest[goes_there], takes_ns)
+        if goes_there:
+            truth_ns = ahead_ns
+            add_ns = there.heard(now_ns + ahead_ns, sent_ns, here.measured_ns)
+        else:
+            truth_ns = -ahead_ns
+            add_ns = here.heard(now_ns, sent_ns + ahead_ns, there.measured_ns)
+        is_both = max(fastest.values()) < 10**18
+        assert add_ns <= truth_ns + fastest[goes_there]
+        if is_both and (here if goes_there else there).measured_ns is not None:
+            assert add_ns <= truth_ns
+            assert truth_ns - add_ns <= fastest[not goes_there]
+
+
+def test_a_clock_that_drifts_is_measured_anew() -> None:
+    clock = ClockDifference()
+    for second in range(0, 600, 2):  # its sender's clock falls behind by 1 ms each second
+        at_ns = second * S
+        clock.heard(at_ns, at_ns - second * S // 1000, None)
+    assert clock.measured_ns is not None
+    assert 598 * S // 1000 - clock.measured_ns <= 2 * 62 * S // 1000
