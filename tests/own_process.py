@@ -22,7 +22,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import main
-from holdfast.config import OWNER_VARIABLE
+from holdfast.config.rank import OWNER_VARIABLE
 from holdfast.session import asked_save, boundary, compiling, meeting, signals, start
 
 

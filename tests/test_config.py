@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import config
-from holdfast.config import RankEnvironment, resolve, run_store, session_settings
+from holdfast.config import rank_environment, resolve, run_store, session_settings
+from holdfast.config.rank import OWNER_VARIABLE, RankEnvironment
 from holdfast.config.settings import TABLE, Settings
 from holdfast.config.sources import ValueSource
 from holdfast.core.hang import deadline as hang
@@ -332,7 +333,7 @@ def test_the_contract_is_not_taken_for_a_misspelling(monkeypatch: pytest.MonkeyP
     for name, value in RANK.to_environ().items():
         monkeypatch.setenv(name, value)
     assert config.strange_variables() == ()
-    assert RankEnvironment.from_environ() == RANK
+    assert rank_environment() == RANK
 
 
 CHILD = "from holdfast import config; print(config.inside_claimed())"
@@ -348,7 +349,7 @@ def test_a_child_of_the_claimed_process_knows_that_it_is_one(
         )
         return done.stdout.strip()
 
-    monkeypatch.setenv(config.OWNER_VARIABLE, "")
+    monkeypatch.setenv(OWNER_VARIABLE, "")
     assert not config.inside_claimed()
     assert in_child(config.inherited_environment()) == "False"
     config.claim_rank()

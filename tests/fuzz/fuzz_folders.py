@@ -16,7 +16,8 @@ from fuzz_target import Target, documented, put, sayable
 
 from holdfast.agent.postmortem import Postmortem
 from holdfast.compat.ml_goodput_measurement.reaccount import reaccount
-from holdfast.config import RankEnvironment, sources
+from holdfast.config import sources
+from holdfast.config.rank import RankEnvironment
 from holdfast.core.exits import RankReport
 from holdfast.core.history.line import encode
 from holdfast.core.ledger.account import Account

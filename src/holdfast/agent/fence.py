@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from holdfast.agent.reaper.processes import RESCAN_S, STUCK_AFTER_S, descendants
-from holdfast.config import rank_mark
+from holdfast.config.rank import rank_mark
 from holdfast.errors import RunHeld
 
 

@@ -18,7 +18,7 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.standbys import StandbyJob
 from holdfast.agent.tree import RankCommand
 from holdfast.cache.seal import FileSealer
-from holdfast.config import RankEnvironment
+from holdfast.config.rank import RankEnvironment
 from holdfast.core.actions import Launch
 from holdfast.core.events import SCRATCH, Resume
 from holdfast.core.hosts.placement import Meeting, place

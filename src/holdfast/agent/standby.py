@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.agent.output import RankOutput
 from holdfast.agent.read_files import ReadFiles
 from holdfast.agent.tree import RankCommand, StandbyCommand, Tree, TreeMessage
-from holdfast.config import IMPORTS_VARIABLE
+from holdfast.config.rank import IMPORTS_VARIABLE
 from holdfast.core.hosts.standby import StandbyMove, StandbyStage
 from holdfast.journal.gate import Gate, Go
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.config import rank_mark
+from holdfast.config.rank import rank_mark
 from holdfast.core.run.machine import RunPolicy
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.cache.seal import read_seal
 from holdfast.config import (
-    RankEnvironment,
     claim_rank,
     decline_jax_preemption,
     inside_claimed,
+    rank_environment,
     session_settings,
 )
 from holdfast.errors import ConfigurationError
@@ -79,7 +79,7 @@ def start(
 def _attach(
     name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None
 ) -> Attachment:
-    environment = RankEnvironment.from_environ()
+    environment = rank_environment()
     if environment is not None and not inside_claimed():
         from holdfast.session.supervised import Supervised, write_whole_lines
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from holdfast.config import RankEnvironment
+from holdfast.config.rank import RankEnvironment
 from holdfast.core.events import Resume
 from holdfast.core.save.word import Order
 from holdfast.errors import (
