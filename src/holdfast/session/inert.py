@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from holdfast.core.events import Resume
-from holdfast.journal.store import RunFolder, RunIdentity
+from holdfast.journal.run_identity import RunIdentity
+from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.attachment import Attachment
 
