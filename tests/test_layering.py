@@ -32,8 +32,9 @@ LAYERS: dict[str, set[str]] = {
     "snapshot": BASE | {"journal"},
     "session": BASE | {"cache", "controller", "journal", "snapshot"},
     "standby": set(),  # its interpreters need not have us installed
-    "controller": BASE | {"journal", "snapshot"},
-    "agent": BASE | {"cache", "controller", "journal", "notices", "snapshot", "standby"},
+    "controller": BASE | {"journal", "link", "snapshot"},
+    "agent": BASE | {"cache", "controller", "journal", "link", "notices", "snapshot", "standby"},
+    "link": BASE | {"journal"},
     "notices": BASE,
     "engines": BASE | {"journal"},
     "provision": BASE,

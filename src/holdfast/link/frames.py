@@ -1,0 +1,80 @@
+"""Frames: the length in 4 bytes, big-endian, and a body of so many bytes. Pure.
+
+What a connection carries is cut anywhere, so a reader collects it until a frame is whole. A length
+beyond the limit is refused before any of the body is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+_LENGTH = struct.Struct(">I")
+
+Message = Mapping[str, Any]
+
+
+class FrameError(ValueError):
+    """What came is not what the other end of a link sends; the words say what it is."""
+
+
+def pack_frame(body: bytes) -> bytes:
+    """The frame of a body."""
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Bytes as they come in, whole bodies out."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """`limit_bytes`: of one body; it may be raised once the other end is known."""
+        self.limit_bytes = limit_bytes
+        self._collected = bytearray()
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the connection could end here without cutting a frame in two."""
+        return not self._collected
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come."""
+        self._collected += data
+
+    def next(self) -> bytes | None:
+        """The next whole body; None: more must come first. Raises FrameError."""
+        collected = self._collected
+        if len(collected) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(collected)
+        if length > self.limit_bytes:
+            raise FrameError(f"a frame of {length} bytes, and {self.limit_bytes} are allowed")
+        end = _LENGTH.size + length
+        if len(collected) < end:
+            return None
+        body = bytes(collected[_LENGTH.size : end])
+        del collected[:end]
+        return body
+
+
+def pack_json(message: Message) -> bytes:
+    """An object as JSON in ASCII; raises ValueError or TypeError for what JSON has not."""
+    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+
+
+def unpack_json(body: bytes) -> dict[str, Any]:
+    """The inverse, of whatever came; raises FrameError."""
+    try:
+        message = json.loads(body.decode(), parse_constant=_refuse)
+    except RecursionError:
+        raise FrameError("a message that is nested too deep") from None
+    except ValueError as error:
+        raise FrameError(f"a message that is no JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise FrameError(f"a message that is no object, but a {type(message).__name__}")
+    return message
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number")
