@@ -214,6 +214,19 @@ def test_closed_standard_streams_are_no_error(
     assert ended.value.code == code
 
 
+@pytest.mark.parametrize("words", [["config"], ["config", "--json"], ["--help"]])
+def test_an_output_that_cannot_be_written_is_one_sentence(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a disk that is full (`holdfast config >list`)."""
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+    assert ended.value.code == 69
+    assert capsys.readouterr().err == "holdfast: standard output: No space left on device\n"
+
+
 def test_nobody_prints_around_the_door() -> None:
     """Consoles and raw streams: the door, the threads that print for long, and pictures."""
     allowed = {"cli/agent.py", "cli/door.py", "cli/screen.py", "report/picture.py"}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STDERR = 2
+OUTPUT = "standard output"  # the filename of an error in writing there
 PIPE_COLUMNS = 1000  # lines in a pipe are for grep: never folded
 
 
@@ -35,8 +36,14 @@ class Door:
 
     def write(self, text: str) -> int:
         """All of it, made visible."""
-        self.behind.write(clean(text))
+        with _output():
+            self.behind.write(clean(text))
         return len(text)
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        with _output():
+            self.behind.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Each of them."""
@@ -45,6 +52,15 @@ class Door:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.behind, name)
+
+
+@contextlib.contextmanager
+def _output() -> Iterator[None]:
+    """Have what cannot be written, as to a disk that is full, say where that was."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, OUTPUT) from error
 
 
 @contextlib.contextmanager
@@ -106,7 +122,8 @@ def say_link(words: str, url: str) -> None:
 
 def coloured_line(line: str) -> None:
     """Print a line of a rank's output, or of a long table: its colours may reach a terminal."""
-    _behind(sys.stdout).write(f"{coloured(line)}\n")
+    with _output():
+        _behind(sys.stdout).write(f"{coloured(line)}\n")
 
 
 def raw_line(line: str) -> None:

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import click
 
-from holdfast.cli.door import doors, occupy_closed, say
+from holdfast.cli.door import OUTPUT, doors, occupy_closed, say
 from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
 
@@ -122,16 +122,22 @@ def _carried_out(words: list[str]) -> int:
             traceback.print_exc()
         code = _say(str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader went away (`holdfast logs | head`). Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()  # the reader went away (`holdfast logs | head`)
         code = EXIT_BROKEN_PIPE
     except OSError as error:
         if _debugging() or error.filename is None:
             raise
+        if error.filename == OUTPUT:
+            _give_up_output()
         code = _say(f"{error.filename}: {error.strerror}", EXIT_UNAVAILABLE)
     except (KeyboardInterrupt, click.Abort):
         code = EXIT_INTERRUPTED
     return code
+
+
+def _give_up_output() -> None:
+    """Python would complain again at exit of what cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(words: str, code: int) -> int:
