@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fuzz_folders
 import fuzz_journals
+import fuzz_link
 import fuzz_logs
 import fuzz_sets
 from fuzz_target import Target
@@ -14,6 +15,7 @@ TARGETS: dict[str, Target] = {
         *fuzz_journals.TARGETS,
         *fuzz_sets.TARGETS,
         *fuzz_folders.TARGETS,
+        *fuzz_link.TARGETS,
         *fuzz_logs.TARGETS,
     )
 }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.link.frames import FrameError, FrameReader, pack_frame, pack_json, unpack_json
+from holdfast.link.frames import FrameReader, LinkError, pack_frame, pack_json, unpack_json
 
 LIMIT_BYTES = 64
 BODIES = st.lists(st.binary(max_size=LIMIT_BYTES), max_size=8)
@@ -52,7 +52,7 @@ def test_a_part_of_a_frame_is_no_frame(body: bytes, data: st.DataObject) -> None
 def test_a_long_frame_is_refused_by_its_length_alone() -> None:
     reader = FrameReader(LIMIT_BYTES)
     reader.feed(pack_frame(b"x" * (LIMIT_BYTES + 1))[:4])
-    with pytest.raises(FrameError, match="a frame of 65 bytes, and 64 are allowed"):
+    with pytest.raises(LinkError, match="a frame of 65 bytes, and 64 are allowed"):
         reader.next()
 
 
@@ -60,7 +60,7 @@ def test_what_came_before_a_long_frame_still_counts() -> None:
     reader = FrameReader(LIMIT_BYTES)
     reader.feed(pack_frame(b"first") + b"GET / HTTP/1.1\r\n")
     assert reader.next() == b"first"
-    with pytest.raises(FrameError, match="a frame of 1195725856 bytes"):
+    with pytest.raises(LinkError, match="a frame of 1195725856 bytes"):
         reader.next()
 
 
@@ -71,7 +71,7 @@ def test_messages_come_out_as_they_went_in(message: dict[str, object]) -> None:
 
 @given(body=st.binary(max_size=80))
 def test_any_bytes_are_a_message_or_refused(body: bytes) -> None:
-    with contextlib.suppress(FrameError):
+    with contextlib.suppress(LinkError):
         assert isinstance(unpack_json(body), dict)
 
 
@@ -89,7 +89,7 @@ def test_any_bytes_are_a_message_or_refused(body: bytes) -> None:
     ],
 )
 def test_what_is_no_message_is_refused(body: bytes, words: str) -> None:
-    with pytest.raises(FrameError, match=words):
+    with pytest.raises(LinkError, match=words):
         unpack_json(body)
 
 

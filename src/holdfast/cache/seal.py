@@ -11,19 +11,9 @@ key, which lies in a file on each host and is never in the store.
 
 from __future__ import annotations
 
-import os
-import stat
-from pathlib import Path
-
-from holdfast.errors import ConfigurationError
+from holdfast.config.secret_file import read_secret_file
 
 MAGIC = b"HFSEAL01"
-KEY_MIN_CHARS = 32
-KEY_MAX_BYTES = 1 << 16
-HOW_TO_MAKE_ONE = (
-    "make one with: (umask 077; python3 -c 'import secrets; print(secrets.token_urlsafe(48))' "
-    "> FILE), and give every host of the run the same"
-)
 _SEAL_BYTES = 32
 _ENTRY_AT = len(MAGIC) + _SEAL_BYTES
 
@@ -68,43 +58,5 @@ def is_sealed(data: bytes) -> bool:
 
 
 def read_seal(path: str) -> FileSealer:
-    """The seal of the key in a file; raises ConfigurationError for one that others know.
-
-    Links are followed: a platform's secrets (a Secret mounted by Kubernetes) are links.
-    """
-    try:
-        descriptor = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise _refused(path, f"it cannot be read: {error.strerror}") from error
-    try:
-        if why := _weakness(os.fstat(descriptor)):
-            raise _refused(path, why)
-        key = os.read(descriptor, KEY_MAX_BYTES + 1).strip()
-    except OSError as error:
-        raise _refused(path, f"it cannot be read: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
-    if not KEY_MIN_CHARS <= len(key) <= KEY_MAX_BYTES:
-        raise _refused(path, f"it holds {len(key)} characters, and needs {KEY_MIN_CHARS} or more")
-    return FileSealer(key)
-
-
-def _weakness(info: os.stat_result) -> str:
-    """Why a key in such a file is no secret of ours; '': it is one.
-
-    The group may read a file of root's: that is how Kubernetes hands one to a user (`fsGroup`).
-    """
-    mine = os.geteuid()
-    if not stat.S_ISREG(info.st_mode):
-        return "it is no regular file"
-    if info.st_uid not in (mine, 0):
-        return f"it belongs to user id {info.st_uid}"
-    may = stat.S_IMODE(info.st_mode)
-    others = may & (0o037 if info.st_uid != mine else 0o077)
-    return f"others may open it (mode {may:04o}): chmod 600 it" if others else ""
-
-
-def _refused(path: str, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"the key of the compile cache, {path}, cannot be used: {why}; {HOW_TO_MAKE_ONE}"
-    )
+    """The seal of the key in a file; raises ConfigurationError for one that others know."""
+    return FileSealer(read_secret_file(path, "the key of the compile cache"))

@@ -16,7 +16,7 @@ _LENGTH = struct.Struct(">I")
 Message = Mapping[str, Any]
 
 
-class FrameError(ValueError):
+class LinkError(ValueError):
     """What came is not what the other end of a link sends; the words say what it is."""
 
 
@@ -43,13 +43,13 @@ class FrameReader:
         self._collected += data
 
     def next(self) -> bytes | None:
-        """The next whole body; None: more must come first. Raises FrameError."""
+        """The next whole body; None: more must come first. Raises LinkError."""
         collected = self._collected
         if len(collected) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(collected)
         if length > self.limit_bytes:
-            raise FrameError(f"a frame of {length} bytes, and {self.limit_bytes} are allowed")
+            raise LinkError(f"a frame of {length} bytes, and {self.limit_bytes} are allowed")
         end = _LENGTH.size + length
         if len(collected) < end:
             return None
@@ -64,15 +64,15 @@ def pack_json(message: Message) -> bytes:
 
 
 def unpack_json(body: bytes) -> dict[str, Any]:
-    """The inverse, of whatever came; raises FrameError."""
+    """The inverse, of whatever came; raises LinkError."""
     try:
         message = json.loads(body.decode(), parse_constant=_refuse)
     except RecursionError:
-        raise FrameError("a message that is nested too deep") from None
+        raise LinkError("a message that is nested too deep") from None
     except ValueError as error:
-        raise FrameError(f"a message that is no JSON: {error}") from None
+        raise LinkError(f"a message that is no JSON: {error}") from None
     if not isinstance(message, dict):
-        raise FrameError(f"a message that is no object, but a {type(message).__name__}")
+        raise LinkError(f"a message that is no object, but a {type(message).__name__}")
     return message
 
 
