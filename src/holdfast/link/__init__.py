@@ -5,7 +5,7 @@ registers: the newest one holds, one that was not yet sent is replaced, and the 
 on each new connection. Both ends have an asyncio loop in a thread of their own. Their owner is
 synchronous: it has a selector, watches `fileno()`, and calls `take()` when that is readable. No
 call blocks on the network but `close()`, which is bounded. All methods may be called from any
-thread.
+thread. `server` and `dialer` import asyncio: import them where TCP is really used.
 
 The controller's end (`holdfast.link.server`):
 
@@ -17,6 +17,7 @@ The controller's end (`holdfast.link.server`):
     server.port                                        # what goes into the claim
     server.fileno()                                    # readable: there is something to take
     server.put(peer, message)                          # replaces what `peer` was not sent yet
+    server.put_all(peers, message)                     # the same for many: it is written once
     news = server.take()                               # never blocks
         news.messages: dict[Peer, dict]                # the newest of each peer since the last take
         news.changes: dict[Peer, LinkChange]           # how its link stands, if that has changed

@@ -1,0 +1,150 @@
+"""One TCP connection: bytes between asyncio's transport and a conversation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.link.conversation import Conversation
+from holdfast.link.frames import LinkError
+
+if TYPE_CHECKING:
+    import asyncio
+
+UNACKNOWLEDGED_MS = 2000  # TCP gives up by then; a frozen host acknowledges for ever
+_HIGH_WATER_BYTES = 64 << 10
+
+
+class LinkEnd(Protocol):
+    """What hears of its connections; all of it in the loop's thread."""
+
+    def opened(self, connection: LinkConnection) -> None:
+        """Somebody is there, who has proved nothing yet."""
+
+    def proved(self, connection: LinkConnection) -> None:
+        """The other end is who it says it is."""
+
+    def heard(self, connection: LinkConnection, message: dict[str, Any]) -> None:
+        """Its newest message."""
+
+    def revived(self, connection: LinkConnection) -> None:
+        """It was silent, and something has come."""
+
+    def lost(self, connection: LinkConnection, why: str) -> None:
+        """It is over."""
+
+
+class LinkConnection:
+    """A protocol of asyncio. It keeps one message at most that it cannot send yet: the newest."""
+
+    def __init__(self, end: LinkEnd, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.number = 0  # the end counts those that are proved
+        self.opened_s = self.heard_s = time.monotonic()
+        self.is_silent = False
+        self.address = "somebody"
+        self._end = end
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._waits: bytes | None = None
+        self._why = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """asyncio: it is there."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        sock = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
+        with contextlib.suppress(TypeError, IndexError):  # it has gone already
+            self.address = str(transport.get_extra_info("peername")[0])
+        self._end.opened(self)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: something has come."""
+        if self._why:
+            return
+        was_proved = self.conversation.is_proved
+        now_s = time.monotonic()
+        try:
+            message = self.conversation.receive(data, now_s)
+        except LinkError as error:
+            self.end(str(error))
+            return
+        self._flush()
+        if not self.conversation.is_proved:
+            return
+        self.heard_s = now_s
+        if not was_proved:
+            self._end.proved(self)
+            self._push()
+        elif self.is_silent:
+            self.is_silent = False
+            self._end.revived(self)
+        if message is not None:
+            self._end.heard(self, message)
+
+    def eof_received(self) -> bool:
+        """asyncio: the other end says no more; nor do we."""
+        between = self.conversation.is_between_frames
+        self._why = self._why or ("end of file" if between else "end of file within a frame")
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """asyncio: it is over."""
+        words = self._why
+        if not words and isinstance(error, OSError) and error.errno:
+            words = os.strerror(error.errno)
+        self._why = words or (f"{error}" if error else "end of file")
+        self._end.lost(self, self._why)
+
+    def pause_writing(self) -> None:
+        """asyncio: enough is waiting to be sent."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """asyncio: it has been sent."""
+        self._is_paused = False
+        self._push()
+
+    def offer(self, message: bytes) -> None:
+        """Send that, or a newer one, when it can be sent."""
+        self._waits = message
+        self._push()
+
+    def beat(self) -> None:
+        """Say that the agent lives; not behind much that waits to be sent, which says so too."""
+        if not self._is_paused:
+            self.conversation.beat(time.monotonic())
+            self._flush()
+
+    def end(self, why: str, at_once: bool = True) -> None:
+        """Close it, without a word to the other end; `at_once`: what waits is not sent."""
+        if not at_once:
+            self._is_paused = False
+            self._push()
+        self._why = self._why or why
+        if self._transport is not None:
+            self._transport.abort() if at_once else self._transport.close()
+
+    def _push(self) -> None:
+        if self._waits is None or self._is_paused or self._why or not self.conversation.is_proved:
+            return
+        self.conversation.say(self._waits)
+        self._waits = None
+        self._flush()
+
+    def _flush(self) -> None:
+        if self.conversation.outgoing and self._transport is not None and not self._why:
+            data, self.conversation.outgoing = self.conversation.outgoing, b""
+            self._transport.write(data)
+
+
+def pass_over(connections: list[LinkConnection], late_s: float, now_s: float) -> None:
+    """Our own loop stood still for so long: that was no silence of the others."""
+    for connection in connections:
+        connection.heard_s = min(now_s, connection.heard_s + late_s)

@@ -1,0 +1,333 @@
+"""The controller's end of the link; the package's first words say how it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import secrets
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from holdfast.errors import ConfigurationError
+from holdfast.link.connection import LinkConnection, pass_over
+from holdfast.link.conversation import MESSAGE_LIMIT_BYTES, Conversation
+from holdfast.link.frames import pack_json
+from holdfast.link.handshake import NONCE_BYTES, Terms
+from holdfast.link.thread import CLOSE_S, Bell, LoopThread
+from holdfast.link.values import (
+    LinkChange,
+    LinkState,
+    Peer,
+    Refusals,
+    ServerNews,
+    Trust,
+    give_up_after_s,
+    is_measured,
+    silent_after_s,
+)
+
+HANDSHAKE_S = 5.0
+STRANGERS = 1024  # at a time; the oldest makes place
+_ACCEPTED_AT_ONCE = 128
+_BACKLOG = 4096
+_SWEEP_S = 0.25
+_LATE_S = 0.5
+_PORT_TRIES = 20
+
+
+@dataclass
+class _Record:
+    """One peer: what it is to be sent, and its connection."""
+
+    message: bytes | None = None
+    connection: LinkConnection | None = None
+    last: LinkConnection | None = None  # the newest that there was
+
+
+class LinkServer:
+    """It listens from the first moment; `close` ends it."""
+
+    def __init__(
+        self,
+        run: str,
+        term: int,
+        trust: Trust,
+        addresses: tuple[str, ...] = ("127.0.0.1",),
+        port: int = 0,
+        hosts: int = 1,
+    ) -> None:
+        """Raises ConfigurationError for what cannot be listened at."""
+        trust.check()
+        for address in addresses:
+            _check_address(address, trust)
+        self._terms = Terms(run, term, trust.secret or b"")
+        self._silent_after_s = silent_after_s(hosts)
+        self._give_up_after_s = give_up_after_s(hosts)
+        self._records: dict[Peer, _Record] = {}
+        self._lives: dict[int, set[Peer]] = defaultdict(set)  # those connected, by index
+        self._strangers: dict[LinkConnection, None] = {}  # the oldest first
+        self._dirty: set[Peer] = set()
+        self._messages: dict[Peer, dict[str, Any]] = {}
+        self._changes: dict[Peer, LinkChange] = {}
+        self._refused = Refusals()
+        self._connections = 0
+        sockets = _listen(addresses, port)
+        self._bell = Bell()
+        self.port: int = sockets[0].getsockname()[1]
+        self._thread = LoopThread("holdfast-link-server", self._note_refused)
+        self._servers: list[asyncio.Server] = []
+        self._thread.run(self._serve(sockets))
+
+    # What the owner calls.
+
+    def fileno(self) -> int:
+        """Readable when there is something to take."""
+        return self._bell.fileno()
+
+    def put(self, peer: Peer, message: dict[str, Any]) -> None:
+        """It replaces what the peer was not sent yet; ValueError for what is too large."""
+        self.put_all([peer], message)
+
+    def put_all(self, peers: Iterable[Peer], message: dict[str, Any]) -> None:
+        """The same for several peers."""
+        data = bounded_json(message)
+        with self._bell.lock:
+            for peer in peers:
+                self._records.setdefault(peer, _Record()).message = data
+                is_first = not self._dirty
+                self._dirty.add(peer)
+                if is_first:
+                    self._thread.call(self._send_dirty)
+
+    def take(self) -> ServerNews:
+        """What is new since the last call."""
+        with self._bell.lock:
+            self._bell.hush()
+            rivals = frozenset(
+                peer for lives in self._lives.values() if len(lives) > 1 for peer in lives
+            )
+            news = ServerNews(self._messages, self._changes, rivals, self._refused)
+            self._messages, self._changes, self._refused = {}, {}, Refusals()
+        return news
+
+    def silence_s(self, peer: Peer) -> float | None:
+        """Since it was last heard; None: it never was, or a later life of its host has come."""
+        record = self._records.get(peer)
+        if record is None or record.last is None:
+            return None
+        return max(0.0, time.monotonic() - record.last.heard_s)
+
+    def round_trip_s(self, peer: Peer) -> float | None:
+        """The newest that was measured; None: there is none yet."""
+        record = self._records.get(peer)
+        measured = record.last.conversation.round_trip_s if record and record.last else -1.0
+        return measured if is_measured(measured) else None
+
+    def disconnect(self, peer: Peer, why: str) -> None:
+        """End its connection; it may dial again."""
+
+        def end() -> None:
+            record = self._records.get(peer)
+            if record is not None and record.connection is not None:
+                record.connection.end(why, at_once=False)
+
+        self._thread.call(end)
+
+    def close(self) -> None:
+        """What was put is sent first, within a second."""
+        if self._bell.fileno() < 0:
+            return
+        self._thread.run(self._leave())
+        self._thread.close()
+        self._bell.close()
+
+    # What happens in the loop's thread.
+
+    async def _serve(self, sockets: list[socket.socket]) -> None:
+        loop = asyncio.get_running_loop()
+        for sock in sockets:
+            server = await loop.create_server(
+                lambda: cast(asyncio.Protocol, self._connection()),
+                sock=sock,
+                backlog=_ACCEPTED_AT_ONCE,
+            )
+            self._servers.append(server)
+            sock.listen(_BACKLOG)  # the kernel may hold more than are accepted in one turn
+        loop.call_later(_SWEEP_S, self._sweep, time.monotonic() + _SWEEP_S)
+
+    def _connection(self) -> LinkConnection:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return LinkConnection(self, Conversation.of_controller(self._terms, nonce))
+
+    def opened(self, connection: LinkConnection) -> None:
+        """A stranger, until it has proved who it is."""
+        if len(self._strangers) >= STRANGERS:
+            next(iter(self._strangers)).end("too many strangers at a time")
+        self._strangers[connection] = None
+
+    def proved(self, connection: LinkConnection) -> None:
+        """It is a peer. The newest connection of a peer is the one that counts."""
+        self._strangers.pop(connection, None)
+        peer = _peer_of(connection)
+        self._connections += 1
+        connection.number = self._connections
+        with self._bell.lock:
+            record = self._records.setdefault(peer, _Record())
+            before, record.connection, record.last = record.connection, connection, connection
+            lives = self._lives[peer.index]
+            lives.add(peer)
+            for other in [p for p in self._records if p.index == peer.index and p not in lives]:
+                del self._records[other]
+            message = record.message
+            self._change(peer, LinkChange(LinkState.UP, connection=connection.number))
+        if before is not None:
+            before.end("a newer connection of the same agent")
+        if message is not None:
+            connection.offer(message)
+
+    def heard(self, connection: LinkConnection, message: dict[str, Any]) -> None:
+        """A register: it takes the place of what was not taken yet."""
+        peer = _peer_of(connection)
+        if self._records[peer].connection is connection:
+            with self._bell.lock:
+                self._messages[peer] = message
+                self._bell.ring()
+
+    def revived(self, connection: LinkConnection) -> None:
+        """It speaks again."""
+        with self._bell.lock:
+            change = LinkChange(LinkState.UP, connection=connection.number)
+            self._change(_peer_of(connection), change)
+
+    def lost(self, connection: LinkConnection, why: str) -> None:
+        """A stranger's end is counted, a peer's is told."""
+        if connection.conversation.peer is None:
+            self._strangers.pop(connection, None)
+            self._note_refused(f"{connection.address}: {why}")
+            return
+        peer = connection.conversation.peer
+        with self._bell.lock:
+            record = self._records.get(peer)
+            if record is None or record.connection is not connection:
+                return
+            record.connection = None
+            self._lives[peer.index].discard(peer)
+            if not self._lives[peer.index]:
+                del self._lives[peer.index]
+            silence_s = time.monotonic() - connection.heard_s
+            self._change(peer, LinkChange(LinkState.DOWN, why, silence_s, connection.number))
+
+    def _send_dirty(self) -> None:
+        with self._bell.lock:
+            dirty, self._dirty = self._dirty, set()
+            records = [self._records[peer] for peer in dirty if peer in self._records]
+        for record in records:
+            if record.connection is not None and record.message is not None:
+                record.connection.offer(record.message)
+
+    def _sweep(self, due_s: float) -> None:
+        now_s = time.monotonic()
+        with self._bell.lock:
+            connected = [r.connection for r in self._records.values() if r.connection is not None]
+            if self._refused.count:  # as often as this, however many strangers knock
+                self._bell.ring()
+        if now_s - due_s > _LATE_S:
+            pass_over(connected, now_s - due_s, now_s)
+        for connection in connected:
+            silence_s = now_s - connection.heard_s
+            if silence_s > self._give_up_after_s:
+                connection.end(f"nothing came for {silence_s:.1f} s")
+            elif silence_s > self._silent_after_s and not connection.is_silent:
+                connection.is_silent = True
+                words = f"nothing has come for {silence_s:.1f} s"
+                change = LinkChange(LinkState.SILENT, words, silence_s, connection.number)
+                with self._bell.lock:
+                    self._change(_peer_of(connection), change)
+        for connection in list(self._strangers):
+            if now_s - connection.opened_s <= HANDSHAKE_S:
+                break
+            connection.end(f"it proved nothing within {HANDSHAKE_S:.0f} s")
+        asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep, now_s + _SWEEP_S)
+
+    def _change(self, peer: Peer, change: LinkChange) -> None:
+        self._changes[peer] = change
+        self._bell.ring()
+
+    def _note_refused(self, words: str) -> None:
+        with self._bell.lock:
+            self._refused = Refusals(self._refused.count + 1, words)
+
+    async def _leave(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._send_dirty()
+        for connection in list(self._strangers):
+            connection.end("the controller ends")
+        for record in list(self._records.values()):
+            if record.connection is not None:
+                record.connection.end("the controller ends", at_once=False)
+        until_s = time.monotonic() + CLOSE_S
+        while self._lives and time.monotonic() < until_s:
+            await asyncio.sleep(0.005)
+        for record in list(self._records.values()):
+            if record.connection is not None:
+                record.connection.end("the controller ends")
+        await asyncio.sleep(0)
+
+
+def bounded_json(message: dict[str, Any]) -> bytes:
+    """The message as bytes; raises ValueError for what the other end would not take."""
+    data = pack_json(message)
+    if len(data) > MESSAGE_LIMIT_BYTES:
+        raise ValueError(f"a message of {len(data)} bytes: {MESSAGE_LIMIT_BYTES} can be sent")
+    return data
+
+
+def _peer_of(connection: LinkConnection) -> Peer:
+    peer = connection.conversation.peer
+    if peer is None:
+        raise RuntimeError("a connection that has proved nothing is no peer's")
+    return peer
+
+
+def _check_address(address: str, trust: Trust) -> None:
+    try:
+        is_loopback = ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        raise ConfigurationError(
+            f"the controller cannot listen at {address!r}: that is no IP address; name one of this "
+            "host's, or 0.0.0.0 for all"
+        ) from None
+    if trust.is_none and not is_loopback:
+        raise ConfigurationError(
+            f"the controller does not listen at {address}, where others could command the run, "
+            "without a secret: give every host the same --secret-file"
+        )
+
+
+def _listen(addresses: tuple[str, ...], port: int) -> list[socket.socket]:
+    """A socket for each address, of one port."""
+    for _ in range(_PORT_TRIES):
+        sockets: list[socket.socket] = []
+        try:
+            for address in addresses:
+                family = socket.AF_INET6 if ":" in address else socket.AF_INET
+                at = sockets[0].getsockname()[1] if sockets else port
+                sockets.append(socket.create_server((address, at), family=family))
+        except OSError as error:
+            for sock in sockets:
+                sock.close()
+            if port or not sockets:
+                words = os.strerror(error.errno) if error.errno else str(error)
+                raise ConfigurationError(
+                    f"the controller cannot listen at {address}, port {port}: {words}; name "
+                    "another address of this host, or another port"
+                ) from error
+        else:
+            return sockets
+    raise ConfigurationError(f"no port is free at all of {', '.join(addresses)}: name one")

@@ -1,0 +1,83 @@
+"""What both ends have: a loop in a thread of its own, and a descriptor that wakes their owner."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+CLOSE_S = 1.0  # for what was put and not yet sent
+_JOIN_S = 5.0
+
+
+class LoopThread:
+    """An asyncio loop in a daemon thread."""
+
+    def __init__(self, name: str, failed: Callable[[str], None]) -> None:
+        """`failed(words)` hears what nobody catches, as that there are no descriptors left."""
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(
+            lambda _, context: failed(str(context.get("exception") or context["message"]))
+        )
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, do: Callable[[], None]) -> None:
+        """Have the loop's thread do that; nothing once the loop is closed."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(do)
+
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Have the loop's thread do that, and wait for it; raises what it raises."""
+        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        self.call(self.loop.stop)
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+
+
+class Bell:
+    """Its descriptor is readable from `ring` to `hush`. `lock` is also its owner's."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._rings = False
+
+    def fileno(self) -> int:
+        """For a selector; -1 when it is closed."""
+        return self._fd
+
+    def ring(self) -> None:
+        """Call with the lock held."""
+        if not self._rings and self._fd >= 0:
+            os.eventfd_write(self._fd, 1)
+            self._rings = True
+
+    def hush(self) -> None:
+        """Call with the lock held."""
+        if self._rings and self._fd >= 0:
+            os.eventfd_read(self._fd)
+            self._rings = False
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        with self.lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
