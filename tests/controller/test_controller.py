@@ -17,6 +17,7 @@ from holdfast.core.hosts.order import Attention, HostOrder, Hurry
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.run.machine import RunPolicy, State
 from holdfast.core.save import events as news
+from holdfast.core.save.policy import EverySteps
 from holdfast.core.save.ranks import RankAnswers
 
 RESUME = ev.Resume(None, 0, None)
@@ -193,3 +194,29 @@ def test_a_set_on_its_way_from_memory_is_protected_until_that_has_failed() -> No
     assert ("protect", (0, 5)) in ports.calls
     made.feed(ev.FlushFailed(6, 0, 1, 5, "no space left"))
     assert ("protect", None) in ports.calls
+
+
+class TellsMore(Ports):
+    """A host that has more to tell as soon as it is given an order."""
+
+    def obey(self, order: HostOrder) -> None:
+        super().obey(order)
+        more, self.more = self.more, None
+        if more is not None and self.controller is not None:
+            self.state.note(more)
+            self.state.number += 1
+            self.controller.hear(self.state)
+
+    more: ev.Event | None = None
+
+
+def test_all_of_a_report_is_decided_on_before_the_next_one() -> None:
+    """The first of it leads to an order, on which the host tells more."""
+    ports = TellsMore()
+    made = running(ports)
+    ports.more = ev.TreeGone(0, 0)
+    made.machine.saving.policy = EverySteps(1)
+    ports.state.note(ev.RankExited(0, 0, 0, 0, Exit(signal=9)))
+    made.hear(ports.rank_is_at(6))
+    told = [args[0] for name, *args in ports.calls if name == "event"]
+    assert [type(one) for one in told] == [ev.Heard, ev.RankExited, ev.TreeGone]

@@ -154,7 +154,7 @@ class Script:
                 policy = replace(policy, save_in_memory=_save_policy(value))
             elif key == "keep":
                 self.keep = int(value)
-            elif key in ("ranks", "hosts", "until", "buffers", "failing"):
+            elif key in ("ranks", "hosts", "spares", "until", "buffers", "failing"):
                 self.shape = replace(self.shape, **{key: int(value)})
             elif key == "step":
                 self.shape = replace(self.shape, step_ns=tuple(map(ns, value.split(","))))

@@ -59,6 +59,7 @@ class _Draw:
         self._until = rng.choice((1, 2, 4, 7, 12, 20))
         self._is_bare = of_more.random() < 0.15  # nobody supervises it
         self._hangs = rng.random() < 0.3 and not self._is_bare
+        self._of_agents = of_agents
         self._has_agents = of_agents.random() < 0.5 and self._hosts > 1 and not self._is_bare
 
     def lines(self) -> Lines:
@@ -85,7 +86,8 @@ class _Draw:
         speeds = rng.sample(STEPS, rng.choice((1, 1, 2)))
         words = [f"ranks={self._ranks}", f"until={self._until}", f"step={','.join(speeds)}"]
         words += [f"hosts={self._hosts}"] if self._hosts > 1 else []
-        words += ["agents=yes"] if self._has_agents else []
+        if self._has_agents:
+            words.append(f"agents=yes spares={self._of_agents.choice((0, 0, 1, 2))}")
         for key in ("import", "restore", "copy", "write", "leave"):
             words.append(f"{key}={one(TIMES)}")
         words.append(f"save={one(('never', '1', '2', '3', '5', '0.3s'))}")
@@ -204,7 +206,9 @@ class _Draw:
             case "cut off":
                 return [f"start elsewhere noticed in {one(WAITS)}"]
             case "rare":
-                return [one(RARE)]
+                rare = one(RARE)
+                # On a host that was lost, what survives SIGKILL keeps it from coming back.
+                return ["save" if self._has_agents and rare == "host stuck" else rare]
             case _:  # a hang that nobody watches for would be no story
                 return [ONCE.get(kind, "save")]
 
@@ -226,6 +230,8 @@ class _Draw:
             return []
         number = of_hosts.randrange(1, self._hosts)
         noticed, replaced = of_hosts.choice(WAITS), of_hosts.choice(WAITS)
+        if self._has_agents and self._of_agents.random() < 0.5:  # found out by its silence
+            noticed, replaced = "60s", self._of_agents.choice(("20ms", "4s", "30s"))
         found = [f"host {number} is lost, noticed in {noticed}, replaced in {replaced}"]
         if of_hosts.random() < 0.3:
             found = [f"host {number} stalls for {of_hosts.choice(WAITS)}"]
@@ -238,8 +244,10 @@ class _Draw:
             return []
         wait = f"run for {of_more.choice(WAITS)}"
         if self._hosts > 1 and of_more.random() < 0.7:
-            number = of_more.randrange(1, self._hosts)
-            return [f"host {number} is cut off for {of_more.choice(WAITS)}", wait]
+            number, away = of_more.randrange(1, self._hosts), of_more.choice(WAITS)
+            if self._has_agents and self._of_agents.random() < 0.5:  # long enough to be lost
+                away = self._of_agents.choice(("9s", "11s", "14s", "25s"))
+            return [f"host {number} is cut off for {away}", wait]
         if self._is_bare or of_more.random() < 0.7:
             return []
         return [f"memory vanishes, made again in {of_more.choice(WAITS)}", wait]

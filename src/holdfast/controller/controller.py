@@ -59,32 +59,38 @@ class Controller:
 
         An event that comes while another is acted on waits until that is done.
         """
-        if self.is_acting:
-            self._waiting.append(event)
-            return
+        self._waiting.append(event)
+        if not self.is_acting:
+            self._decide_all()
+
+    def _feed_all(self, events: list[ev.Event]) -> None:
+        """All of them before what comes of the first."""
+        self._waiting += events
+        if not self.is_acting:
+            self._decide_all()
+
+    def _decide_all(self) -> None:
         self.is_acting, waiting = True, self._waiting
         try:
-            while True:
-                if ev.wants_progress(event, is_stopping=self._order.attention.is_stopping):
+            while waiting:
+                event = waiting.popleft()
+                is_stopping = self._order.attention.is_stopping
+                # What waits is older than what the hosts would say now, and goes first.
+                if not waiting and ev.wants_progress(event, is_stopping=is_stopping):
                     for host, report in self._link.reports():
                         for one in self._news(host, report):
                             self._decide(one)
                 self._decide(event)
-                if not waiting:
-                    return
-                event = waiting.popleft()
         finally:
             self.is_acting = False
 
     def hear(self, report: HostReport, host: int = 0) -> None:
         """The state of the host of that number may have changed."""
-        for event in self._news(host, report):
-            self.feed(event)
+        self._feed_all(self._news(host, report))
 
     def lose(self, host: int) -> None:
         """That host is gone, with all that was on it."""
-        for event in self._reader.lose(host, self._clock.now_ns(), self._ordered_step):
-            self.feed(event)
+        self._feed_all(self._reader.lose(host, self._clock.now_ns(), self._ordered_step))
 
     def replace(self, host: int) -> bool:
         """An empty host takes the place of one that was lost; whether it is to start its ranks."""

@@ -24,6 +24,7 @@ from holdfast.core.hosts.membership import (
     Assign,
     Lose,
     Membership,
+    MemberState,
     Move,
     RefuseHost,
     Tell,
@@ -269,6 +270,7 @@ class RemoteHosts:
             self._now_ns(),
             host.clock.measured_ns,
             host.assignment if has_slot else None,
+            member is not None and member.state is MemberState.LOST,
             host.refused,
             self._over,
         )

@@ -87,7 +87,8 @@ class Over:
 class ControllerSays:
     """To one host. `assignment` None: it is a spare, and ends what it runs.
 
-    `refused`: why it is no part of the run. `difference_ns`: what the controller has measured
+    `is_given_up`: it was taken for lost, and is to join as another one. `refused`: why it is no
+    part of the run. `difference_ns`: what the controller has measured
     between the host's clock and its own.
     """
 
@@ -95,6 +96,7 @@ class ControllerSays:
     sent_ns: int
     difference_ns: int | None = None
     assignment: Assignment | None = None
+    is_given_up: bool = False
     refused: str | None = None
     over: Over | None = None
 

@@ -75,9 +75,14 @@ class Seat:
 
     @property
     def must_leave(self) -> bool:
-        """Whether what the host runs is to end: it has lost its slot, or has another one."""
+        """Whether this is to end what it runs, and to join as another one.
+
+        It was taken for lost, or has lost its slot.
+        """
         newest = self._newest
-        if self.host is None or newest is None:
+        if newest is None or newest[0].is_given_up:
+            return newest is not None
+        if self.host is None:
             return False
         wanted, has = newest[0].assignment, self.assignment
         return wanted is None or has is None or wanted.number != has.number

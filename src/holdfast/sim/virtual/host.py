@@ -45,7 +45,7 @@ class VirtualHost(Host):
         super().__init__()
         self.number = number
         self.ranks = world.placement[number]
-        self.is_lost = False
+        self.is_lost = self.is_given_up = False
         self.reported: Callable[[], None] = lambda: None
         self._world = world
         self.heard = heard
@@ -94,8 +94,21 @@ class VirtualHost(Host):
         for rank in self.tree.ranks if self.tree else ():
             rank.vanish()
         self._pages.tree = None
-        self._world.ranks_gone(self.ranks)
-        self._world.memory.lose_host(self.number)
+        self._world.ranks_gone(self._attempt, self.ranks)
+        if not self.is_given_up:
+            self._world.memory.lose_host(self.number)
+
+    def give_up(self, *, keeps_memory: bool) -> None:
+        """Another one has its number now; on the same machine what is in memory is of use to it."""
+        self.is_given_up = self._work.is_lost = True
+        memory = self._world.memory
+        forget = memory.let_go if keeps_memory else memory.lose_host
+        forget(self.number)
+
+    @property
+    def _attempt(self) -> int:
+        """The newest that was to be started here; -1: none."""
+        return -1 if self._launch is None else self._launch.attempt
 
     def slept(self, gap_ns: int) -> None:
         """With all others: what is under way took no time."""
@@ -141,7 +154,7 @@ class VirtualHost(Host):
             self._pages.read(with_progress=True)
         if isinstance(event, host.Empty):
             self._pages.tree = None
-            self._world.ranks_gone(self.ranks)
+            self._world.ranks_gone(self._attempt, self.ranks)
         for action in self._machine.handle(event):
             if isinstance(action, host.PassOn):
                 self._note(action.event)
@@ -352,13 +365,15 @@ class VirtualHost(Host):
 
     def copying(self, rank: RankProcess, buffer: int) -> None:
         """It begins to write into a buffer."""
-        self._world.memory.copying(self.number, rank.rank, buffer)
+        if not self.is_given_up:
+            self._world.memory.copying(self.number, rank.rank, buffer)
 
     def copied(self, rank: RankProcess, buffer: int, epoch: int, step: int) -> None:
         """It has copied into a buffer, and rings: the pages are looked at at once."""
         if self.tree is not None:
             shard = CopiedShard(self.tree.attempt, epoch, step)
-            self._world.memory.copied(rank.rank, buffer, shard)
+            if not self.is_given_up:
+                self._world.memory.copied(rank.rank, buffer, shard)
             self._pages.look_in(self._world.taking.next_ns("bell_ns"))
 
     def written(self, rank: RankProcess, step: int) -> None:

@@ -42,10 +42,16 @@ class VirtualLink:
     """
 
     def __init__(
-        self, world: Shared, hosts: Sequence[VirtualHost], link_ns: tuple[int, ...]
+        self,
+        world: Shared,
+        hosts: Sequence[VirtualHost],
+        link_ns: tuple[int, ...],
+        renew: Callable[[int, bool], VirtualHost],
     ) -> None:
+        """`renew(number, is_same)`: an empty host has that number, perhaps on the same machine."""
         self._world = world
         self._hosts = list(hosts)
+        self._renew = renew
         self._is_a_call = not any(link_ns)
         ways: tuple[type[HostOrder | HostReport], ...] = (HostOrder, HostReport)
         self._takes = [{way: cycle(link_ns or (0,)) for way in ways} for _ in hosts]
@@ -82,9 +88,10 @@ class VirtualLink:
         if host is self._hosts[host.number]:
             self._world.lose(host.number)
 
-    def join(self, host: VirtualHost) -> None:
+    def join(self, number: int) -> None:
         """An empty host takes the place of one that is gone, whether that was noticed or not."""
-        self._world.lose(host.number)
+        self._world.lose(number)
+        host = self._renew(number, False)
         host.join(self._order.begins_at(launches=self._world.replace(host.number)))
         self._hosts[host.number] = host
         self._listen(host)

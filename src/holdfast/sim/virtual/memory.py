@@ -50,8 +50,12 @@ class VirtualMemory:
         mine = self.placement[host]
         self.shards = {at: one for at, one in self.shards.items() if at[1] not in mine}
         self.seals = {at: one for at, one in self.seals.items() if at[0] != host}
-        self.busy = {at: why for at, why in self.busy.items() if at[0] != host}
+        self.let_go(host)
         self.counting = []
+
+    def let_go(self, host: int) -> None:
+        """Nothing is sealed or flushed there any more."""
+        self.busy = {at: why for at, why in self.busy.items() if at[0] != host}
 
     def launch(self, attempt: int, buffer: int | None) -> None:
         """An attempt starts from what is in that buffer, or from the disk: all else is void."""

@@ -113,7 +113,7 @@ class MemoryWork:
 
     def _end(self) -> None:
         flush, self._flush = self._flush, None
-        if flush is not None:
+        if flush is not None and not self.is_lost:
             self._world.memory.unpin(self._number, flush.buffer, FLUSHING)
 
     def _flushing(self, action: act.Flush) -> None:

@@ -8,7 +8,7 @@ silent for too long is lost, though it may live.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, cycle
 from typing import Any
@@ -31,59 +31,62 @@ UP, DOWN = "up", "down"
 
 
 class VirtualAgent:
-    """The agent of one host. `host`: the present one; each slot that it is given has a new one."""
+    """The agent of the host of that index. `host`: what it has while it has a slot."""
 
     def __init__(
-        self,
-        world: Shared,
-        host: VirtualHost,
-        renew: Callable[[], VirtualHost],
-        lives: Iterator[int],
+        self, world: Shared, index: int, renew: Callable[[int], VirtualHost], lives: Iterator[int]
     ) -> None:
-        """`lives`: numbers them, over all agents."""
-        self.number = host.number
-        self.host = host
+        """`renew(slot)`: an empty host of that number. `lives`: numbers them, over all agents."""
+        self.index = index
+        self.host: VirtualHost | None = None
         self.reported: Callable[[], None] = lambda: None
         self.takes_ns: dict[str, Iterator[int]] = {}  # a message, by its way
         self._world = world
         self._renew = renew
         self._lives = lives
         self._is_ending = False
-        self.seat = Seat(host.number, self._incarnation(), self._begin)
-        self.seat.address, self.seat.ports = f"10.0.0.{host.number + 1}", PORTS
+        self.seat = Seat(index, self._incarnation(), self._begin)
+        self.seat.address, self.seat.ports = f"10.0.0.{index + 1}", PORTS
 
     def _incarnation(self) -> str:
-        return f"host {self.number}, life {next(self._lives)}"
+        return f"host {self.index}, life {next(self._lives)}"
 
-    def _begin(self, _: int) -> Host:
-        self.host.reported = self.reported
-        return self.host
+    @property
+    def is_lost(self) -> bool:
+        """Whether its host is gone."""
+        return self.host is not None and self.host.is_lost
+
+    def _begin(self, slot: int) -> Host:
+        host = self.host = self._renew(slot)
+        host.reported = self.reported
+        return host
 
     def take_text(self, incarnation: str, text: str) -> None:
         """The controller has said that to whoever this was then."""
-        if self.host.is_lost or incarnation != self.seat.incarnation:
+        if self.is_lost or incarnation != self.seat.incarnation:
             return
         self.seat.take(self._world.now_ns, json.loads(text))
         if self.seat.must_leave and not self._is_ending:
             self._is_ending = True
-            self.host.kill()
+            if self.host is not None:
+                self.host.kill()
             self._look_whether_empty()
 
     def _look_whether_empty(self) -> None:
         """What lost its slot is to be gone before this is another host."""
-        if self.host.is_lost or self._world.is_over:
+        if self.is_lost or self._world.is_over:
             return
-        if not self.host.is_empty:
+        if self.host is not None and not self.host.is_empty:
             self._world.clock.later(EMPTY_LOOK_NS, self._look_whether_empty)
             return
         self._is_ending = False
-        self.host = self._renew()
+        self.host = None
         self.seat.has_left(self._incarnation())
         self.reported()
 
     def says(self) -> dict[str, Any]:
         """Its message now."""
-        report = None if self.seat.host is None else self.host.report_now()
+        report = None if self.host is None else self.host.report_now()
         return self.seat.says(self._world.now_ns, report)
 
 
@@ -93,31 +96,43 @@ class RemoteLink:
     def __init__(
         self,
         world: Shared,
-        hosts: Sequence[VirtualHost],
         link_ns: tuple[int, ...],
-        renew: Callable[[int], VirtualHost],
+        renew: Callable[[int, bool], VirtualHost],
         say: Callable[[str], None],
     ) -> None:
-        """`renew(number)`: an empty host takes the place of one that has ended all that it ran."""
+        """`renew(number, is_same)`: an empty host has that number, perhaps on the same machine."""
         self._world = world
         self._link_ns = link_ns or (0,)
         self._renew = renew
-        membership = Membership(len(hosts))
+        shape = world.shape
         self._remote = RemoteHosts(
-            self, membership, lambda: world.now_ns, lambda _, words: say(words)
+            self,
+            Membership(shape.hosts, shape.spares),
+            lambda: world.now_ns,
+            lambda _, words: say(words),
         )
         self._remote.attach(world)
         self._lives = count()
-        self._agents = [self._agent(host) for host in hosts]
-        self._cut_until_ns = [0] * len(hosts)
+        self._in_slot: dict[int, VirtualAgent] = {}
+        self._cut_until_ns: dict[int, int] = {}  # by index
         self._last: dict[str, dict[str, Any]] = {}  # by incarnation, what it was sent last
         self._is_begun = False
+        self._agents = [self._agent(index) for index in range(shape.hosts + shape.spares)]
 
-    def _agent(self, host: VirtualHost) -> VirtualAgent:
-        agent = VirtualAgent(self._world, host, lambda: self._renew(host.number), self._lives)
+    def _agent(self, index: int) -> VirtualAgent:
+        agent = VirtualAgent(
+            self._world, index, lambda slot: self._host_for(agent, slot), self._lives
+        )
         agent.takes_ns = {way: cycle(self._link_ns) for way in (UP, DOWN)}
         agent.reported = lambda: self._send_up(agent)
         return agent
+
+    def _host_for(self, agent: VirtualAgent, slot: int) -> VirtualHost:
+        """What lies in the memory of the host that had the slot is of use if that is this one."""
+        before = self._in_slot.get(slot)
+        self._in_slot[slot] = agent
+        is_same = agent.index == slot if before is None else agent is before
+        return self._renew(slot, is_same)
 
     # --- controller.ports.Link --------------------------------------------------------------
 
@@ -144,15 +159,17 @@ class RemoteLink:
             if agent.host is host:
                 self._remote.gone(agent.seat.incarnation, "it is gone")
 
-    def join(self, host: VirtualHost) -> None:
-        """An empty host of that number has come, whether the one before is known to be gone."""
-        agent = self._agent(host)
+    def join(self, number: int) -> None:
+        """An empty host of that index has come, whether the one before is known to be gone."""
+        agent = self._agent(number)
         self._agents.append(agent)
         self._send_up(agent)
 
     def cut(self, number: int, ns: int) -> None:
-        """Nothing goes between the controller and that host for so long."""
-        self._cut_until_ns[number] = self._world.now_ns + ns
+        """Nothing goes between the controller and who has that slot for so long."""
+        agent = self._in_slot.get(number)
+        if agent is not None:
+            self._cut_until_ns[agent.index] = self._world.now_ns + ns
 
     def slept(self, gap_ns: int) -> None:
         """The controller could hear nothing for so long."""
@@ -169,14 +186,14 @@ class RemoteLink:
                 self._deliver(agent, DOWN, partial(agent.take_text, incarnation, text))
 
     def _send_up(self, agent: VirtualAgent) -> None:
-        if agent.host.is_lost:
+        if agent.is_lost:
             return
         text, incarnation = json.dumps(agent.says()), agent.seat.incarnation
         take = lambda: self._remote.take(incarnation, json.loads(text))  # noqa: E731
         self._deliver(agent, UP, lambda: self._world.heard.give(Source.WORDS, take))
 
     def _deliver(self, agent: VirtualAgent, way: str, message: Callable[[], None]) -> None:
-        if self._world.now_ns < self._cut_until_ns[agent.number]:
+        if self._world.is_over or self._world.now_ns < self._cut_until_ns.get(agent.index, 0):
             return
         takes_ns = next(agent.takes_ns[way])
         if takes_ns == LOST:

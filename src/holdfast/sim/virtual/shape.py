@@ -16,6 +16,7 @@ class Shape:
 
     ranks: int = 1
     hosts: int = 1
+    spares: int = 0  # hosts with an agent, and without ranks
     until: int = 100
     step_ns: tuple[int, ...] = (100 * MS,)
     import_ns: int = 500 * MS

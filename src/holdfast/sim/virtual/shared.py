@@ -172,10 +172,10 @@ class Shared(ABC):
     def _woken(self, late_ns: int) -> None:
         """The supervisor's loop has not come round for so long."""
 
-    def ranks_gone(self, ranks: Sequence[int]) -> None:
-        """Nothing is left of the attempt on their host."""
+    def ranks_gone(self, attempt: int, ranks: Sequence[int]) -> None:
+        """Nothing is left of that attempt on their host."""
         live = self.live
-        if live is not None and live.end(ranks):
+        if live is not None and live.attempt == attempt and live.end(ranks):
             self.live = None
 
     def failure(self, rank: int, step: int) -> Exit | str | None:

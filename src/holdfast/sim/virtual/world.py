@@ -67,6 +67,7 @@ class VirtualWorld(Shared):
             self.clock, self.feed, lambda fire: self.heard.give(Source.TIMER, fire)
         )
         self.hosts = [self._new_host(number) for number in range(shape.hosts)]
+        self.former: list[VirtualHost] = []  # that had one of these numbers
         self._link = self._new_link()
         self.controller = Controller(
             self.policy,
@@ -91,10 +92,14 @@ class VirtualWorld(Shared):
     def _new_link(self) -> VirtualLink | RemoteLink:
         link_ns = self.delays.link_ns
         if not self.delays.has_agents:
-            return VirtualLink(self, self.hosts, link_ns)
-        return RemoteLink(self, self.hosts, link_ns, self._renew_host, self.said.append)
+            return VirtualLink(self, self.hosts, link_ns, self._renew_host)
+        return RemoteLink(self, link_ns, self._renew_host, self.said.append)
 
-    def _renew_host(self, number: int) -> VirtualHost:
+    def _renew_host(self, number: int, is_same: bool) -> VirtualHost:
+        """An empty host has that number from now on; the one that had it may live."""
+        before = self.hosts[number]
+        before.give_up(keeps_memory=is_same)
+        self.former.append(before)
         host = self.hosts[number] = self._new_host(number)
         return host
 
@@ -159,7 +164,7 @@ class VirtualWorld(Shared):
             self.memory.lose()
             self.store.memory_lost += 1
         elif with_tree:
-            for host in self.hosts:
+            for host in (*self.hosts, *self.former):
                 self.clock.later(REAP_NS, host.kill_all)
         if self.store.attempts and self.store.attempts[-1].attempt not in {
             one.attempt for one in self.ends
@@ -168,14 +173,14 @@ class VirtualWorld(Shared):
 
     def fence(self) -> bool:
         """End what is left of the ranks, before a successor starts any; False: it cannot be."""
-        for host in self.hosts:
+        for host in (*self.hosts, *self.former):
             host.kill_all()
         return not self.is_inhabited
 
     @property
     def is_inhabited(self) -> bool:
         """Whether some rank of this supervisor's is still there."""
-        return any(host.ranks_left for host in self.hosts)
+        return any(host.ranks_left for host in (*self.hosts, *self.former))
 
     @property
     def over_ns(self) -> int:
@@ -269,8 +274,7 @@ class VirtualWorld(Shared):
 
         def replaced() -> None:
             if not self.is_over:
-                self.hosts[number] = self._new_host(number)
-                self.heard.give(Source.INBOX, lambda: self._link.join(self.hosts[number]))
+                self.heard.give(Source.INBOX, lambda: self._link.join(number))
 
         self.clock.later(noticed_ns, noticed)
         self.clock.later(replaced_ns, replaced)
@@ -307,7 +311,8 @@ class VirtualWorld(Shared):
     def _look_whether_it_is_over(self) -> None:
         if self.finish is not None and not self.controller.is_acting:
             self.finished_ns = self.now_ns
-            for host in self.hosts:  # of which it may not have heard that they have started ranks
+            # It may not have heard that they have started ranks.
+            for host in (*self.hosts, *self.former):
                 if host.ranks_left:
                     self.clock.later(REAP_NS, host.kill_all)
             if not self.finish.leaves_memory:
