@@ -49,4 +49,12 @@ def facts_of(world: VirtualWorld) -> list[facts.Fact]:
         last = [one.end_ns or 0 for one in history if one.attempt == number]
         end_ns = max(world.died_ns or world.finished_ns, *last, 0)
         found.append(facts.AttemptFact(number, start_ns, end_ns, (*unheard, "killed")[0]))
+        found = [_until(one, start_ns) if unheard else one for one in found]
     return found
+
+
+def _until(fact: facts.Fact, start_ns: int) -> facts.Fact:
+    """Some hosts had begun an attempt of whose launch nobody heard: no more of a wait than that."""
+    if not isinstance(fact, facts.WaitFact) or fact.end_ns is None or fact.start_ns > start_ns:
+        return fact
+    return replace(fact, end_ns=min(fact.end_ns, start_ns))
