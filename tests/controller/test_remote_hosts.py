@@ -292,3 +292,38 @@ def test_a_clock_that_drifts_is_measured_anew() -> None:
         clock.heard(at_ns, at_ns - second * S // 1000, None)
     assert clock.measured_ns is not None
     assert 598 * S // 1000 - clock.measured_ns <= 2 * 62 * S // 1000
+
+
+def test_who_has_nothing_new_to_say_is_not_lost_while_its_connection_lives() -> None:
+    lab = Lab()
+    lab.seat(0)
+    lab.seat(1)
+    for _ in range(30):
+        lab.now_ns += S
+        lab.hosts.heard("host 0", silent_ns=S // 2)
+        lab.hosts.look()
+    assert lab.board.told[-1] == "lost 1"
+    assert lab.said[-1] == "Host 1 is lost: nothing was heard of it for 10 s"
+
+
+def test_a_late_message_of_a_host_that_was_given_up_is_no_new_host() -> None:
+    lab = Lab()
+    one = lab.seat(1)
+    late = one.says(lab.now_ns + AHEAD, None)
+    lab.hosts.gone("host 1", "it hangs")
+    lab.seat(1, "host 1 again")
+    before = list(lab.said)
+    lab.hosts.take("host 1", late)
+    assert lab.said == before
+    host = lab.hosts.membership.host_of(1)
+    assert host is not None
+    assert host.incarnation == "host 1 again"
+
+
+def test_hosts_that_come_and_go_for_ever_are_not_remembered_for_ever() -> None:
+    lab = Lab()
+    for life in range(200):
+        lab.seat(1, f"life {life}")
+        lab.hosts.gone(f"life {life}", "it hangs")
+    assert len(lab.hosts.membership.members) < 20
+    assert len(lab.hosts._hosts) < 20

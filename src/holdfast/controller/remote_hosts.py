@@ -156,12 +156,18 @@ class RemoteHosts:
         self._carry_out(self.membership.joined(at_ns, says.index, incarnation))
         if is_new and host.sent == 0:
             self._send(incarnation)
+        if is_new:
+            self._forget_the_gone()
         if self._encoded is None:
             self._send_order()  # it may say now where the ranks meet
         assignment = host.assignment
         if assignment is not None and says.assignment == assignment.number:
             self._told.hear(report, assignment.slot)
         self._pass_on(host, says, at_ns, offset_ns)
+
+    def heard(self, incarnation: str, silent_ns: int) -> None:
+        """That agent has shown life so long ago, though it had nothing new to say."""
+        self._carry_out(self.membership.heard(self._now_ns() - silent_ns, incarnation))
 
     def closed(self, incarnation: str) -> None:
         """The connection to that agent has ended; it may dial again."""
@@ -223,6 +229,12 @@ class RemoteHosts:
         host = self._hosts[move.incarnation]
         host.assignment = Assignment(self._assignments, move.slot, begins_at)
         self._send_order()
+
+    def _forget_the_gone(self) -> None:
+        known = self.membership.members
+        for incarnation in [one for one in self._hosts if one not in known]:
+            if self._hosts[incarnation].refused is None:
+                del self._hosts[incarnation]
 
     # --- what is sent -----------------------------------------------------------------------
 

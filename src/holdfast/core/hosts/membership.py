@@ -25,6 +25,7 @@ from enum import StrEnum
 from holdfast.core.durations import in_words
 
 SECOND_NS = 1_000_000_000
+REMEMBERED = 16  # of each index, incarnations that are gone
 
 
 class MemberState(StrEnum):
@@ -261,9 +262,9 @@ class Membership:
         return is_spare and not self.is_complete
 
     def _forget(self, index: int) -> None:
-        """Who is gone is remembered until another one of that index comes."""
+        """Who is gone is remembered for a while: a late message of it is no new host."""
         gone = [i for i, one in self.members.items() if one.index == index and not one.is_there]
-        for incarnation in gone:
+        for incarnation in gone[:-REMEMBERED]:
             del self.members[incarnation]
 
     def _place(self, at_ns: int, member: JoinedHost) -> list[Move]:
