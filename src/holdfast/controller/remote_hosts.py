@@ -47,6 +47,7 @@ from holdfast.core.hosts.says import (
 from holdfast.core.notices.board import Notice
 
 PORTS = 2  # that a meeting needs
+FORGOTTEN = 64  # hosts at a time that the membership has forgotten
 
 
 class Wire(Protocol):
@@ -153,12 +154,11 @@ class RemoteHosts:
         offset_ns = host.clock.heard(at_ns, says.sent_ns, says.difference_ns)
         report_on_clock(report, offset_ns)
         is_new = host.sent == 0
-        self._carry_out(self.membership.joined(at_ns, says.index, incarnation))
+        moves = self.membership.joined(at_ns, says.index, incarnation)
+        self._carry_out(moves)
         if is_new and host.sent == 0:
             self._send(incarnation)
-        if is_new:
-            self._forget_the_gone()
-        if self._encoded is None:
+        if self._encoded is None and self._order is not None:
             self._send_order()  # it may say now where the ranks meet
         assignment = host.assignment
         if assignment is not None and says.assignment == assignment.number:
@@ -209,6 +209,7 @@ class RemoteHosts:
                 self._hosts[move.incarnation].assignment = None
                 self._told.lose(move.slot)
                 self._send(move.incarnation)
+                self._forget_the_gone()
             elif isinstance(move, RefuseHost):
                 self._hosts[move.incarnation].refused = move.words
                 self._send(move.incarnation)
@@ -228,10 +229,12 @@ class RemoteHosts:
         self._assignments += 1
         host = self._hosts[move.incarnation]
         host.assignment = Assignment(self._assignments, move.slot, begins_at)
-        self._send_order()
+        self._send(move.incarnation)
 
     def _forget_the_gone(self) -> None:
         known = self.membership.members
+        if len(self._hosts) < len(known) + FORGOTTEN:
+            return
         for incarnation in [one for one in self._hosts if one not in known]:
             if self._hosts[incarnation].refused is None:
                 del self._hosts[incarnation]
@@ -241,6 +244,8 @@ class RemoteHosts:
     def _send_order(self) -> None:
         order = self._order
         self._encoded = None if order is None else self._encode(order)
+        if self._encoded is None:
+            return  # a launch: who is to meet where is not known yet
         for slot in range(self.membership.slots):
             member = self.membership.host_of(slot)
             if member is not None:

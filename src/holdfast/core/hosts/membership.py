@@ -120,6 +120,8 @@ class Membership:
         self.members: dict[str, JoinedHost] = {}  # by incarnation, in the order of joining
         self._spares = spares
         self._slots: list[JoinedHost | None] = [None] * slots
+        self._free = set(range(slots))  # those that have none
+        self._of_index: dict[int, list[JoinedHost]] = {}  # the same members
         self._gather_by_ns: int | None = None  # until then spares wait
 
     # --- what is known ----------------------------------------------------------------------
@@ -132,12 +134,12 @@ class Membership:
     @property
     def is_complete(self) -> bool:
         """Whether every slot has a host."""
-        return all(member is not None for member in self._slots)
+        return not self._free
 
     @property
     def missing(self) -> tuple[int, ...]:
         """Slots that have no host."""
-        return tuple(slot for slot, member in enumerate(self._slots) if member is None)
+        return tuple(sorted(self._free))
 
     def host_of(self, slot: int) -> JoinedHost | None:
         """Who has that slot."""
@@ -167,6 +169,7 @@ class Membership:
             ]
         self._forget(index)
         self.members[incarnation] = member
+        self._of_index.setdefault(index, []).append(member)
         if self._gather_by_ns is None:
             self._gather_by_ns = at_ns + self.limits.gather_ns
         holder = self._holder(member)
@@ -249,9 +252,9 @@ class Membership:
 
     def _holder(self, other: JoinedHost) -> JoinedHost | None:
         """Who has that one's index."""
-        for member in self.members.values():
+        for member in self._of_index.get(other.index, ()):
             has_it = member.is_there and member.state is not MemberState.WAITING
-            if member is not other and has_it and member.index == other.index:
+            if member is not other and has_it:
                 return member
         return None
 
@@ -263,17 +266,18 @@ class Membership:
 
     def _forget(self, index: int) -> None:
         """Who is gone is remembered for a while: a late message of it is no new host."""
-        gone = [i for i, one in self.members.items() if one.index == index and not one.is_there]
-        for incarnation in gone[:-REMEMBERED]:
-            del self.members[incarnation]
+        ours = self._of_index.get(index, [])
+        gone = [one for one in ours if not one.is_there]
+        for one in gone[:-REMEMBERED]:
+            ours.remove(one)
+            del self.members[one.incarnation]
 
     def _place(self, at_ns: int, member: JoinedHost) -> list[Move]:
         """The slot of its own number, if that is free; else the first one; else it is a spare."""
         member.state = MemberState.SPARE
-        free = self.missing
-        if not free:
+        if not self._free:
             return []
-        slot = member.index if member.index in free else free[0]
+        slot = member.index if member.index in self._free else min(self._free)
         if slot != member.index and not self._is_in_want(at_ns, slot):
             return []
         return [self._assign(member, slot)]
@@ -282,12 +286,13 @@ class Membership:
         """Whether another host takes that slot: its own was lost, or is late."""
         if self._gather_by_ns is not None and at_ns >= self._gather_by_ns:
             return True
-        own = [one for one in self.members.values() if one.index == slot]
+        own = self._of_index.get(slot, [])
         return bool(own) and all(one.state is not MemberState.WAITING for one in own)
 
     def _assign(self, member: JoinedHost, slot: int) -> Assign:
         member.state, member.slot = MemberState.ASSIGNED, slot
         self._slots[slot] = member
+        self._free.remove(slot)
         return Assign(slot, member.incarnation)
 
     def _lose(self, at_ns: int, member: JoinedHost, words: str) -> list[Move]:
@@ -296,6 +301,7 @@ class Membership:
         moves: list[Move] = []
         if slot is not None:
             self._slots[slot] = None
+            self._free.add(slot)
             moves.append(Lose(slot, member.index, member.incarnation, words))
             moves.append(Tell("warning", f"Host {member.index} is lost: {words}"))
             moves += self._fill(slot)
@@ -306,10 +312,8 @@ class Membership:
         """Who waits for that index, and lives: of several the one that was heard last."""
         waiting = [
             one
-            for one in self.members.values()
-            if one.state is MemberState.WAITING
-            and one.index == index
-            and at_ns - one.heard_ns < self.limits.lost_ns
+            for one in self._of_index.get(index, ())
+            if one.state is MemberState.WAITING and at_ns - one.heard_ns < self.limits.lost_ns
         ]
         return max(waiting, key=lambda one: one.heard_ns, default=None)
 
