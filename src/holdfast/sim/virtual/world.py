@@ -299,7 +299,8 @@ class VirtualWorld(Shared):
             self._look_whether_it_is_over()
 
     def lose(self, host: int) -> None:
-        """The controller is told that a host is gone."""
+        """The controller is told that a host is gone, and it may be."""
+        self.lost_hosts += 1
         if not self.is_over:
             self.controller.lose(host)
             self._look_whether_it_is_over()
