@@ -169,7 +169,7 @@ def test_strangers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 
     wrong = make(Agent(Peer(1, "0c" * 16), secret=b"t" * 40))
     wrong.end.aim(controller.claim)
-    assert "another secret, run or term" in wrong.until_state(LinkState.REFUSED).words
+    assert "another secret, run name or term" in wrong.until_state(LinkState.REFUSED).words
     wrong.close()
     controller.until(lambda: "could not prove" in str(controller.refused))
 

@@ -31,6 +31,7 @@ CONNECT_S = 2.0  # for one address
 FIRST_WAIT_S = 0.2  # at most, before all addresses are tried again; then twice as long each time
 LONGEST_WAIT_S = 5.0
 _LATE_S = 0.5
+_HINT = " (another secret, run name or term ends so)"
 
 
 class LinkDialer:
@@ -99,8 +100,7 @@ class LinkDialer:
         """What was put is sent first, within a second, if there is a link."""
         if self._bell.fileno() < 0:
             return
-        self._thread.run(self._leave())
-        self._thread.close()
+        self._thread.close(self._leave())
         self._bell.close()
 
     # What happens in the loop's thread.
@@ -189,7 +189,8 @@ class LinkDialer:
         self._connections += 1
         connection.number = self._connections
         with self._bell.lock:
-            self._term = max(self._term, self._dialled_term)
+            if self._dialled_term > self._term:  # what an older controller said is void
+                self._term, self._message = self._dialled_term, None
             self._last = connection
             put = self._put
         self._say(LinkState.UP, "", connection)
@@ -217,8 +218,7 @@ class LinkDialer:
             self._say(LinkState.DOWN, why, connection)
         else:
             where = f"{connection.address}: {why}"
-            hint = "" if why != "end of file" else ", which is how another secret, run or term ends"
-            self._say(LinkState.REFUSED, where + hint)
+            self._say(LinkState.REFUSED, where + _HINT)
         self._over.set()
 
     def _offer(self) -> None:

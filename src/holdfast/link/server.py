@@ -69,7 +69,8 @@ class LinkServer:
         self._silent_after_s = silent_after_s(hosts)
         self._give_up_after_s = give_up_after_s(hosts)
         self._records: dict[Peer, _Record] = {}
-        self._lives: dict[int, set[Peer]] = defaultdict(set)  # those connected, by index
+        self._lives: dict[int, set[Peer]] = defaultdict(set)  # the records' keys by index
+        self._shared: set[int] = set()  # indexes with several connections
         self._strangers: dict[LinkConnection, None] = {}  # the oldest first
         self._dirty: set[Peer] = set()
         self._messages: dict[Peer, dict[str, Any]] = {}
@@ -98,7 +99,7 @@ class LinkServer:
         data = bounded_json(message)
         with self._bell.lock:
             for peer in peers:
-                self._records.setdefault(peer, _Record()).message = data
+                self._record(peer).message = data
                 is_first = not self._dirty
                 self._dirty.add(peer)
                 if is_first:
@@ -108,10 +109,8 @@ class LinkServer:
         """What is new since the last call."""
         with self._bell.lock:
             self._bell.hush()
-            rivals = frozenset(
-                peer for lives in self._lives.values() if len(lives) > 1 for peer in lives
-            )
-            news = ServerNews(self._messages, self._changes, rivals, self._refused)
+            rivals = [peer for index in self._shared for peer in self._connected(index)]
+            news = ServerNews(self._messages, self._changes, frozenset(rivals), self._refused)
             self._messages, self._changes, self._refused = {}, {}, Refusals()
         return news
 
@@ -142,8 +141,7 @@ class LinkServer:
         """What was put is sent first, within a second."""
         if self._bell.fileno() < 0:
             return
-        self._thread.run(self._leave())
-        self._thread.close()
+        self._thread.close(self._leave())
         self._bell.close()
 
     # What happens in the loop's thread.
@@ -177,12 +175,12 @@ class LinkServer:
         self._connections += 1
         connection.number = self._connections
         with self._bell.lock:
-            record = self._records.setdefault(peer, _Record())
+            record = self._record(peer)
             before, record.connection, record.last = record.connection, connection, connection
-            lives = self._lives[peer.index]
-            lives.add(peer)
-            for other in [p for p in self._records if p.index == peer.index and p not in lives]:
-                del self._records[other]
+            for earlier in self._lives[peer.index] - set(self._connected(peer.index)):
+                del self._records[earlier]
+                self._lives[peer.index].discard(earlier)
+            self._note_shared(peer.index)
             message = record.message
             self._change(peer, LinkChange(LinkState.UP, connection=connection.number))
         if before is not None:
@@ -216,9 +214,7 @@ class LinkServer:
             if record is None or record.connection is not connection:
                 return
             record.connection = None
-            self._lives[peer.index].discard(peer)
-            if not self._lives[peer.index]:
-                del self._lives[peer.index]
+            self._note_shared(peer.index)
             silence_s = time.monotonic() - connection.heard_s
             self._change(peer, LinkChange(LinkState.DOWN, why, silence_s, connection.number))
 
@@ -254,6 +250,23 @@ class LinkServer:
             connection.end(f"it proved nothing within {HANDSHAKE_S:.0f} s")
         asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep, now_s + _SWEEP_S)
 
+    def _record(self, peer: Peer) -> _Record:
+        """Its record, a new one if need be; with the lock held, as the next two."""
+        if peer not in self._records:
+            self._records[peer] = _Record()
+            self._lives[peer.index].add(peer)
+        return self._records[peer]
+
+    def _connected(self, index: int) -> list[Peer]:
+        lives = self._lives[index]
+        return [peer for peer in lives if self._records[peer].connection is not None]
+
+    def _note_shared(self, index: int) -> None:
+        if len(self._connected(index)) > 1:
+            self._shared.add(index)
+        else:
+            self._shared.discard(index)
+
     def _change(self, peer: Peer, change: LinkChange) -> None:
         self._changes[peer] = change
         self._bell.ring()
@@ -272,9 +285,10 @@ class LinkServer:
             if record.connection is not None:
                 record.connection.end("the controller ends", at_once=False)
         until_s = time.monotonic() + CLOSE_S
-        while self._lives and time.monotonic() < until_s:
+        records = list(self._records.values())
+        while time.monotonic() < until_s and any(record.connection for record in records):
             await asyncio.sleep(0.005)
-        for record in list(self._records.values()):
+        for record in records:
             if record.connection is not None:
                 record.connection.end("the controller ends")
         await asyncio.sleep(0)

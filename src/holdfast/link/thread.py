@@ -32,10 +32,12 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Have the loop's thread do that, and wait for it; raises what it raises."""
-        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(_JOIN_S)
 
-    def close(self) -> None:
-        """End the loop and its thread."""
+    def close(self, leave: Coroutine[Any, Any, None]) -> None:
+        """Do that first, then end the loop and its thread; not longer than that takes at most."""
+        with contextlib.suppress(TimeoutError):
+            self.run(leave)
         self.call(self.loop.stop)
         self._thread.join(_JOIN_S)
 
