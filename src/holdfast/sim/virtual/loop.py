@@ -75,8 +75,8 @@ class Inputs:
         self._since_ns = self._until_ns = 0
 
     def give(self, source: Source, do: Callable[[], None]) -> None:
-        """Handle an input now, or when the loop comes round."""
-        if self._clock.now_ns < self._until_ns:
+        """Handle an input now, or when the loop comes round: then in its order among the others."""
+        if self._until_ns:
             self._held.append((source, do))
         else:
             do()
@@ -84,7 +84,7 @@ class Inputs:
     def stall(self, ns: int) -> None:
         """The loop does not come round for so long."""
         now_ns = self._clock.now_ns
-        if now_ns >= self._until_ns:
+        if not self._until_ns:
             self._since_ns = now_ns
         self._until_ns = max(self._until_ns, now_ns + ns)
         self._clock.later(ns, self._release)
