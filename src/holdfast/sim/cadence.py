@@ -29,13 +29,14 @@ class Cadence:
     """Of one attempt that trains."""
 
     def __init__(self, training: Training, habit: Habit) -> None:
-        self._training = training
+        self.training = training
         self._habit = habit
         self._saved: tuple[int, ...] = ()  # the last two steps that were saved
         self._due_after = 0  # so many steps after a save the next one was due, the last time
 
-    def saved(self, step: int) -> None:
-        """That step is copied."""
+    def save(self, step: int, blocked_ns: int) -> None:
+        """At that boundary a save keeps training for so long."""
+        self.training.block(step, blocked_ns)
         self._saved = (*self._saved[-1:], step)
 
     def step_to_save(self, saving: Saving, now_ns: int, until_ns: int) -> int | None:
@@ -43,7 +44,7 @@ class Cadence:
 
         It may order one now (`Saving.may_order`).
         """
-        training, has_saved = self._training, bool(self._saved)
+        training, has_saved = self.training, bool(self._saved)
 
         def is_due(step: int) -> bool:
             return saving.would_be_due(training.passed_ns(step - 1), step)
@@ -75,7 +76,7 @@ class Cadence:
 
         One that was asked for in between comes sooner after the last than it would have been due.
         """
-        due_after, known = step - self._training.anchor_step, self._due_after
+        due_after, known = step - self.training.anchor_step, self._due_after
         self._due_after = due_after
         if self._saved:
             self._habit.after_save = due_after
@@ -90,7 +91,7 @@ class Cadence:
 
         `step` is due now. Saves to memory go as far as none of them is to be flushed.
         """
-        training = self._training
+        training = self.training
         steps = self._saved[1] - self._saved[0]
         period_ns = steps * training.step_ns + blocked_ns
         passed_ns = training.passed_ns(step)

@@ -37,6 +37,10 @@ class VirtualClock:
         """Do this in so many nanoseconds."""
         self.at(self.now_ns + delay_ns, do)
 
+    def pass_to(self, at_ns: int) -> None:
+        """It is then, unless it is later already; what is due by then is left to `advance`."""
+        self.now_ns = max(self.now_ns, at_ns)
+
     def advance(self, limit_ns: int = NEVER_NS) -> bool:
         """Do the next thing if it is due by `limit_ns`; False (and it is then) if there is none."""
         if not self._due or self._due[0][0] > limit_ns:

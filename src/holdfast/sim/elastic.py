@@ -7,9 +7,7 @@ is not whole helps no other one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import Enum
-from typing import NamedTuple
+from typing import Protocol
 
 from holdfast.core.hosts.elastic import LaunchNow, TakeIn, View, before_launch, while_training
 from holdfast.sim.clock import NEVER_NS, VirtualClock, to_ns
@@ -77,33 +75,40 @@ class Slices:
         return away
 
 
-class Doing(Enum):
-    """What the run does, as far as it has to do with its slices."""
+class ElasticRun(Protocol):
+    """The run whose slices are watched."""
 
-    WAITS = "waits"  # an attempt is to be launched
-    TRAINS = "trains"  # one runs, and may be stopped
-    NEITHER = "neither"
+    @property
+    def waits_to_launch(self) -> bool:
+        """Whether an attempt is to be launched as soon as there are slices for it."""
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Whether an attempt runs that would save and stop if it were asked to."""
+
+    @property
+    def between_failures_ns(self) -> int:
+        """How long it takes on average until something ends an attempt anyway."""
+
+    def launch_now(self, wait: str) -> None:
+        """Launch on the slices that are whole, after a wait of that kind."""
+
+    def stop_for_slices(self) -> None:
+        """Have the attempt saved and stopped, so that the next one takes in what is whole."""
 
 
-class Does(NamedTuple):
-    """The run, for who watches its slices.
-
-    `doing`: what it does, and how long it takes on average until something ends an attempt anyway,
-    in ns. `go_on`: have it launched, after a wait of that kind. `stop`: have it saved and stopped.
-    """
-
-    doing: Callable[[], tuple[Doing, int]]
-    go_on: Callable[[str], None]
-    stop: Callable[[], None]
-
-
-class Watch:
+class SliceWatch:
     """Looks at the slices when a host goes or comes, or is overdue, and has the answer done."""
 
     def __init__(
-        self, slices: Slices, hosts: Hosts, clock: VirtualClock, faults: FaultStream, run: Does
+        self,
+        scenario: Scenario,
+        hosts: Hosts,
+        clock: VirtualClock,
+        faults: FaultStream,
+        run: ElasticRun,
     ) -> None:
-        self._slices = slices
+        self.slices = Slices(scenario, hosts)
         self._hosts = hosts
         self._clock = clock
         self._faults = faults
@@ -124,15 +129,15 @@ class Watch:
         if self._faults.next_ns() == now_ns:
             return  # more happens at this moment; it is looked at after that
         _, wait = self._hosts.complete_at(now_ns)
-        doing, between_ns = self._run.doing()
-        view = self._slices.view(now_ns, between_ns, runs=doing is Doing.TRAINS)
-        if doing is Doing.WAITS:
+        run, trains = self._run, self._run.may_be_stopped
+        view = self.slices.view(now_ns, run.between_failures_ns, runs=trains)
+        if run.waits_to_launch:
             decision, _ = before_launch(view)
             if isinstance(decision, LaunchNow):
-                self._run.go_on(wait)
+                run.launch_now(wait)
             elif decision.for_ns is not None:
                 self.look_at(now_ns + decision.for_ns)
-        elif doing is Doing.TRAINS and isinstance(while_training(view)[0], TakeIn):
-            self._run.stop()
+        elif trains and isinstance(while_training(view)[0], TakeIn):
+            run.stop_for_slices()
         if (next_ns := self._hosts.next_at(now_ns)) is not None:
             self.look_at(next_ns)

@@ -21,7 +21,7 @@ class Hosts:
     def __init__(self, fleet: Fleet, recovery: Recovery, rng: Random, at_start: int) -> None:
         """So many of the places have a machine at the start."""
         self._spares = SparePool(fleet.spares)
-        self.repairs_ns: list[int] = []  # when machines come back, not told yet
+        self._repairs_ns: list[int] = []  # when machines come back, not told yet
         self._recovery = recovery
         self._rng = rng
         self._vacated_ns: dict[int, int] = {}
@@ -34,7 +34,7 @@ class Hosts:
         """The machine there is gone; when the next one is in its place, `NEVER_NS`: unknown."""
         recovery = self._recovery
         if recovery.repair is not None:
-            self.repairs_ns.append(at_ns + to_ns(recovery.repair.sample_s(self._rng)))
+            self._repairs_ns.append(at_ns + to_ns(recovery.repair.sample_s(self._rng)))
         instead, _ = self._spares.lost(is_there_another=recovery.replace != recovery.repair)
         if instead is Instead.SPARE:
             self._expect(place, at_ns, recovery.swap)
@@ -43,6 +43,11 @@ class Hosts:
         if instead is Instead.ITSELF:
             return self._comes(place, NEVER_NS, QUEUE)
         return self._comes(place, at_ns + to_ns(recovery.replace.sample_s(self._rng)), QUEUE)
+
+    def take_repairs(self) -> list[int]:
+        """When the machines come back that were lost since this was asked last."""
+        repairs_ns, self._repairs_ns = self._repairs_ns, []
+        return repairs_ns
 
     def repaired(self, at_ns: int) -> tuple[int, int] | None:
         """A lost machine is well again. The place that it takes, and when; None: nobody waits."""

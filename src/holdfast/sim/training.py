@@ -42,15 +42,14 @@ class Training:
         """Since when a save keeps training at that time; None: none does."""
         return self._rows.save[-1][0] if at_ns < self.anchor_ns and self._rows.save else None
 
-    def block(self, step: int, save_ns: int) -> int:
-        """At that boundary a save keeps training for so long; when it goes on."""
+    def block(self, step: int, save_ns: int) -> None:
+        """At that boundary a save keeps training for so long."""
         end_ns = self.passed_ns(step)
         if save_ns:
             self._write_down(step, end_ns)
             self._rows.save.append((end_ns, end_ns + save_ns))
             self._begun_step, self._begun_ns = step, end_ns + save_ns
         self.anchor_step, self.anchor_ns = step, end_ns + save_ns
-        return self.anchor_ns
 
     def fold(self, periods: int, steps: int, save_ns: int) -> None:
         """So many times over: `steps` steps from the anchor on, then a save."""

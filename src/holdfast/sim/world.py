@@ -4,18 +4,13 @@
     story = world.run()
 
 `core.run.machine.RunMachine` decides here as it does in the agent: when to save and where to, what
-to restore, whether and when to start again. The ranks step together and are told to it as one. What
-the edges do (start, restore, copy, write, find another host) takes the time that the scenario says.
-
-Between two events from outside nothing happens but equal steps and equal saves. They are folded
-(`sim.cadence`), so that a run costs what its faults cost. That the outcome is the same is tested
-with the folding switched off.
+to restore, whether and when to start again. What happens from outside is here, and what becomes of
+the hosts; the ranks of the attempt that runs are one for it (`sim.ranks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -25,21 +20,19 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hang.events import RankStack
 from holdfast.core.hosts.register import Register
-from holdfast.core.hosts.report import HostReport, RankState
-from holdfast.core.ledger.facts import CapacityFact, RestoreFact, SpanFact, StepsFact
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.ledger.facts import CapacityFact
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.rollback import Wish
-from holdfast.core.run.state import State
 from holdfast.core.save import events as news
 from holdfast.core.save.policy import Optimal
-from holdfast.core.save.ranks import RankAnswers
-from holdfast.core.save.word import Order, buffer_of
+from holdfast.core.save.word import Order
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.announced import StandingNotices
-from holdfast.sim.cadence import Cadence, Habit
+from holdfast.sim.cadence import Habit
 from holdfast.sim.clock import NEVER_NS, VirtualClock, to_ns
-from holdfast.sim.elastic import Does, Doing, Slices, Watch
+from holdfast.sim.elastic import SliceWatch
 from holdfast.sim.faults import (
     IN_PLACE,
     TOGETHER,
@@ -50,35 +43,18 @@ from holdfast.sim.faults import (
     FaultStream,
 )
 from holdfast.sim.hosts import Hosts
-from holdfast.sim.idle import NOTHING_NEW, Idle
-from holdfast.sim.looks import LookTimers, look
+from holdfast.sim.look_timers import LookTimers
 from holdfast.sim.model import Scenario
+from holdfast.sim.no_ops import NoOps
+from holdfast.sim.ranks import RanksSetting, SimulatedRanks
 from holdfast.sim.story import Story
 from holdfast.sim.tiers import Tiers
-from holdfast.sim.training import Training
 
-BUFFERS = 3
+NOTHING_NEW = HostReport()
 LEARNED = Optimal()  # what the core takes the time between failures to be, from what it has seen
 
 
-@dataclass(slots=True)
-class RunningAttempt:
-    """The attempt that runs. `training` None: it has not come to its first step yet.
-
-    `order`: the newest to save. `leaves`: it was asked to save and stop.
-    """
-
-    attempt: int
-    resume: ev.Resume
-    launched_ns: int
-    training: Training | None = None
-    cadence: Cadence | None = None
-    hung_ns: int | None = None
-    order: news.PublishOrder | None = None
-    leaves: bool = False
-
-
-class World(Idle):
+class World(NoOps):
     """One run, from its request on.
 
     `events`: how many the core was fed. `stops`: the words with which a supervisor gave up, and
@@ -104,11 +80,9 @@ class World(Idle):
         self._policy = policy
         self._rng = Random(seed)  # noqa: S311 - draws, not secrets
         self._hosts = Hosts(scenario.fleet, scenario.recovery, self._rng, faults.hosts_at_start)
-        self._slices: Slices | None = None
+        self._slice_watch: SliceWatch | None = None
         if scenario.fleet.elastic:
-            self._slices = Slices(scenario, self._hosts)
-            does = Does(self._run_is, self._go_on, self._stop_for_slices)
-            self._watch = Watch(self._slices, self._hosts, self._clock, faults, does)
+            self._slice_watch = SliceWatch(scenario, self._hosts, self._clock, faults, self)
         self._folds = folds
         self._habit = Habit()
         self._end_ns = to_ns(scenario.duration_s)
@@ -116,13 +90,11 @@ class World(Idle):
         self._reports = 0
         self._facts: Register[ev.Event] = Register()
         self._notices = StandingNotices()
-        self._life: RunningAttempt | None = None
-        self._launch: act.Launch | None = None
+        self._ranks: SimulatedRanks | None = None
+        self._launch: act.Launch | None = None  # that waits for hosts
         self._ordered_ns = 0  # when that was
         saves = scenario.saves
-        self._stall_ns, self._copy_ns = to_ns(saves.stall_s), to_ns(saves.copy_s)
-        self._write_ns = to_ns(saves.write_s)
-        self._tiers = Tiers(self._clock, self._feed, self._write_ns, peers=saves.peers)
+        self._tiers = Tiers(self._clock, self._feed, to_ns(saves.write_s), peers=saves.peers)
         self.controller = self._begin()
 
     def run(self) -> Story:
@@ -133,15 +105,11 @@ class World(Idle):
             fault_ns, next_ns = faults.next_ns(), clock.next_ns
             until_ns = next_ns if fault_ns is None or next_ns < fault_ns else fault_ns
             until_ns = min(until_ns, end_ns)
-            life = self._life
-            if life is not None and life.training is not None and self._save_before(life, until_ns):
+            if self._ranks is not None and self._ranks.save_before(until_ns):
                 continue
             if until_ns >= end_ns:
                 break
-            if until_ns == next_ns:
-                clock.advance()
-            else:
-                clock.now_ns = until_ns
+            if not clock.advance(until_ns):
                 self._strike(faults.pop())
         self._close()
         return self.story
@@ -153,10 +121,9 @@ class World(Idle):
 
     def _close(self) -> None:
         """The time is over: what is under way stays open."""
-        self._clock.now_ns = max(self._clock.now_ns, self._end_ns)
-        life = self._life
-        if life is not None and life.training is not None and life.hung_ns is None:
-            life.training.end(self._end_ns)
+        self._clock.pass_to(self._end_ns)
+        if self._ranks is not None:
+            self._ranks.close()
 
     # --- the core ---------------------------------------------------------------------------
 
@@ -172,14 +139,15 @@ class World(Idle):
         if controller.finish is not None and not controller.is_acting:
             self._succeed(controller.finish)
 
-    def _hear(self, report: HostReport) -> None:
-        self.controller.hear(report)
+    def _report_ranks(self) -> None:
+        """Have the controller hear how far they are now."""
+        self.controller.hear(self._report())
         self._look_whether_it_is_over()
 
     def _begin(self) -> Controller:
         self.meet_controller()
         self._timers = LookTimers(self._clock, self._feed, folds=self._folds)
-        return Controller(
+        controller = Controller(
             self._policy,
             link=self,
             store=self,
@@ -187,20 +155,18 @@ class World(Idle):
             journal=self,
             say=lambda _level, _words: None,
         )
-
-    def _heard(self, life: RunningAttempt, what: news.Event) -> None:
-        self._feed(ev.Heard(self._clock.now_ns, life.attempt, what))
-
-    def _after(
-        self, delay_ns: int, life: RunningAttempt, do: Callable[[], None], *, beside: bool = False
-    ) -> None:
-        """Do this later, if the attempt lives and does not hang; `beside`: though it hangs."""
-
-        def if_alive() -> None:
-            if self._life is life and (beside or life.hung_ns is None):
-                do()
-
-        self._clock.at(self._clock.now_ns + delay_ns, if_alive)
+        self._ranks_setting = RanksSetting(
+            self.scenario,
+            self.story,
+            self._clock,
+            self._timers,
+            self._habit,
+            controller.machine,
+            self._feed,
+            self._report_ranks,
+            self._folds,
+        )
+        return controller
 
     # --- what happens from outside ----------------------------------------------------------
 
@@ -221,19 +187,17 @@ class World(Idle):
         if takes_hosts:
             for place in what.hosts:
                 self._lose(place)
-            for at_ns in self._hosts.repairs_ns:
+            for at_ns in self._hosts.take_repairs():
                 self._clock.at(at_ns, self._repaired)
-            self._hosts.repairs_ns = []
             if self._trains_on(*what.hosts):  # before anybody asks what there is to restore
                 self._tiers.lose_memory(together=what.cause in TOGETHER)
-        life = self._life
-        if life is None or not self._trains_on(*what.hosts):
+        ranks = self._ranks
+        if ranks is None or not self._trains_on(*what.hosts):
             self._wait_for_hosts()
-            return
-        if what.cause is FaultCause.HANG and life.hung_ns is None:
-            self._hang(life)
-        elif what.cause is not FaultCause.HANG:
-            self._break(life, Exit(host_lost=True) if takes_hosts else Exit(signal=9))
+        elif what.cause is FaultCause.HANG:
+            ranks.hang()
+        else:
+            self._end_ranks(Exit(host_lost=True) if takes_hosts else Exit(signal=9))
 
     def _announce(self, what: AnnouncedLoss) -> None:
         """The cloud says that a host goes; where that was wrong, it says so at its deadline."""
@@ -258,55 +222,13 @@ class World(Idle):
             self._faults.renewed(place, comes_ns)
 
     def _trains_on(self, *hosts: int) -> bool:
-        return self._slices is None or self._slices.uses(*hosts)
+        return self._slice_watch is None or self._slice_watch.slices.uses(*hosts)
 
     def _repaired(self) -> None:
         taken = self._hosts.repaired(self._clock.now_ns)
         if taken is not None:
             self._faults.renewed(*taken)
             self._wait_for_hosts()
-
-    def _hang(self, life: RunningAttempt) -> None:
-        """The ranks stand still; what is being written goes on."""
-        self._stop_training(life)
-        life.hung_ns = self._clock.now_ns
-        self._timers.stand_still()
-
-    def examine(self, action: act.Examine) -> None:
-        """As the ranks' pages and processes show it."""
-        life = self._life
-        if life is not None:
-            at_ns = self._clock.now_ns if life.hung_ns is None else life.hung_ns
-            seen = look(life.training, life.resume.step, at_ns)
-            self._feed(ev.Examined(self._clock.now_ns, action.attempt, (seen,)))
-
-    def collect_stacks(self, action: act.CollectStacks) -> None:
-        """Nobody stands anywhere."""
-        where = (RankStack(0, how="simulated"),)
-        self._feed(ev.StacksCollected(self._clock.now_ns, action.attempt, where))
-
-    def _break(self, life: RunningAttempt, how: Exit) -> None:
-        """The attempt is gone, at once and on all hosts."""
-        self._stop_training(life)
-        self._life = None
-        now_ns = self._clock.now_ns
-        self._feed(ev.RankExited(now_ns, life.attempt, 0, now_ns, how))
-        self._feed(ev.TreeGone(now_ns, life.attempt))
-
-    def _stop_training(self, life: RunningAttempt) -> None:
-        """No step is completed any more; the machine hears of the last one."""
-        training = life.training
-        if training is None:
-            if life.hung_ns is None:
-                self._started(life, self._clock.now_ns)
-            return
-        if life.hung_ns is not None:
-            return
-        step, began_ns = training.end(self._clock.now_ns)
-        if began_ns is not None:
-            self.story.add(StepsFact(life.attempt, step + 1, step + 1, began_ns, None))
-        if step > life.resume.step:
-            self._heard(life, news.Progress(self._clock.now_ns, 0, step))
 
     # --- attempts ---------------------------------------------------------------------------
 
@@ -327,8 +249,8 @@ class World(Idle):
         self._wait_for_hosts()
 
     def _wait_for_hosts(self) -> None:
-        if self._slices is not None:
-            self._watch.look_at(self._clock.now_ns)
+        if self._slice_watch is not None:
+            self._slice_watch.look_at(self._clock.now_ns)
             return
         launch = self._launch
         if launch is None:
@@ -338,59 +260,51 @@ class World(Idle):
         def ready() -> None:
             again_ns, _ = self._hosts.complete_at(self._clock.now_ns)
             if self._launch is launch and again_ns <= self._clock.now_ns:
-                self._launch = None
-                self._launched(launch, wait)
+                self.launch_now(wait)
 
         self._clock.at(ready_ns, ready)
 
-    def _launched(self, launch: act.Launch, wait: str) -> None:
-        now_ns = self._clock.now_ns
-        life = self._life = RunningAttempt(launch.attempt, launch.resume, now_ns)
-        if self._slices is not None and (chips := self._slices.use(now_ns)) is not None:
-            self.story.add(CapacityFact(now_ns, chips))
+    def launch_now(self, wait: str) -> None:
+        """Launch what waits for hosts; `wait`: what was waited for until now, if at all."""
+        launch, self._launch = self._launch, None
+        if launch is None:
+            return
+        now_ns, step_ns = self._clock.now_ns, self._step_ns
+        if self._slice_watch is not None:
+            slices = self._slice_watch.slices
+            if (chips := slices.use(now_ns)) is not None:
+                self.story.add(CapacityFact(now_ns, chips))
+            step_ns = slices.longer(step_ns)
+        ranks = self._ranks = SimulatedRanks(self._ranks_setting, launch, step_ns)
         waited = ev.Waited(wait, now_ns) if now_ns > self._ordered_ns else None
         self._facts.put(ev.Launched, ev.Launched(now_ns, launch.attempt, waited))
-        self._hear(self._report())
+        self._report_ranks()
+        ranks.start(self._startup_ns(launch.resume))
+
+    def _startup_ns(self, resume: ev.Resume) -> int:
         recovery = self.scenario.recovery
         restart_s = recovery.restart.sample_s(self._rng)
-        if launch.resume.buffer is not None and restart_s:
+        if resume.buffer is not None and restart_s:
             restart_s *= recovery.from_memory_s / recovery.restart.mean_s
-        self._after(to_ns(restart_s), life, lambda: self._train(life))
+        return to_ns(restart_s)
 
-    def _restore_ns(self, life: RunningAttempt) -> int:
-        recovery, resume = self.scenario.recovery, life.resume
-        if resume.set_name is None:
-            return 0
-        in_memory = resume.buffer is not None
-        return to_ns(recovery.restore_from_memory_s if in_memory else recovery.restore_s)
+    def kill(self) -> None:
+        """What is left of an attempt; most that is killed here has ended before."""
+        self._end_ranks()
 
-    def _started(self, life: RunningAttempt, at_ns: int) -> None:
-        """What an attempt did before its first step, up to now."""
-        if at_ns > life.launched_ns:
-            self.story.add(SpanFact(life.attempt, "startup", life.launched_ns, at_ns))
+    def _end_ranks(self, how: Exit | None = None) -> None:
+        """All of them are gone, if there are any. `how` they exited; None: they were killed."""
+        ranks = self._ranks
+        if ranks is None:
+            return
+        ranks.end()
+        self._ranks = None
+        now_ns = self._clock.now_ns
+        if how is not None:
+            self._feed(ev.RankExited(now_ns, ranks.attempt, 0, now_ns, how))
+        self._feed(ev.TreeGone(now_ns, ranks.attempt))
 
-    def _train(self, life: RunningAttempt) -> None:
-        now_ns, resume = self._clock.now_ns, life.resume
-        began_ns = max(life.launched_ns, now_ns - self._restore_ns(life))
-        self._started(life, began_ns)
-        self.story.add(RestoreFact(life.attempt, began_ns, now_ns, resume.step, resume.parent))
-        rows = self.story.of(life.attempt)
-        step_ns = self._step_ns if self._slices is None else self._slices.longer(self._step_ns)
-        idle_ns = int(step_ns * self.scenario.idle)
-        training = life.training = Training(rows, resume.step, now_ns, step_ns, idle_ns)
-        life.cadence = Cadence(life.training, self._habit)
-        self._timers.step()
-        if life.order is not None:  # it was asked for before
-            self._answer(life, training, life.order)
-        if self.scenario.saves.memory:
-            self._feed(ev.BuffersReady(now_ns, life.attempt, 0, BUFFERS))
-        is_known = self.controller.machine.saving.step_time_ns and not self.scenario.fleet.elastic
-        if self.scenario.saves.memory or not is_known:
-            for step in (1, 2):  # enough for the machine to know what a step takes
-                self._after(step * step_ns, life, self._progress)
-
-    def _progress(self) -> None:
-        self._hear(self._report())
+    # --- how the ranks are seen -------------------------------------------------------------
 
     def reports(self) -> list[tuple[int, HostReport]]:
         """Of the only host."""
@@ -401,90 +315,47 @@ class World(Idle):
         do()
 
     def _report(self) -> HostReport:
-        """How far the ranks are now, as one; what they save is told when it happens."""
-        life = self._life
-        if life is None:
+        ranks = self._ranks
+        if ranks is None:
             return NOTHING_NEW
-        step, at_ns = life.resume.step, self._clock.now_ns if life.hung_ns is None else life.hung_ns
-        if life.training is not None:
-            step = life.training.completed(at_ns)
         self._reports += 1
-        state = RankState(has_session=True, answers=RankAnswers(step=step))
-        return HostReport(self._reports, life.attempt, (state,), self._facts)
+        return HostReport(self._reports, ranks.attempt, (ranks.state(),), self._facts)
+
+    def examine(self, action: act.Examine) -> None:
+        """As the ranks' pages and processes show it."""
+        if self._ranks is not None:
+            seen = self._ranks.look()
+            self._feed(ev.Examined(self._clock.now_ns, action.attempt, (seen,)))
+
+    def collect_stacks(self, action: act.CollectStacks) -> None:
+        """Nobody stands anywhere."""
+        where = (RankStack(0, how="simulated"),)
+        self._feed(ev.StacksCollected(self._clock.now_ns, action.attempt, where))
 
     # --- slices, where the fleet is elastic -------------------------------------------------
 
-    def _run_is(self) -> tuple[Doing, int]:
-        """What is asked before the slices are looked at; and the time between failures."""
-        life, between_s = (
-            self._life,
-            LEARNED.mtbf_s(self.controller.machine.saving.view(self._clock.now_ns)),
-        )
-        doing = Doing.WAITS if self._launch is not None else Doing.NEITHER
-        if life is not None and life.hung_ns is None and not life.leaves:
-            doing = Doing.TRAINS
-        return doing, to_ns(between_s)
-
-    def _go_on(self, wait: str) -> None:
-        """Launch on the slices that are whole; `wait`: what was waited for until now, if at all."""
-        launch, self._launch = self._launch, None
-        assert launch is not None  # noqa: S101 - it waits for this
-        self._launched(launch, wait)
-
-    def _stop_for_slices(self) -> None:
-        """An agreed save, and an end that starts again; the launch then takes what is whole."""
-        assert self._life is not None  # noqa: S101 - it trains
-        self._life.leaves = True
-        self._feed(ev.StopAsked(self._clock.now_ns, "slices are back", None, notice=False))
-
-    def kill(self) -> None:
-        """What is left of an attempt; most that is killed here has ended before."""
-        life = self._life
-        if life is not None:
-            self._stop_training(life)
-            self._life = None
-            self._feed(ev.TreeGone(self._clock.now_ns, life.attempt))
-
-    # --- saves ------------------------------------------------------------------------------
-
-    def _save_before(self, life: RunningAttempt, until_ns: int) -> bool:
-        """Have the next save made, if one is due before then; those that are alike are folded."""
-        machine, cadence = self.controller.machine, life.cadence
-        saving, training = machine.saving, life.training
-        if training is None or cadence is None or not saving.may_order:
-            return False
-        if life.hung_ns is not None or machine.state is not State.RUNNING:
-            return False
-        now_ns = self._clock.now_ns
-        fold_until_ns = until_ns
-        if self._notices.by_host:
-            until_ns, fold_until_ns = self._before_an_end(until_ns)
-        step = cadence.step_to_save(saving, now_ns, until_ns)
-        if step is None:
-            return False
-        if cadence.are_alike(step) and self._folds:
-            seen_ns = saving.failures.observed_ns + now_ns - life.launched_ns
-            step = cadence.fold(saving, step, self._blocked_ns, fold_until_ns, seen_ns)
-        now_ns = self._clock.now_ns = max(now_ns, training.passed_ns(step - 1))
-        self._heard(life, news.Progress(now_ns, 0, step - 1))
-        return True
-
-    def _before_an_end(self, until_ns: int) -> tuple[int, int]:
-        """Up to when saves are ordered, and folded: before an announced end none is to be durable.
-
-        Copies to memory go on meanwhile.
-        """
-        saving = self.controller.machine.saving
-        held_ns = saving.held_from_ns
-        if held_ns is None:
-            return until_ns, until_ns
-        if not saving.tier.is_there:
-            return min(until_ns, held_ns), min(until_ns, held_ns)
-        return until_ns, min(until_ns, held_ns) if self._clock.now_ns < held_ns else until_ns
+    @property
+    def waits_to_launch(self) -> bool:
+        """Whether an attempt waits for slices."""
+        return self._launch is not None
 
     @property
-    def _blocked_ns(self) -> int:
-        return self._copy_ns if self.controller.machine.saving.tier.is_there else self._stall_ns
+    def may_be_stopped(self) -> bool:
+        """Whether an attempt runs that would save and stop if it were asked to."""
+        return self._ranks is not None and self._ranks.may_be_stopped
+
+    @property
+    def between_failures_ns(self) -> int:
+        """What the core has learned of it."""
+        return to_ns(LEARNED.mtbf_s(self.controller.machine.saving.view(self._clock.now_ns)))
+
+    def stop_for_slices(self) -> None:
+        """An agreed save, and an end that starts again; the launch then takes what is whole."""
+        if self._ranks is not None:
+            self._ranks.leave()
+            self._feed(ev.StopAsked(self._clock.now_ns, "slices are back", None, notice=False))
+
+    # --- saves ------------------------------------------------------------------------------
 
     def commit(self, attempt: int, epoch: int, step: int, _ranks: int) -> None:
         """The manifest is written at once."""
@@ -494,16 +365,13 @@ class World(Idle):
 
     def publish_verdict(self, verdict: news.PublishVerdict) -> None:
         """The ranks see it at once."""
-        if self._life is not None and verdict.flags & Order.STOP:
-            self._break(self._life, Exit(code=EXIT_SAVED_START_ME_AGAIN))
+        if verdict.flags & Order.STOP:
+            self._end_ranks(Exit(code=EXIT_SAVED_START_ME_AGAIN))
 
     def publish_order(self, order: news.PublishOrder, _: int | None) -> None:
-        """The ranks see it at once, and answer at the boundary."""
-        life = self._life
-        if life is not None:
-            life.order = order
-            if life.training is not None:  # else it finds the order when it comes to its first step
-                self._answer(life, life.training, order)
+        """The ranks answer at the boundary."""
+        if self._ranks is not None:
+            self._ranks.obey(order)
 
     def seal(self, action: act.Seal) -> None:
         """In memory."""
@@ -520,36 +388,6 @@ class World(Idle):
     def commit_flushed(self, action: act.CommitFlushed) -> None:
         """The manifest is written at once."""
         self._tiers.commit(action)
-
-    def _answer(self, life: RunningAttempt, training: Training, order: news.PublishOrder) -> None:
-        """When the boundary comes."""
-        delay_ns = training.passed_ns(order.step) - self._clock.now_ns
-        self._after(delay_ns, life, lambda: self._boundary(life, order))
-
-    def _boundary(self, life: RunningAttempt, order: news.PublishOrder) -> None:
-        if order is not life.order:
-            return  # a later order took its place
-        training, buffer = life.training, buffer_of(order.flags)
-        assert training is not None  # noqa: S101 - it has passed a boundary
-        blocked_ns = self._stall_ns if buffer is None else self._copy_ns
-        training.block(order.step, NEVER_NS if order.flags & Order.STOP else blocked_ns)
-        if life.cadence is not None:
-            life.cadence.saved(order.step)
-
-        def copied() -> None:
-            if blocked_ns != self.controller.machine.saving.blocked_ns:
-                self._feed(ev.SaveTook(self._clock.now_ns, life.attempt, blocked_ns))
-            if buffer is None and not self._write_ns:
-                written()  # which says that it is copied too
-                return
-            self._heard(life, news.Snapped(self._clock.now_ns, 0, order.epoch, order.step))
-            if buffer is None:
-                self._after(self._write_ns, life, written, beside=True)
-
-        def written() -> None:
-            self._heard(life, news.Durable(self._clock.now_ns, 0, order.epoch, order.step))
-
-        self._after(blocked_ns, life, copied)
 
     # --- what is written down, and who takes over -------------------------------------------
 

@@ -7,12 +7,9 @@ from collections.abc import Callable, Hashable, Sequence
 from holdfast.core import actions as act
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import Host, Hurry
-from holdfast.core.hosts.report import HostReport
-
-NOTHING_NEW = HostReport()
 
 
-class Idle(Host):
+class NoOps(Host):
     """Of `controller.ports.Link` and `Store`: what takes no time, and is heard of no more."""
 
     def hurry(self, action: Hurry) -> None:
