@@ -1,4 +1,4 @@
-"""What a controller orders that changes nothing in a simulated run."""
+"""What a controller says that changes nothing in a simulated run, and takes no time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.hosts.order import Host, Hurry
 
 
 class NoOps(Host):
-    """Of `controller.ports.Link` and `Store`: what takes no time, and is heard of no more."""
+    """Of the ports of a controller: what a simulated run has nothing to do for."""
 
     def hurry(self, action: Hurry) -> None:
         """A flush takes as long as it takes."""
@@ -21,11 +21,19 @@ class NoOps(Host):
     def publish_committed(self, step: int) -> None:
         """No rank waits for it."""
 
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """At once: a launch waits for hosts."""
+        do()
+
     def relay(self) -> None:
         """Every rank has a session."""
 
     def stand_by(self, action: act.StandBy) -> None:
         """There are none."""
+
+    def create_attempt(self, _: act.Launch, created: Callable[[], None]) -> None:
+        """It is on record at once."""
+        created()
 
     def protect(self, of: tuple[int, int] | None) -> None:
         """No incomplete set is ever removed."""
@@ -35,3 +43,6 @@ class NoOps(Host):
 
     def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """The facts for the ledger say it."""
+
+    def answered(self, actions: tuple[act.Action, ...], at_ns: int) -> None:
+        """Nothing is written down: the same seed decides the same again."""

@@ -10,7 +10,7 @@ the hosts; the ranks of the attempt that runs are one for it (`sim.ranks`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -50,7 +50,6 @@ from holdfast.sim.ranks import RanksSetting, SimulatedRanks
 from holdfast.sim.story import Story
 from holdfast.sim.tiers import Tiers
 
-NOTHING_NEW = HostReport()
 LEARNED = Optimal()  # what the core takes the time between failures to be, from what it has seen
 
 
@@ -85,21 +84,20 @@ class World(NoOps):
             self._slice_watch = SliceWatch(scenario, self._hosts, self._clock, faults, self)
         self._folds = folds
         self._habit = Habit()
-        self._end_ns = to_ns(scenario.duration_s)
         self._step_ns = max(1, to_ns(scenario.step_s))
         self._reports = 0
         self._facts: Register[ev.Event] = Register()
         self._notices = StandingNotices()
         self._ranks: SimulatedRanks | None = None
         self._launch: act.Launch | None = None  # that waits for hosts
-        self._ordered_ns = 0  # when that was
+        self._ordered_ns = 0  # when the newest launch was ordered
         saves = scenario.saves
         self._tiers = Tiers(self._clock, self._feed, to_ns(saves.write_s), peers=saves.peers)
         self.controller = self._begin()
 
     def run(self) -> Story:
         """All of it."""
-        clock, faults, end_ns = self._clock, self._faults, self._end_ns
+        clock, faults, end_ns = self._clock, self._faults, to_ns(self.scenario.duration_s)
         self._feed(ev.Opened(0, 0))
         while True:
             fault_ns, next_ns = faults.next_ns(), clock.next_ns
@@ -111,28 +109,17 @@ class World(NoOps):
                 break
             if not clock.advance(until_ns):
                 self._strike(faults.pop())
-        self._close()
-        return self.story
-
-    @property
-    def now_ns(self) -> int:
-        """Virtual nanoseconds since the request."""
-        return self._clock.now_ns
-
-    def _close(self) -> None:
-        """The time is over: what is under way stays open."""
-        self._clock.pass_to(self._end_ns)
+        clock.pass_to(end_ns)
         if self._ranks is not None:
             self._ranks.close()
+        return self.story
 
     # --- the core ---------------------------------------------------------------------------
 
     def _feed(self, event: ev.Event) -> None:
         """Tell the controller; where that ends its work, another one takes over."""
-        controller = self.controller
-        controller.feed(event)
-        if controller.finish is not None:
-            self._look_whether_it_is_over()
+        self.controller.feed(event)
+        self._look_whether_it_is_over()
 
     def _look_whether_it_is_over(self) -> None:
         controller = self.controller
@@ -236,10 +223,6 @@ class World(NoOps):
         """The store answers at once: what that takes is part of a restart."""
         self._feed(ev.SetsSeen(self._clock.now_ns, self._tiers.seen()))
 
-    def create_attempt(self, _: act.Launch, created: Callable[[], None]) -> None:
-        """It is on record at once."""
-        created()
-
     def launch(self, action: act.Launch) -> None:
         """As soon as there are hosts."""
         self._timers.stand_still()
@@ -310,14 +293,10 @@ class World(NoOps):
         """Of the only host."""
         return [(0, self._report())]
 
-    def when_complete(self, do: Callable[[], None]) -> None:
-        """At once: a launch waits for hosts."""
-        do()
-
     def _report(self) -> HostReport:
         ranks = self._ranks
         if ranks is None:
-            return NOTHING_NEW
+            return HostReport()
         self._reports += 1
         return HostReport(self._reports, ranks.attempt, (ranks.state(),), self._facts)
 
@@ -394,9 +373,6 @@ class World(NoOps):
     def event(self, _: ev.Event) -> None:
         """Count it."""
         self.events += 1
-
-    def answered(self, actions: tuple[act.Action, ...], at_ns: int) -> None:
-        """Nothing is written down: the same seed decides the same again."""
 
     def fact(self, fact: Mapping[str, Any]) -> None:
         """For the ledger."""
