@@ -273,8 +273,11 @@ class VirtualWorld(Shared):
                 self.heard.give(Source.INBOX, lambda: self._link.lost(host))
 
         def replaced() -> None:
-            if not self.is_over:
-                self.heard.give(Source.INBOX, lambda: self._link.join(number))
+            self.heard.give(Source.INBOX, joins)
+
+        def joins() -> None:
+            if not self.is_over:  # it is of no use to a supervisor that is gone
+                self._link.join(number)
 
         self.clock.later(noticed_ns, noticed)
         self.clock.later(replaced_ns, replaced)
