@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,8 +18,10 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigurationError
+from holdfast.link import connection as connection_module
 from holdfast.link import dialer as dialer_module
 from holdfast.link import server as server_module
+from holdfast.link import thread as thread_module
 from holdfast.link import values
 from holdfast.link.dialer import LinkDialer
 from holdfast.link.server import LinkServer
@@ -156,6 +159,40 @@ def test_the_next_controller_is_dialled_and_an_older_one_never_again(make: Make)
     agent.until_state(LinkState.REFUSED)
     assert agent.changes[-1].words == "term 1 is over: 2 is the newest"
     assert agent.end.take().term == 2
+
+
+@pytest.mark.contract("link: the last words of an end arrive though the other speaks meanwhile")
+def test_the_last_words_arrive_though_the_other_end_speaks_meanwhile(
+    make: Make,
+    eventually: Callable[[Callable[[], object]], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is sent to a closed socket resets the connection, and what was not read is lost."""
+    for module in (connection_module, server_module):
+        monkeypatch.setattr(module, "CLOSE_S", LIMIT_S)
+    monkeypatch.setattr(thread_module, "_JOIN_S", LIMIT_S)
+    controller, agent = make(Controller()), make(Agent())
+    agent.end.aim(controller.claim)
+    agent.until_state(LinkState.UP)
+    controller.until(lambda: controller.state(ME) is LinkState.UP)
+    ours = agent.end._current
+    assert ours is not None
+    transport: Any = ours._transport
+    agent.end._thread.call(transport.pause_reading)
+    controller.end.put(ME, {"order": "the last words"})
+    closing = threading.Thread(target=controller.close)
+    closing.start()
+    eventually(lambda: _has_been_ended(transport.get_extra_info("socket")))
+    for _ in range(3):
+        agent.end._thread.call(ours.beat)
+    agent.end._thread.call(transport.resume_reading)
+    agent.until(lambda: agent.message == {"order": "the last words"})
+    closing.join()
+
+
+def _has_been_ended(sock: Any) -> bool:
+    close_wait = 8  # of Linux's states of TCP: the other end says no more
+    return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == close_wait)
 
 
 @pytest.mark.contract("link: a stranger learns nothing, and changes nothing")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from holdfast.link.conversation import Conversation
 from holdfast.link.frames import LinkError
-
-if TYPE_CHECKING:
-    import asyncio
+from holdfast.link.thread import CLOSE_S
 
 UNACKNOWLEDGED_MS = 2000  # TCP gives up by then; a frozen host acknowledges for ever
 _HIGH_WATER_BYTES = 64 << 10
@@ -123,13 +122,23 @@ class LinkConnection:
             self._flush()
 
     def end(self, why: str, at_once: bool = True) -> None:
-        """Close it, without a word to the other end; `at_once`: what waits is not sent."""
-        if not at_once:
+        """Close it, without a word to the other end; `at_once`: what waits is not sent.
+
+        Else the other end closes it, once it has all. A socket that is closed while something has
+        come and is not read makes TCP throw away what is on its way to the other end.
+        """
+        if self._transport is None:
+            self._why = self._why or why
+            return
+        if at_once:
+            self._why = self._why or why
+            self._transport.abort()
+        elif not self._why:
             self._is_paused = False
             self._push()
-        self._why = self._why or why
-        if self._transport is not None:
-            self._transport.abort() if at_once else self._transport.close()
+            self._why = why
+            self._transport.write_eof()
+            asyncio.get_running_loop().call_later(CLOSE_S, self._transport.abort)
 
     def _push(self) -> None:
         if self._waits is None or self._is_paused or self._why or not self.conversation.is_proved:
