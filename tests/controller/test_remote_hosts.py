@@ -327,3 +327,19 @@ def test_hosts_that_come_and_go_for_ever_are_not_remembered_for_ever() -> None:
         lab.hosts.gone(f"life {life}", "it hangs")
     assert len(lab.hosts.membership.members) < 20
     assert len(lab.hosts._hosts) < 100
+
+
+def test_a_launch_says_how_long_its_hosts_were_waited_for() -> None:
+    lab = Lab()
+    lab.hosts.when_complete(lambda: None)
+    zero = lab.seat(0)
+    lab.now_ns = 5 * S
+    lab.seat(1)
+    lab.down(zero)
+    report = HostReport(1, 0)
+    report.note(ev.Launched(6 * S + AHEAD, 0))
+    lab.now_ns = 7 * S
+    lab.up(zero, report)
+    _, heard = lab.board.told[-1]
+    (launched,) = heard.facts.after(0)
+    assert launched.waited == ev.Waited("provision", 5 * S)

@@ -110,6 +110,8 @@ class RemoteHosts:
         self._meeting: tuple[int, Meeting] | None = None  # of that attempt
         self._over: Over | None = None
         self._awaiting: Callable[[], None] | None = None
+        self._awaited_ns = 0  # since then
+        self._waited: ev.Waited | None = None  # for the hosts of the newest attempt
 
     def attach(self, controller: Told) -> None:
         """Whom to tell."""
@@ -128,7 +130,7 @@ class RemoteHosts:
 
     def when_complete(self, do: Callable[[], None]) -> None:
         """Once every slot has a host; at once if that is so now."""
-        self._awaiting = do
+        self._awaiting, self._awaited_ns = do, self._now_ns()
         self._look_whether_complete()
 
     def end(self, over: Over) -> None:
@@ -153,6 +155,7 @@ class RemoteHosts:
         host.heard, host.says = says.number, says
         offset_ns = host.clock.heard(at_ns, says.sent_ns, says.difference_ns)
         report_on_clock(report, offset_ns)
+        report.facts.change_each(self._with_wait)
         is_new = host.sent == 0
         moves = self.membership.joined(at_ns, says.index, incarnation)
         self._carry_out(moves)
@@ -185,6 +188,12 @@ class RemoteHosts:
     def _told(self) -> Told:
         assert self._controller is not None  # noqa: S101 - it is attached before anything is heard
         return self._controller
+
+    def _with_wait(self, fact: ev.Event) -> ev.Event:
+        """A launch came after the wait for its hosts."""
+        if isinstance(fact, ev.Launched) and self._waited is not None:
+            return replace(fact, waited=self._waited)
+        return fact
 
     def _pass_on(self, host: RemoteHost, says: HostSays, at_ns: int, offset_ns: int) -> None:
         """What somebody on that host asks of the run, and what is announced there, each once."""
@@ -221,6 +230,9 @@ class RemoteHosts:
     def _look_whether_complete(self) -> None:
         if self._awaiting is not None and self.membership.is_complete:
             do, self._awaiting = self._awaiting, None
+            at_ns = self._now_ns()
+            has_waited = at_ns > self._awaited_ns
+            self._waited = ev.Waited("provision", at_ns) if has_waited else None
             do()
 
     def _assign(self, move: Assign) -> None:
