@@ -250,7 +250,8 @@ def test_a_message_that_was_overtaken_changes_nothing() -> None:
 )
 def test_what_cannot_be_read_is_said_and_passed_over(message: Any) -> None:
     lab = Lab()
-    lab.hosts.take("host 0", message)
+    for _ in range(3):
+        lab.hosts.take("host 0", message)
     assert lab.board.told == []
     assert len(lab.said) == 1
     with pytest.raises(ValueError, match=r"."):
@@ -343,3 +344,16 @@ def test_a_launch_says_how_long_its_hosts_were_waited_for() -> None:
     _, heard = lab.board.told[-1]
     (launched,) = heard.facts.after(0)
     assert launched.waited == ev.Waited("provision", 5 * S)
+
+
+def test_ctrl_c_on_a_host_that_is_given_up_and_comes_back_was_pressed_once() -> None:
+    lab = Lab()
+    one = lab.seat(1)
+    lab.down(one)
+    one.ask(Asking.INTERRUPT, "Ctrl-C")
+    lab.up(one)
+    lab.hosts.gone("host 1", "it hangs")
+    lab.down(one)
+    one.has_left("host 1 again")
+    lab.up(one)
+    assert sum(isinstance(told, ev.Interrupted) for told in lab.board.told) == 1

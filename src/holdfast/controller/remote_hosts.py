@@ -67,7 +67,6 @@ class RemoteHost:
     assignment: Assignment | None = None
     refused: str | None = None
     says: HostSays | None = None
-    asked: int = 0  # how much of what it was asked is passed on
     notices: tuple[Notice, ...] = ()  # that are passed on
 
 
@@ -104,6 +103,8 @@ class RemoteHosts:
         self._say = say
         self._controller: Told | None = None
         self._hosts: dict[str, RemoteHost] = {}
+        self._asked: dict[str, int] = {}  # by agent, how much of what it was asked is passed on
+        self._unreadable: set[str] = set()
         self._assignments = 0
         self._order: HostOrder | None = None
         self._encoded: dict[str, Any] | None = None  # the order, once it can be sent
@@ -147,7 +148,9 @@ class RemoteHosts:
         try:
             says, report = decode_host(message)
         except ValueError as error:
-            self._say("error", f"What a host says cannot be read: {error}")
+            if incarnation not in self._unreadable:  # it says so again and again
+                self._unreadable.add(incarnation)
+                self._say("error", f"What a host says cannot be read: {error}")
             return
         host = self._hosts.setdefault(incarnation, RemoteHost())
         if says.incarnation != incarnation or says.number <= host.heard:
@@ -198,8 +201,8 @@ class RemoteHosts:
     def _pass_on(self, host: RemoteHost, says: HostSays, at_ns: int, offset_ns: int) -> None:
         """What somebody on that host asks of the run, and what is announced there, each once."""
         for asked in says.asks:
-            if asked.number > host.asked:
-                host.asked = asked.number
+            if asked.number > self._asked.get(says.agent, 0):
+                self._asked[says.agent] = asked.number
                 source = f"{asked.source} on host {says.index}"
                 self._told.feed(_event_of(asked, source, at_ns, offset_ns))
         for notice in says.notices:

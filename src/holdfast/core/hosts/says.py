@@ -45,6 +45,8 @@ class HostAsks:
 class HostSays:
     """An agent. `number`: counts its messages. `assignment`: the number of the one it acts on.
 
+    `agent`: its first incarnation; what it was asked is counted over all of them.
+
     `difference_ns`: what it has measured between the controller's clock and its own.
 
     `address` and `ports`: where its ranks can be met, should one of them be rank 0. `asks` and
@@ -53,6 +55,7 @@ class HostSays:
 
     index: int
     incarnation: str
+    agent: str
     number: int
     sent_ns: int
     difference_ns: int | None = None

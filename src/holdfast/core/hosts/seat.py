@@ -38,7 +38,7 @@ class Seat:
     def __init__(self, index: int, incarnation: str, begin: Callable[[int], Host]) -> None:
         """`begin(slot)`: an empty host of that number."""
         self.index = index
-        self.incarnation = incarnation
+        self.incarnation = self._agent = incarnation
         self.host: Host | None = None
         self.assignment: Assignment | None = None
         self.over: Over | None = None
@@ -124,6 +124,7 @@ class Seat:
         says = HostSays(
             self.index,
             self.incarnation,
+            self._agent,
             self._said,
             at_ns,
             self._clock.measured_ns,
