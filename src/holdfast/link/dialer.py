@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import secrets
@@ -261,7 +262,6 @@ class LinkDialer:
         if (connection := self._current) is None:
             return
         connection.end("the agent ends", at_once=not connection.number)
-        until_s = time.monotonic() + CLOSE_S
-        while self._current is not None and time.monotonic() < until_s:
-            await asyncio.sleep(0.005)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), CLOSE_S)
         connection.end("the agent ends")

@@ -29,8 +29,8 @@ class FrameReader:
     """Bytes as they come in, whole bodies out."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """`limit_bytes`: of one body; it may be raised once the other end is known."""
-        self.limit_bytes = limit_bytes
+        """`limit_bytes`: of one body."""
+        self._limit_bytes = limit_bytes
         self._collected = bytearray()
 
     @property
@@ -48,8 +48,8 @@ class FrameReader:
         if len(collected) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(collected)
-        if length > self.limit_bytes:
-            raise LinkError(f"a frame of {length} bytes, and {self.limit_bytes} are allowed")
+        if length > self._limit_bytes:
+            raise LinkError(f"a frame of {length} bytes, and {self._limit_bytes} are allowed")
         end = _LENGTH.size + length
         if len(collected) < end:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import secrets
@@ -77,6 +78,7 @@ class LinkServer:
         self._changes: dict[Peer, LinkChange] = {}
         self._refused = Refusals()
         self._connections = 0
+        self._to_leave: set[LinkConnection] = set()  # whose end is waited for
         sockets = _listen(addresses, port)
         self._bell = Bell()
         self.port: int = sockets[0].getsockname()[1]
@@ -148,6 +150,7 @@ class LinkServer:
 
     async def _serve(self, sockets: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
+        self._has_left = asyncio.Event()
         for sock in sockets:
             server = await loop.create_server(
                 lambda: cast(asyncio.Protocol, self._connection()),
@@ -217,6 +220,9 @@ class LinkServer:
             self._note_shared(peer.index)
             silence_s = time.monotonic() - connection.heard_s
             self._change(peer, LinkChange(LinkState.DOWN, why, silence_s, connection.number))
+        self._to_leave.discard(connection)
+        if not self._to_leave:
+            self._has_left.set()
 
     def _send_dirty(self) -> None:
         with self._bell.lock:
@@ -281,16 +287,17 @@ class LinkServer:
         self._send_dirty()
         for connection in list(self._strangers):
             connection.end("the controller ends")
-        for record in list(self._records.values()):
-            if record.connection is not None:
-                record.connection.end("the controller ends", at_once=False)
-        until_s = time.monotonic() + CLOSE_S
-        records = list(self._records.values())
-        while time.monotonic() < until_s and any(record.connection for record in records):
-            await asyncio.sleep(0.005)
-        for record in records:
-            if record.connection is not None:
-                record.connection.end("the controller ends")
+        records = self._records.values()
+        connected = [one.connection for one in records if one.connection is not None]
+        self._to_leave.update(connected)
+        self._has_left.clear()
+        for connection in connected:
+            connection.end("the controller ends", at_once=False)
+        with contextlib.suppress(TimeoutError):
+            if connected:
+                await asyncio.wait_for(self._has_left.wait(), CLOSE_S)
+        for connection in list(self._to_leave):
+            connection.end("the controller ends")
         await asyncio.sleep(0)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from holdfast.config.secret_file import MIN_CHARS
 from holdfast.errors import ConfigurationError
 
 BEAT_S = 0.5
@@ -62,9 +63,9 @@ class Trust:
 
     def check(self) -> None:
         """Raise ConfigurationError for what is no secret."""
-        if self.secret is not None and len(self.secret) < 32:
+        if self.secret is not None and len(self.secret) < MIN_CHARS:
             raise ConfigurationError(
-                f"the run's secret has {len(self.secret)} bytes, and needs 32 or more"
+                f"the run's secret has {len(self.secret)} bytes, and needs {MIN_CHARS} or more"
             )
 
 
