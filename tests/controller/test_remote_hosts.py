@@ -357,3 +357,21 @@ def test_ctrl_c_on_a_host_that_is_given_up_and_comes_back_was_pressed_once() -> 
     one.has_left("host 1 again")
     lab.up(one)
     assert sum(isinstance(told, ev.Interrupted) for told in lab.board.told) == 1
+
+
+def test_a_spare_that_was_silent_for_too_long_is_told_when_it_is_heard_again() -> None:
+    lab = Lab(slots=1, spares=1)
+    lab.seat(0)
+    spare = lab.seat(1)
+    lab.down(spare)
+    for _ in range(12):
+        lab.now_ns += S
+        lab.hosts.heard("host 0", silent_ns=0)
+        lab.hosts.look()
+    assert lab.said == ["Host 1, a spare, is lost: nothing was heard of it for 10 s"]
+    lab.up(spare)
+    lab.down(spare)
+    assert spare.must_leave
+    spare.has_left("host 1 again")
+    lab.up(spare)
+    assert lab.hosts.membership.members["host 1 again"].is_there

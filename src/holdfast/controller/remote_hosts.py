@@ -162,7 +162,7 @@ class RemoteHosts:
         is_new = host.sent == 0
         moves = self.membership.joined(at_ns, says.index, incarnation)
         self._carry_out(moves)
-        if is_new and host.sent == 0:
+        if (is_new and host.sent == 0) or self._is_given_up(incarnation):
             self._send(incarnation)
         if self._encoded is None and self._order is not None:
             self._send_order()  # it may say now where the ranks meet
@@ -293,6 +293,11 @@ class RemoteHosts:
         self._meeting = launch.attempt, meeting
         return meeting
 
+    def _is_given_up(self, incarnation: str) -> bool:
+        """Whether it was taken for lost: should it live, it is told so whenever it is heard."""
+        member = self.membership.members.get(incarnation)
+        return member is not None and member.state is MemberState.LOST
+
     def _send(self, incarnation: str) -> None:
         host, member = self._hosts[incarnation], self.membership.members.get(incarnation)
         has_slot = member is not None and member.slot is not None
@@ -302,7 +307,7 @@ class RemoteHosts:
             self._now_ns(),
             host.clock.measured_ns,
             host.assignment if has_slot else None,
-            member is not None and member.state is MemberState.LOST,
+            self._is_given_up(incarnation),
             host.refused,
             self._over,
         )

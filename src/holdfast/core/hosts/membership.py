@@ -305,6 +305,8 @@ class Membership:
             moves.append(Lose(slot, member.index, member.incarnation, words))
             moves.append(Tell("warning", f"Host {member.index} is lost: {words}"))
             moves += self._fill(slot)
+        elif not was_waiting:
+            moves.append(Tell("warning", f"Host {member.index}, a spare, is lost: {words}"))
         waiter = None if was_waiting else self._waiter(at_ns, member.index)
         return moves if waiter is None else moves + self._place(at_ns, waiter)
 
