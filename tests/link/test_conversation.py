@@ -120,3 +120,41 @@ def test_frames_of_an_earlier_connection_are_refused() -> None:
     join(later, other)
     with pytest.raises(LinkError, match="changed, repeated or left out"):
         other.receive(sent(one), 0)
+
+
+def _frames(end: Conversation, name: str) -> list[bytes]:
+    """Three messages, each in a frame of its own."""
+    found = []
+    for number in range(3):
+        end.say(as_json({name: number}))
+        found.append(sent(end))
+    return found
+
+
+def test_every_attack_with_one_frame_ends_the_connection() -> None:
+    """Each bit flipped, each cut, each frame of either end and of another connection in its place.
+
+    What was said before that frame stands; of it and what follows nothing is believed.
+    """
+    one, other = joined()
+    up, down = _frames(one, "report"), _frames(other, "order")
+    later, listener = agent(), Conversation.of_controller(TERMS, b"\x09" * 32)
+    join(later, listener)
+    foreign = [*down, *_frames(later, "report")]
+    for place, frame in enumerate(up):
+        instead = [frame[:cut] + up[place - 1] for cut in range(len(frame))]
+        instead += [one for one in up if one is not frame] + foreign
+        for bit in range(8 * len(frame)):
+            changed = bytearray(frame)
+            changed[bit // 8] ^= 1 << bit % 8
+            instead.append(bytes(changed))
+        for wrong in instead:
+            _, hears = joined()
+            heard = [hears.receive(data, 0) for data in up[:place]]
+            assert heard == [{"report": number} for number in range(place)]
+            try:
+                assert hears.receive(wrong, 0) is None  # it waits for the rest of a longer frame
+                assert hears.receive(frame, 0) is None
+            except LinkError:
+                continue
+            assert not hears.is_between_frames
