@@ -18,16 +18,18 @@ import time
 from pathlib import Path
 
 from holdfast.agent.reaper.processes import RESCAN_S, STUCK_AFTER_S, descendants
-from holdfast.config.rank import rank_mark
+from holdfast.config.rank import rank_marks
 from holdfast.errors import RunHeld
 
 
-def fence(run_id: str, limit_s: float = STUCK_AFTER_S) -> list[int]:
+def fence(run_id: str, host: int | None = None, *, limit_s: float = STUCK_AFTER_S) -> list[int]:
     """End every process of the run on this host; the pids of those that were there.
+
+    `host`: only those of the host of that number, where one machine has several.
 
     Raises RunHeld when one is still there after `limit_s`: nothing may be started beside it.
     """
-    mark = rank_mark(run_id)
+    mark = rank_marks(run_id, host)
     ended: dict[int, None] = {}
     below: dict[int, int] = {}  # what descends from them, with a mark or without: pid → pidfd
     give_up_s = time.monotonic() + limit_s
@@ -63,7 +65,7 @@ def _is_over(pidfd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _marked(mark: bytes) -> list[int]:
+def _marked(mark: tuple[bytes, ...]) -> list[int]:
     """Live processes that carry the mark; never ourselves, nor what we were started from.
 
     Who starts a run from a shell inside that very run's training process keeps the shell, and all
@@ -89,14 +91,15 @@ def _ancestors() -> list[int]:
     return pids
 
 
-def _carries(pid: int, mark: bytes) -> bool:
+def _carries(pid: int, mark: tuple[bytes, ...]) -> bool:
     try:
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        found = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # gone, or not ours to read
         return False
+    return all(one in found for one in mark)
 
 
-def _kill(pid: int, mark: bytes) -> None:
+def _kill(pid: int, mark: tuple[bytes, ...]) -> None:
     """SIGKILL, through a pidfd: between a look and a kill a pid may become another's."""
     with contextlib.suppress(OSError):
         fd = os.pidfd_open(pid)

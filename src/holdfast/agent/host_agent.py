@@ -77,6 +77,9 @@ class HostAgent(Host):
 
     # --- what the loop does -----------------------------------------------------------------
 
+    def attach(self, _: object) -> None:
+        """Nothing: it is told through what is around."""
+
     @property
     def next_look_ns(self) -> int | None:
         """When the ranks' pages are due to be looked at; None: there are no ranks."""
@@ -116,6 +119,17 @@ class HostAgent(Host):
             self._around.reported(self._numbered())
         hurried = self.attention.is_saving or self.attention.is_stopping
         self._next_poll_ns = now + (ACTIVE_POLL_NS if hurried else IDLE_POLL_NS)
+
+    @property
+    def standby_words(self) -> str:
+        """How what waits for the next attempt stands."""
+        return self.standbys.words
+
+    def close(self, finish: act.Finish | None) -> None:
+        """Let go of all. `finish`: how the run is over, if it is."""
+        self.close_attempt()
+        self.standbys.close()
+        self.memory.close(leaves_sets=finish is None or finish.leaves_memory)
 
     def close_attempt(self) -> None:
         """Let go of the attempt that runs, if one does."""

@@ -18,7 +18,7 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.standbys import StandbyJob
 from holdfast.agent.tree import RankCommand
 from holdfast.cache.seal import FileSealer
-from holdfast.config.rank import RankEnvironment
+from holdfast.config.rank import RankEnvironment, host_mark
 from holdfast.core.actions import Launch
 from holdfast.core.events import SCRATCH, Resume
 from holdfast.core.hosts.placement import Meeting, place
@@ -82,6 +82,7 @@ class Job:
     cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
     cache_seal: FileSealer | None = None  # what they bear in a store that others may write
     ideal_step_ns: int = 0  # what a step would take at best; 0: nobody said
+    host: int | None = None  # which of several hosts this is; None: there is one
 
     def local_ranks(self, host: int) -> LocalRanks:
         """Those that an attempt has on that host, as far as is known before any is launched."""
@@ -140,6 +141,7 @@ class Job:
                 cache=None if self.cache is None else str(self.cache),
             )
             variables = {**VARIABLES, **command.environment, **environment.to_environ()}
+            variables |= host_mark(self.host)
             commands.append(
                 RankCommand(
                     rank, command.argv, variables, command.working_directory, output.write_fd

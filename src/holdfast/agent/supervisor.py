@@ -1,8 +1,10 @@
-"""`holdfast run`: the controller of a run and the agent of this host, in one process.
+"""The controller of a run in its process: a loop over one selector, with the hosts behind a port.
 
-A loop over one selector hands what happens to the controller, which decides, and to the host agent,
-which acts. Whatever touches the run store happens in threads of its own (`controller.storekeeper`,
-`upkeep`), whatever touches a terminal too (`output`). The loop waits for events and nothing else.
+It hands what happens to the controller, which decides, and to the hosts, which act. With one host
+they are the agent in the same process (`agent.host_agent`), with several the link to the agents of
+all (`agent.linked_hosts`). Whatever touches the run store happens in threads of its own
+(`controller.storekeeper`, `upkeep`), whatever touches a terminal too (`output`). The loop waits for
+events and nothing else.
 """
 
 from __future__ import annotations
@@ -11,15 +13,15 @@ import selectors
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.agent.attempt import NO_STANDBY
-from holdfast.agent.host_agent import LONGEST_WAIT_NS, HostAgent
 from holdfast.agent.inbox import Inbox, watch_signals
 from holdfast.agent.job import Job
 from holdfast.agent.tree import become_subreaper
 from holdfast.controller.controller import Controller
 from holdfast.controller.journal import ControllerJournal
+from holdfast.controller.ports import Link
 from holdfast.controller.restart_log import RestartNotes
 from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.controller.timers import BootTimers
@@ -37,6 +39,7 @@ from holdfast.journal.store import RunFolder
 if TYPE_CHECKING:
     from holdfast.notices.listener import Listener
 
+LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
 LISTENER_LIMIT_S = 2.0
 SECOND_NS = 1_000_000_000
@@ -61,12 +64,46 @@ class Screen:
         """Nothing more will come."""
 
 
+class RunHosts(Link, Protocol):
+    """The hosts of a run, as the loop sees them."""
+
+    def attach(self, controller: Controller) -> None:
+        """Whom to tell of them."""
+
+    @property
+    def next_look_ns(self) -> int | None:
+        """When `look` is due; None: an event will tell."""
+
+    @property
+    def standby_words(self) -> str:
+        """How what waits for the next attempt stands; "": there is nothing to say."""
+
+    def look_whether_we_slept(self) -> bool:
+        """Tell if nothing ran for a while since this was last asked: then every clock is new."""
+
+    def turn(self) -> None:
+        """Hand on what has happened since the last turn."""
+
+    def look(self, now: int) -> None:
+        """Look at what tells nothing of itself, if that is due."""
+
+    def close(self, finish: act.Finish | None) -> None:
+        """The run is over for this controller. None: by an error."""
+
+
 class Supervisor:
     """One run under supervision, from the lease to the exit code."""
 
     def __init__(
-        self, folder: RunFolder, lease: Lease, job: Job, journal: ControllerJournal, screen: Screen
+        self,
+        folder: RunFolder,
+        lease: Lease,
+        job: Job,
+        journal: ControllerJournal,
+        screen: Screen,
+        hosts: Callable[[Supervisor], RunHosts],
     ) -> None:
+        """`hosts(self)` is called last but for the controller itself."""
         self.folder = folder
         self.job = job
         self.at_close: list[Callable[[act.Finish | None], None]] = []
@@ -75,10 +112,10 @@ class Supervisor:
         self._journal = journal
         self._screen = screen
         self._timers = BootTimers()
-        self._selector = selectors.DefaultSelector()
+        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.line, self.unfinished, self.say = screen.line, screen.unfinished, screen.say
         self.upkeep = Upkeep(lease, partial(self.say_later, "warning"), self._lease_lost)
-        self.agent = HostAgent(folder, job, self._selector, self.upkeep, self)
+        self.hosts = hosts(self)
         self._storekeeper = Storekeeper(
             folder,
             lease,
@@ -92,13 +129,14 @@ class Supervisor:
         self._restarts = RestartNotes(journal, self._storekeeper.note_restart)
         self.controller = Controller(
             job.policy,
-            link=self.agent,
+            link=self.hosts,
             store=self._storekeeper,
             clock=self._timers,
             journal=self._restarts,
             say=screen.say,
             grace_ns=job.grace_ns,
         )
+        self.hosts.attach(self.controller)
         self.reported = self.controller.hear
 
     @property
@@ -113,7 +151,7 @@ class Supervisor:
         ignore_signals = watch_signals(
             lambda number: self.later(partial(self._on_signal, number)), also
         )
-        self._selector.register(self._inbox, selectors.EVENT_READ)
+        self.selector.register(self._inbox, selectors.EVENT_READ)
         self._journal.opened(self.folder, self.job.chips, self.job.ideal_step_ns)
         self._journal.policy(self.job.policy, VERSION)
         self.upkeep.start()
@@ -123,22 +161,20 @@ class Supervisor:
         try:
             self.tell(opened)
             while (finish := self.controller.finish) is None:
-                self._selector.select(self._wait_s())
+                self.selector.select(self._wait_s())
                 self._turn()
         finally:
             self._close(finish)
             ignore_signals()
-            self._selector.close()
+            self.selector.close()
         self._turn_inbox()
         return finish
 
     def _close(self, finish: act.Finish | None) -> None:
         """End all that was begun, whatever became of the run."""
-        self.agent.close_attempt()
         if self.listener is not None:
             self.listener.close(LISTENER_LIMIT_S)
-        self.agent.standbys.close()
-        self.agent.memory.close(leaves_sets=finish is None or finish.leaves_memory)
+        self.hosts.close(finish)
         is_done = finish is not None and finish.exit_code == EXIT_DONE
         self._storekeeper.close(CLOSE_LIMIT_S, is_done=is_done)
         self._journal.close()
@@ -196,21 +232,21 @@ class Supervisor:
     def _wait_s(self) -> float:
         now = now_ns()
         due_ns = [now + LONGEST_WAIT_NS]
-        for at_ns in (self.agent.next_look_ns, self._timers.next_ns()):
+        for at_ns in (self.hosts.next_look_ns, self._timers.next_ns()):
             if at_ns is not None:
                 due_ns.append(at_ns)
         return max(0, min(due_ns) - now) / SECOND_NS
 
     def _turn(self) -> None:
-        agent = self.agent
-        agent.look_whether_we_slept()  # asked before anything that it made late
+        hosts = self.hosts
+        hosts.look_whether_we_slept()  # asked before anything that it made late
         self._turn_inbox()
-        agent.turn()
+        hosts.turn()
         now = now_ns()
-        agent.look_whether_we_slept()  # also in this turn: then it is not as late as it seems now
+        hosts.look_whether_we_slept()  # also in this turn: then it is not as late as it seems now
         for timer in self._timers.due(now):
             self.tell(ev.TimerFired(now, timer))
-        agent.look(now)
+        hosts.look(now)
         self._journal.seen(now, is_held=self.machine.is_held)
         self._screen.show(self)
 

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     "--mirror", metavar="FOLDER", help="Where copies of an object store's records are kept."
 )
 @click.option("--ranks", type=int, metavar="N", help="Training processes on this host.")
+@click.option("--hosts", type=int, metavar="N", help="Hosts that train.")
+@click.option("--host-index", type=int, metavar="I", help="Which of them this is, from 0.")
+@click.option("--spares", type=int, metavar="S", help="More hosts, that wait for a loss.")
+@click.option("--host-address", metavar="IP", help="By which other hosts reach this one.")
+@click.option(
+    "--secret-file", metavar="FILE", help="A secret that all hosts of the run have, and no others."
+)
+@click.option(
+    "--host-lost", "host_lost_s", type=float, metavar="S", help="Silence after which one is lost."
+)
 @click.option("--chips", type=int, metavar="N", help="Accelerators that the run occupies.")
 @click.option(
     "--ideal-step",
@@ -120,8 +130,18 @@ if TYPE_CHECKING:
 @click.option(
     "--fresh", is_flag=True, help="Start a new run; one of that name is kept as NAME.1, NAME.2 …"
 )
+@click.option("--as-controller", is_flag=True, hidden=True)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run(config_file: str | None, fresh: bool, command: Sequence[str], **flags: Any) -> None:
+@click.pass_context
+def run(
+    context: click.Context,
+    /,
+    config_file: str | None,
+    fresh: bool,
+    as_controller: bool,
+    command: Sequence[str],
+    **flags: Any,
+) -> None:
     """Run COMMAND, keep it going, and record where its time went.
 
     Write the command after `--`: holdfast run --name my-run -- python train.py --steps 400
@@ -140,7 +160,27 @@ def run(config_file: str | None, fresh: bool, command: Sequence[str], **flags: A
     screen = _screen(settings)
     for hint in filter(None, (stranger(), *strange_variables())):
         screen.say("warning", hint)
-    sys.exit(supervise(settings, tuple(command), screen, fresh=fresh))
+    sys.exit(
+        supervise(
+            settings,
+            tuple(command),
+            screen,
+            fresh=fresh,
+            controls=_as_controller(context),
+            is_controller=as_controller,
+        )
+    )
+
+
+def _as_controller(context: click.Context) -> list[str]:
+    """The same words, for the controller of several hosts."""
+    words = ["run", "--as-controller"]
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        is_said = isinstance(option, click.Option) and not option.is_flag and value is not None
+        if is_said:
+            words += [option.opts[0], str(value)]
+    return [*words, "--", *context.params["command"]]
 
 
 def _tell_defaults(command: click.Command) -> None:
@@ -159,6 +199,8 @@ def _screen(settings: Settings) -> Screen:
 
     title = settings.name or "run"
     how = settings.status
+    if settings.hosts + settings.spares > 1:  # the agent and the controller share the terminal
+        return PlainScreen(title, settings.log_level, ranks=settings.hosts, status=how != "off")
     if how == "live" or (how == "auto" and sys.stderr.isatty() and sys.stdout.isatty()):
         return LiveScreen(title, settings.log_level, ranks=settings.ranks)
     return PlainScreen(title, settings.log_level, ranks=settings.ranks, status=how != "off")

@@ -198,8 +198,8 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     words = supervisor.machine.saving_words
     if words or saving.reason:
         rows.append(("saving", (words or saving.reason).removeprefix("saving ")))
-    if supervisor.agent.standbys.words:
-        rows.append(("standby", supervisor.agent.standbys.words))
+    if supervisor.hosts.standby_words:
+        rows.append(("standby", supervisor.hosts.standby_words))
     rows += [("notice", words) for words in _notices(supervisor)]
     stop = supervisor.machine.stop
     if stop is not None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.agent.fence import fence
+from holdfast.agent.host_agent import HostAgent
 from holdfast.agent.job import Command, Job
 from holdfast.agent.launch import forget_imports
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
 from holdfast.agent.standbys import StandbyJob
-from holdfast.agent.supervisor import Screen, Supervisor
+from holdfast.agent.supervisor import RunHosts, Screen, Supervisor
 from holdfast.cache.seal import read_seal
 from holdfast.cli.exporting import beside, check_libraries
 from holdfast.config import inherited_environment, listens, machine_started_unix_ns, resolve
@@ -59,12 +60,56 @@ SECOND_NS = 1_000_000_000
 CARRY_LIMIT_S = 60.0  # for the last records, to an object store
 
 
+class Asked(NamedTuple):
+    """What `holdfast run` was asked for, with what of it was found to be there."""
+
+    settings: Settings
+    command: Command
+    folder: RunFolder
+    notices: NoticeSources
+    look: str
+    screen: Screen
+
+    def job(
+        self, scratch: Path, memory: MemoryJob | None, standby: StandbyJob, host: int | None = None
+    ) -> Job:
+        """For the processes of this host. `host`: which of several it is; None: it is the only one.
+
+        Raises ConfigurationError for a key of the compile cache that cannot be used.
+        """
+        settings = self.settings
+        key = settings.cache_key_file
+        return Job(
+            command=self.command,
+            policy=run_policy(settings, self.notices.around),
+            keep=Keep(last=settings.keep_last),
+            grace_ns=int(settings.grace_s * SECOND_NS),
+            chips=settings.total_chips,
+            store=str(self.folder.path.parent),
+            incarnation=new_id(),
+            scratch=scratch,
+            memory=memory,
+            standby=standby,
+            cache_bytes=settings.compile_cache_bytes,
+            cache_seal=None if key is None else read_seal(key),
+            ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
+            host=host,
+        )
+
+
 def supervise(
-    settings: Settings, command: tuple[str, ...], screen: Screen, *, fresh: bool = False
+    settings: Settings,
+    command: tuple[str, ...],
+    screen: Screen,
+    *,
+    fresh: bool = False,
+    controls: Sequence[str] = (),
+    is_controller: bool = False,
 ) -> int:
     """Supervise a command until it is done or stopped; the exit code.
 
-    `fresh`: in a new run; one that has the name is set aside first.
+    `fresh`: in a new run; one that has the name is set aside first. `controls`: what to start as
+    the controller of several hosts; `is_controller`: this is that.
 
     Raises RunHeld, StoreUnavailable, ConfigurationError before anything is started.
     """
@@ -72,7 +117,14 @@ def supervise(
     around = SourceSurroundings(inherited_environment())
     sources = wanted(settings.notice, around)
     check_libraries(parse(settings.export or ""))
-    seal = None if settings.cache_key_file is None else read_seal(settings.cache_key_file)
+    if settings.cache_key_file is not None:
+        read_seal(settings.cache_key_file)
+    is_one_of_several = settings.hosts + settings.spares > 1
+    if is_one_of_several and fresh:
+        raise ConfigurationError(
+            "--fresh is for a run of one host: each of several would set it aside; give it another "
+            "--name, or take it away with `holdfast rm` first"
+        )
     name = check_name(settings.name) if settings.name else default_name(command)
     look = _report_command(name, settings.store)
     store = RunStore.at(
@@ -81,35 +133,41 @@ def supervise(
     if fresh:
         _set_aside(store, name, screen)
     folder = store.open(name, command=command)
-    start = RunStart(
+    environment = inherited_environment() | listens(bool(sources)) | telling(folder.path.parent)
+    asked = Asked(
+        settings,
+        Command(command, place, environment),
         folder,
-        acquire(folder, on_wait=lambda words: screen.say("info", words)),
-        Carrier(folder, lambda words: screen.say("warning", words)),
-        screen,
         NoticeSources(sources, around),
         look,
+        screen,
     )
+    if not is_one_of_several:
+        return _on_this_host(asked)
+    from holdfast.cli.several_hosts import control, take_part
+
+    return control(asked) if is_controller else take_part(asked, controls)
+
+
+def _on_this_host(asked: Asked) -> int:
+    """The controller and the only agent are this process."""
+    settings, folder, screen = asked.settings, asked.folder, asked.screen
+    start = RunStart.of(asked, acquire(folder, on_wait=lambda words: screen.say("info", words)))
     try:
-        scratch = start.claim_scratch(settings)
-        variables = listens(bool(sources)) | telling(folder.path.parent)
-        environment = inherited_environment() | variables
-        job = Job(
-            command=Command(command, place, environment),
-            policy=run_policy(settings, around),
-            keep=Keep(last=settings.keep_last),
-            grace_ns=int(settings.grace_s * SECOND_NS),
-            chips=settings.total_chips,
-            store=str(folder.path.parent),
-            incarnation=new_id(),
-            scratch=scratch,
-            memory=_memory(settings, folder, screen),
-            standby=_standby(settings, command),
-            cache_bytes=settings.compile_cache_bytes,
-            cache_seal=seal,
-            ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
+        job = asked.job(
+            start.claim_scratch(settings),
+            _memory(settings, folder, screen),
+            _standby(settings, tuple(asked.command.argv)),
         )
-        start.exporter = beside(settings, folder, environment, screen)
-        return start.run(job)
+        start.exporter = beside(settings, folder, asked.command.environment, screen)
+
+        def agent(supervisor: Supervisor) -> HostAgent:
+            found = HostAgent(folder, job, supervisor.selector, supervisor.upkeep, supervisor)
+            if (exporter := start.exporter) is not None:
+                found.spared = lambda: exporter.pids
+            return found
+
+        return start.run(job, agent)
     finally:
         start.close()
 
@@ -134,14 +192,15 @@ def _report_command(name: str, store: str) -> str:
 def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
     """What the run's machine decides by, on a host with these surroundings."""
     return RunPolicy(
-        ranks=settings.ranks,
+        ranks=settings.ranks * settings.hosts,
+        hosts=settings.hosts,
         save=settings.save_policy(),
         save_in_memory=settings.snapshot_policy(),
         restart=settings.restart_policy(),
         hang=settings.hang_policy(),
         notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
         hold_finished_ns=round(settings.hold_finished_s * SECOND_NS),
-        has_standbys=settings.standby != OFF,
+        has_standbys=settings.standby != OFF and settings.hosts == 1,
     )
 
 
@@ -170,8 +229,13 @@ class NoticeSources(NamedTuple):
     sources: tuple[WantedSource, ...]
     around: SourceSurroundings
 
-    def listener(self, supervisor: Supervisor, grace_ns: int) -> Listener | None:
-        """For a supervisor; None where there is no source: then nothing of it is even imported."""
+    def listener(
+        self,
+        heard: Callable[[Notice], None],
+        say: Callable[[str, str], None],
+        grace_ns: int,
+    ) -> Listener | None:
+        """None where there is no source: then nothing of it is even imported."""
         if not self.sources:
             return None
         from holdfast.notices.listener import Listener
@@ -180,10 +244,15 @@ class NoticeSources(NamedTuple):
             self.sources,
             self.around,
             clock=lambda: Clocks(*read_clock_pair()),
-            heard=supervisor.noticed,
-            say=supervisor.say_later,
+            heard=heard,
+            say=say,
             grace_ns=grace_ns,
         )
+
+    def say(self, screen: Screen) -> None:
+        """Tell people which they are."""
+        for one in self.sources:
+            screen.say("info", f"Listening for notices from {one.name}: {one.why}")
 
     def settle(self, notices: Sequence[Notice], screen: Screen) -> None:
         """Tell the sources that these may happen: the run has nothing on this host any more."""
@@ -208,24 +277,33 @@ class RunStart:
     look: str
     exporter: ExportProcess | None = None
 
+    @classmethod
+    def of(cls, asked: Asked, lease: Lease) -> RunStart:
+        """By whoever holds the run now."""
+        folder, screen = asked.folder, asked.screen
+        carrier = Carrier(folder, lambda words: screen.say("warning", words))
+        return cls(folder, lease, carrier, screen, asked.notices, asked.look)
+
     def claim_scratch(self, settings: Settings) -> Path:
         """The run's scratch folder, with what an earlier start has left there seen to."""
-        folder, say = self.folder, self.screen.say
-        bases = (Path(settings.scratch),) if settings.scratch else BASES
-        scratch = scratch_dir(folder.scratch_key, bases=bases)
-        if ended := fence(folder.identity.run_id):
-            pids = ", ".join(map(str, ended))
-            say(
-                "warning",
-                f"Processes {pids} of an earlier start were still running; they were killed",
-            )
-        for sentence in adopt(folder, scratch):
-            say("warning", sentence)
+        scratch = own_scratch(self.folder, settings)
+        end_strays(self.folder, self.screen)
+        self.adopt(scratch)
         return scratch
 
-    def run(self, job: Job) -> int:
-        """Until the run is over here; the exit code."""
-        supervisor = self._supervisor(job)
+    def adopt(self, scratch: Path) -> None:
+        """Bring home what lies there, and close attempts that nobody ended."""
+        for sentence in adopt(self.folder, scratch):
+            self.screen.say("warning", sentence)
+
+    def run(
+        self,
+        job: Job,
+        hosts: Callable[[Supervisor], RunHosts],
+        ended: Callable[[LastWords], None] = lambda _: None,
+    ) -> int:
+        """Until the run is over here; the exit code. `ended`: called once that is on record."""
+        supervisor = self._supervisor(job, hosts)
         place = job.memory.folder.path if job.memory is not None else None
         looks_back_ns = job.policy.restart.looks_back_ns
         try:
@@ -238,6 +316,7 @@ class RunStart:
         self.screen.say(level, f"run {self.folder.name!r}: {finish.words}; see {self.look}")
         with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
             self.lease.release(LastWords(code, finish.words))
+        ended(LastWords(code, finish.words))
         if finish.settled:
             self.notices.settle(finish.settled, self.screen)
         if self.exporter is not None:
@@ -246,7 +325,7 @@ class RunStart:
         self.screen.close()
         return code
 
-    def _supervisor(self, job: Job) -> Supervisor:
+    def _supervisor(self, job: Job, hosts: Callable[[Supervisor], RunHosts]) -> Supervisor:
         folder, epoch, screen = self.folder, self.lease.epoch, self.screen
         name = controller_journal(epoch)
         live = job.scratch / Path(name).stem / name
@@ -256,10 +335,11 @@ class RunStart:
         )
         journal = ControllerJournal(writer)
         journal.booted(_machine_start(folder))
-        supervisor = Supervisor(folder, self.lease, job, journal, screen)
-        supervisor.listener = self.notices.listener(supervisor, job.grace_ns)
-        for one in self.notices.sources:
-            screen.say("info", f"Listening for notices from {one.name}: {one.why}")
+        supervisor = Supervisor(folder, self.lease, job, journal, screen, hosts)
+        supervisor.listener = self.notices.listener(
+            supervisor.noticed, supervisor.say_later, job.grace_ns
+        )
+        self.notices.say(screen)
         upkeep = supervisor.upkeep
         upkeep.add(LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)]))
         inbox = ControlInbox(folder, epoch)
@@ -267,7 +347,6 @@ class RunStart:
         if (exporter := self.exporter) is not None:
             exporter.look()
             upkeep.tasks.append(exporter.look)
-            supervisor.agent.spared = lambda: exporter.pids
         if job.cache is not None:
             warn = partial(screen.say, "warning")
             supervisor.at_close.append(
@@ -282,6 +361,22 @@ class RunStart:
         self.carrier.close(CARRY_LIMIT_S)
         if self.exporter is not None:
             self.exporter.close()
+
+
+def own_scratch(folder: RunFolder, settings: Settings, part: str = "") -> Path:
+    """Where this process keeps what is live. `part`: which of several on one machine it is."""
+    bases = (Path(settings.scratch),) if settings.scratch else BASES
+    return scratch_dir(folder.scratch_key + part, bases=bases)
+
+
+def end_strays(folder: RunFolder, screen: Screen, host: int | None = None) -> None:
+    """End what an earlier start has left running on this host."""
+    if ended := fence(folder.identity.run_id, host):
+        pids = ", ".join(map(str, ended))
+        screen.say(
+            "warning",
+            f"Processes {pids} of an earlier start were still running; they were killed",
+        )
 
 
 def _machine_start(folder: RunFolder) -> int | None:

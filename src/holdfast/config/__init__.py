@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config import sources
 from holdfast.config.kinds import INSTANCE
-from holdfast.config.rank import OWNER_VARIABLE, RANK_VARIABLES, RankEnvironment
+from holdfast.config.rank import HOST_VARIABLE, OWNER_VARIABLE, RANK_VARIABLES, RankEnvironment
 from holdfast.config.settings import PREFIX, TABLE, Settings
 from holdfast.config.sources import CONFIG_VARIABLE, Resolved, near, shown
 from holdfast.config.trusted import own_uids
@@ -81,7 +81,7 @@ def _trusted_uids() -> frozenset[int]:
 def strange_variables() -> tuple[str, ...]:
     """A sentence for each variable that starts like ours and is none: likely misspelled."""
     known = {row.variable for row in TABLE} | set(RANK_VARIABLES.values())
-    known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, OWNER_VARIABLE, TPU_VARIABLE}
+    known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, HOST_VARIABLE, OWNER_VARIABLE, TPU_VARIABLE}
     known |= {LISTENS_VARIABLE, STARTED_VARIABLE, SERVE_TOKEN_VARIABLE, WORKING_COPY_VARIABLE}
     strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     return tuple(f"{name} is not a variable of ours{near(name, known)}" for name in strangers)

@@ -12,6 +12,7 @@ from holdfast.errors import ConfigurationError
 
 OWNER_VARIABLE = "HOLDFAST_OWNER_PID"
 IMPORTS_VARIABLE = "HOLDFAST_IMPORTS"
+HOST_VARIABLE = "HOLDFAST_OF_HOST"  # of which of several hosts a process is
 # Fields of RankEnvironment, and the variables that carry them.
 RANK_VARIABLES = {
     "run": "HOLDFAST_RUN",
@@ -142,6 +143,16 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def rank_mark(run_id: str) -> bytes:
-    """What every process of a run on this host carries in its environment, as /proc shows it."""
-    return f"{RANK_VARIABLES['run_id']}={run_id}".encode()
+def host_mark(host: int | None) -> dict[str, str]:
+    """What every process of the host of that number carries; None: there is only one."""
+    return {HOST_VARIABLE: _NONE if host is None else str(host)}
+
+
+def rank_marks(run_id: str, host: int | None = None) -> tuple[bytes, ...]:
+    """What every process of a run on this host carries in its environment, as /proc shows it.
+
+    `host`: one machine may have several hosts of a run.
+    """
+    of_run = f"{RANK_VARIABLES['run_id']}={run_id}"
+    of_host = [] if host is None else [f"{HOST_VARIABLE}={host}"]
+    return tuple(one.encode() for one in (of_run, *of_host))

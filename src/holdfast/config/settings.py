@@ -89,6 +89,36 @@ class Settings:
         default_words="`/var/tmp`, else `/dev/shm`",
     )
     ranks: int = _setting(1, "--ranks", count(1), "Training processes on this host.")
+    hosts: int = _setting(
+        1, "--hosts", count(1), "Hosts that train; the same command runs on each of them."
+    )
+    host_index: int | None = _setting(
+        None,
+        "--host-index",
+        count(0),
+        "Which of them this is, from 0; those from the number of hosts on are spares.",
+        default_words="0 of one host",
+    )
+    spares: int = _setting(
+        0, "--spares", count(0), "More hosts, that wait to take the place of a lost one."
+    )
+    host_address: str | None = _setting(
+        None,
+        "--host-address",
+        TEXT,
+        "The address by which the other hosts reach this one.",
+        default_words="that of the way to the controller",
+    )
+    secret_file: str | None = _setting(
+        None,
+        "--secret-file",
+        FILE,
+        "A secret that all hosts of the run have, and nobody else: they command each other by it.",
+        default_words="one in the run's folder, for its owner alone",
+    )
+    host_lost_s: float = _setting(
+        10.0, "--host-lost", PERIOD, "How long a host is silent until it counts as lost."
+    )
     chips: int | None = _setting(
         None,
         "--chips",
@@ -242,7 +272,7 @@ class Settings:
     @property
     def total_chips(self) -> int:
         """The chips whose time is counted: as set, else one per rank."""
-        return self.ranks if self.chips is None else self.chips
+        return self.ranks * self.hosts if self.chips is None else self.chips
 
     @property
     def memory_buffers(self) -> int:

@@ -134,6 +134,11 @@ class RemoteHosts:
         self._awaiting, self._awaited_ns = do, self._now_ns()
         self._look_whether_complete()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an attempt waits for its hosts."""
+        return self._awaiting is not None
+
     def end(self, over: Over) -> None:
         """The run is over for this controller: all hosts are to end with that."""
         self._over, self._awaiting = over, None

@@ -42,8 +42,9 @@ class Upkeep:
     """The thread. `say` and `lost` are called from it."""
 
     def __init__(
-        self, lease: Lease, say: Callable[[str], None], lost: Callable[[str], None]
+        self, lease: Lease | None, say: Callable[[str], None], lost: Callable[[str], None]
     ) -> None:
+        """`lease` None: somebody else holds the run; live files are looked after all the same."""
         self._lease = lease
         self._say = say
         self._lost = lost
@@ -116,7 +117,7 @@ class Upkeep:
         self._trouble = trouble
 
     def _renew(self) -> None:
-        if self._rounds % BEAT_ROUNDS == 0:
+        if self._lease is not None and self._rounds % BEAT_ROUNDS == 0:
             self._lease.renew()
 
     def _sync(self, folder: LiveFiles, is_last: bool) -> str:

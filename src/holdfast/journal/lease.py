@@ -210,13 +210,13 @@ def _watch(
     folder: RunFolder, epoch: int, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> LeaseState:
     """Watch a heartbeat from elsewhere until it moves, is given up, or stood still long enough."""
-    began, first = clock(), _heartbeat(folder, epoch)
+    began, first = clock(), heartbeat(folder, epoch)
     while clock() - began < SILENT_AFTER_S:
         sleep(WATCH_EVERY_S)
         refresh(folder.lease_dir)
         if _path(folder, epoch, _RELEASED).exists():
             return LeaseState.RELEASED
-        if _heartbeat(folder, epoch) != first:
+        if heartbeat(folder, epoch) != first:
             return LeaseState.HELD
         if _path(folder, epoch + 1, _CLAIM).exists():
             return LeaseState.DEAD  # somebody else saw it; who holds the next one is asked next
@@ -288,7 +288,8 @@ def _last_words(folder: RunFolder, epoch: int) -> LastWords | None:
     return None
 
 
-def _heartbeat(folder: RunFolder, epoch: int) -> bytes:
+def heartbeat(folder: RunFolder, epoch: int) -> bytes:
+    """Another one each time that the holder has shown life; raises StoreUnavailable."""
     with store_errors("read the lease", folder.lease_dir), contextlib.suppress(FileNotFoundError):
         return read_regular(_path(folder, epoch, _ALIVE), _HEARTBEAT_BYTES)
     return b""

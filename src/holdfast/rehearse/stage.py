@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.config.rank import rank_mark
+from holdfast.config.rank import rank_marks
 from holdfast.core.run.machine import RunPolicy
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import now_ns
@@ -89,7 +89,7 @@ class Stage:
         journal = self._rank_journal(rank)
         if journal is None:
             return None
-        mark, found = rank_mark(self.folder.identity.run_id), []
+        (mark,), found = rank_marks(self.folder.identity.run_id), []
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 is_ours = mark in (place / "environ").read_bytes().split(b"\0")

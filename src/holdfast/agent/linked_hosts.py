@@ -1,0 +1,139 @@
+"""The hosts of a run behind the network, for the controller's loop (`agent.supervisor`)."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from holdfast.agent.look import Wakefulness
+from holdfast.controller.remote_hosts import RemoteHosts, Told
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.durations import in_words
+from holdfast.core.hosts.membership import Membership
+from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.says import Over
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+from holdfast.journal.clocks import now_ns
+from holdfast.link.server import LinkServer
+from holdfast.link.values import LinkState, Peer
+
+LONGEST_WAIT_NS = 250_000_000
+SAY_NS = 30_000_000_000  # between two words on what is waited for
+FIRST_SAY_NS = 3_000_000_000
+NOBODY_NS = 120_000_000_000  # without any host: then there is nobody to be a controller of
+
+
+class Surroundings(Protocol):
+    """The loop."""
+
+    selector: selectors.BaseSelector
+
+    def tell(self, event: ev.Event) -> None:
+        """Something has happened."""
+
+    def say(self, level: str, words: str) -> None:
+        """Tell the people watching."""
+
+
+class LinkedHosts:
+    """A `supervisor.RunHosts`: the agents that have joined, by their links."""
+
+    standby_words = ""
+
+    def __init__(self, around: Surroundings, server: LinkServer, membership: Membership) -> None:
+        self._around = around
+        self._server = server
+        self._members = membership
+        self._remote = RemoteHosts(self, membership, now_ns, around.say)
+        self._peers: dict[str, Peer] = {}  # by incarnation
+        self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
+        self._waits_since_ns = self._next_say_ns = 0
+        self._heard_ns = now_ns()
+        self._strangers = 0
+        around.selector.register(server, selectors.EVENT_READ)
+
+    def attach(self, controller: Told) -> None:
+        """Whom to tell of the hosts."""
+        self._remote.attach(controller)
+
+    # --- controller.remote_hosts.Wire -------------------------------------------------------
+
+    def put(self, incarnation: str, message: dict[str, Any]) -> None:
+        """Send that agent this, in place of what it was not sent yet."""
+        self._server.put(self._peers[incarnation], message)
+
+    # --- controller.ports.Link --------------------------------------------------------------
+
+    def obey(self, order: HostOrder) -> None:
+        """Send it to every host that has a slot."""
+        self._remote.obey(order)
+
+    def reports(self) -> Iterable[tuple[int, HostReport]]:
+        """None: what the hosts have said was handed over."""
+        return self._remote.reports()
+
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """Once every slot has a host."""
+        self._waits_since_ns = now_ns()
+        self._next_say_ns = self._waits_since_ns + FIRST_SAY_NS
+        self._remote.when_complete(do)
+
+    # --- supervisor.RunHosts ----------------------------------------------------------------
+
+    @property
+    def next_look_ns(self) -> int | None:
+        """When somebody's silence will mean something."""
+        return self._members.next_look_ns()
+
+    def look_whether_we_slept(self) -> bool:
+        """While this process did not run, it could hear nobody."""
+        gap_ns = self._wakefulness.gap_ns(now_ns(), time.monotonic_ns())
+        if gap_ns:
+            self._members.slept(gap_ns)
+            self._heard_ns += gap_ns
+        return gap_ns > 0
+
+    def turn(self) -> None:
+        """Hand on what the agents have said."""
+        news = self._server.take()
+        for peer, message in news.messages.items():
+            self._peers[peer.incarnation] = peer
+            self._heard_ns = now_ns()
+            self._remote.take(peer.incarnation, message)
+        for peer, change in news.changes.items():
+            if change.state is LinkState.DOWN:
+                self._remote.closed(peer.incarnation)
+        if news.refused.count:
+            if not self._strangers:
+                self._around.say("warning", f"Somebody was turned away: {news.refused.words}")
+            self._strangers += news.refused.count
+
+    def look(self, now: int) -> None:
+        """Judge silence, and say what is waited for."""
+        self._remote.look()
+        if now - self._heard_ns > NOBODY_NS:
+            self._heard_ns = now
+            words = f"no host was heard of for {in_words(NOBODY_NS)}"
+            self._around.tell(ev.StopNowAsked(now, words, EXIT_SAVED_START_ME_AGAIN))
+        missing = self._members.missing
+        if missing and self._remote.is_waiting and now >= self._next_say_ns:
+            self._next_say_ns = now + SAY_NS
+            waited = in_words(now - self._waits_since_ns)
+            self._around.say("info", f"Waiting for {_hosts(missing)} ({waited} so far)")
+
+    def close(self, finish: act.Finish | None) -> None:
+        """Nothing: the hosts are told of it once it is on record (`end`)."""
+
+    def end(self, over: Over) -> None:
+        """It is on record: have all hosts leave."""
+        self._remote.end(over)
+        self._server.close()
+
+
+def _hosts(missing: tuple[int, ...]) -> str:
+    numbers = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
+    return f"host {numbers}" if len(missing) == 1 else f"hosts {numbers}"

@@ -1,0 +1,320 @@
+"""`holdfast run` on one of several hosts: the agent of this one, linked to the run's controller.
+
+A loop over one selector carries out what the controller orders (`core.hosts.seat`,
+`agent.host_agent`) and tells it how this host stands. It decides nothing about the run. Where no
+controller is, it has one started (`agent.controller_watch`); what runs here goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import socket
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.agent.attempt import NO_STANDBY
+from holdfast.agent.controller_watch import ControllerWatch, Sighting
+from holdfast.agent.host_agent import HostAgent
+from holdfast.agent.inbox import Inbox, watch_signals
+from holdfast.agent.job import Job
+from holdfast.agent.launch import free_ports
+from holdfast.agent.own_addresses import is_loopback
+from holdfast.agent.supervisor import Screen
+from holdfast.agent.tree import become_subreaper
+from holdfast.controller.remote_hosts import PORTS
+from holdfast.controller.upkeep import Upkeep
+from holdfast.core.hosts.order import Host
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.says import Asking, Over
+from holdfast.core.hosts.seat import Seat
+from holdfast.core.notices.board import Notice
+from holdfast.errors import EXIT_CONFIGURATION, EXIT_SAVED_START_ME_AGAIN
+from holdfast.journal.clocks import now_ns
+from holdfast.journal.store import RunFolder
+from holdfast.link.dialer import LinkDialer
+from holdfast.link.values import Claim, LinkState, Peer, Trust
+
+if TYPE_CHECKING:
+    from holdfast.notices.listener import Listener
+
+SECOND_NS = 1_000_000_000
+BEAT_NS = SECOND_NS // 2
+LONGEST_WAIT_NS = 250_000_000
+CLOSE_LIMIT_S = 20.0
+LISTENER_LIMIT_S = 2.0
+LATE_NS = 5 * SECOND_NS  # after a stop's deadline: then this host leaves without a word
+UNHEARD_NS = 15 * SECOND_NS  # the same where somebody wants to stop at once
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlace:
+    """One host among those of the run. `hosts`: how many there are, with spares.
+
+    `address`: by which others reach it; "": by the way to the controller. `secret`: the run's.
+    """
+
+    index: int
+    hosts: int
+    address: str = ""
+    secret: bytes = field(default=b"", repr=False)
+
+
+class Member:
+    """One host's agent, until the run is over."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        job: Job,
+        place: MemberPlace,
+        screen: Screen,
+        start_controller: Callable[[], subprocess.Popen[bytes]],
+    ) -> None:
+        self.folder = folder
+        self.listener: Listener | None = None
+        self.agent: HostAgent | None = None
+        self._job = job
+        self._place = place
+        self._screen = screen
+        self.line, self.unfinished, self.say = screen.line, screen.unfinished, screen.say
+        self.selector = selectors.DefaultSelector()
+        self._inbox: Inbox[Callable[[], None]] = Inbox()
+        self.upkeep = Upkeep(None, partial(self.say_later, "warning"), lambda _: None)
+        self._watch = ControllerWatch(
+            folder,
+            place.index,
+            start_controller,
+            lambda seen: self.later(partial(self._sighted, seen)),
+            self.say_later,
+        )
+        self._seat = Seat(place.index, uuid.uuid4().hex, self._begin)
+        self._claim: Claim | None = None
+        self._dialer: LinkDialer | None = None
+        self._term = 0  # of the controller that this host works for
+        self._is_news = True
+        self._is_ending = False
+        self._next_beat_ns = 0
+        self._leave_by_ns: int | None = None
+        self._over: Over | None = None
+        self._unreadable = ""
+
+    def run(self) -> Over:
+        """Until the run is over, or this host is no part of it."""
+        become_subreaper()
+        also = self.listener.signals if self.listener is not None else ()
+        ignore_signals = watch_signals(
+            lambda number: self.later(partial(self._on_signal, number)), also
+        )
+        self.selector.register(self._inbox, selectors.EVENT_READ)
+        self.upkeep.start()
+        if self.listener is not None:
+            self.listener.start()
+        self._dial()
+        self._watch.start()
+        try:
+            while self._over is None:
+                self.selector.select(self._wait_s())
+                self._turn()
+        finally:
+            self._close()
+            ignore_signals()
+            self.selector.close()
+        return self._over
+
+    def _close(self) -> None:
+        if self.agent is not None:
+            self.agent.close(None)
+        if self.listener is not None:
+            self.listener.close(LISTENER_LIMIT_S)
+        if self._dialer is not None:
+            self._dialer.close()
+        self.upkeep.close(CLOSE_LIMIT_S)
+        self._watch.close()
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def later(self, do: Callable[[], None]) -> None:
+        """Have the loop do this; from any thread, or a signal handler."""
+        self._inbox.put(do)
+
+    def say_later(self, level: str, words: str) -> None:
+        """Say something; called from any thread."""
+        self.later(partial(self.say, level, words))
+
+    def reported(self, _: HostReport) -> None:
+        """Something is new on this host."""
+        self._is_news = True
+
+    def started(self, rank: int, cold: str) -> None:
+        """A rank began, as a standby or cold."""
+        if self._job.standby.argv is not None and cold and cold != NO_STANDBY:
+            self.say("info", f"Rank {rank} starts without a standby: {cold}")
+
+    def noticed(self, notice: Notice) -> None:
+        """A source of notices has told something; called from its thread."""
+
+        def announce() -> None:
+            self._seat.announce(notice)
+            self._is_news = True
+
+        self.later(announce)
+
+    def _on_signal(self, number: int) -> None:
+        if self.listener is not None and self.listener.signal(number):
+            return
+        name, now = signal.Signals(number).name, now_ns()
+        self._is_news = True
+        if number == signal.SIGQUIT:
+            self._seat.ask(Asking.STOP_NOW, name)
+            self._leave_by_ns = now + UNHEARD_NS
+        elif number == signal.SIGINT:
+            self._seat.ask(Asking.INTERRUPT, "Ctrl-C")
+        else:
+            by_ns = now + self._job.grace_ns
+            self._seat.ask(Asking.STOP, name, by_ns)
+            self._leave_by_ns = min(self._leave_by_ns or by_ns + LATE_NS, by_ns + LATE_NS)
+        if self._term == 0:
+            words = "stopped before it had found its controller"
+            self._over = Over(EXIT_SAVED_START_ME_AGAIN, words)
+
+    def _sighted(self, seen: Sighting) -> None:
+        if seen.over is not None and self._over is None:
+            self._over = seen.over
+        if seen.claim is not None:
+            self._claim = seen.claim
+            if self._dialer is not None and self._term in (0, seen.claim.term):
+                self._aim(self._dialer, seen.claim)
+        if seen.newest_attempt is not None and self.agent is not None:
+            attempt = self.agent.attempt
+            if attempt is not None and seen.newest_attempt > attempt.attempt:
+                self.agent.kill()  # the run goes on elsewhere
+
+    # --- the link ---------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        place = self._place
+        dialer = self._dialer = LinkDialer(
+            self.folder.identity.run_id,
+            Peer(place.index, self._seat.incarnation),
+            Trust(place.secret),
+            place.hosts,
+        )
+        self.selector.register(dialer, selectors.EVENT_READ)
+        self._term, self._is_news = 0, True
+        self._seat.ports = tuple(free_ports(PORTS))
+        if self._claim is not None:
+            self._aim(dialer, self._claim)
+
+    def _aim(self, dialer: LinkDialer, claim: Claim) -> None:
+        self._seat.address = self._place.address or _address_toward(claim)
+        dialer.aim(claim)
+
+    def _hear(self, dialer: LinkDialer) -> None:
+        news = dialer.take()
+        if news.change is not None:
+            self._watch.is_linked = news.change.state in (LinkState.UP, LinkState.SILENT)
+            if news.change.state is LinkState.DOWN:
+                self.say("warning", f"The link to the controller is down: {news.change.words}")
+        if news.message is None:
+            return
+        if not self._term:
+            self._term = news.term
+        try:
+            self._seat.take(now_ns(), news.message)
+        except ValueError as error:
+            if str(error) != self._unreadable:
+                self._unreadable = str(error)
+                self.say("error", f"What the controller says cannot be read: {error}")
+        self._is_news = True
+        if self._seat.over is not None:
+            self._over = self._seat.over
+        elif self._seat.refused is not None:
+            self._over = Over(EXIT_CONFIGURATION, f"this host is refused: {self._seat.refused}")
+
+    def _begin(self, slot: int) -> Host:
+        agent = self.agent = HostAgent(
+            self.folder, self._job, self.selector, self.upkeep, self, slot
+        )
+        agent.spared = lambda: self._watch.pids
+        spare = "" if slot == self._place.index else f" in the place of host {slot}"
+        self.say("info", f"This is host {self._place.index} of {self._place.hosts}{spare}")
+        return agent
+
+    def _leave_if_due(self) -> None:
+        """What was taken for lost, or was another controller's, is ended before this joins anew."""
+        claim = self._claim
+        is_followed = claim is not None and self._term and claim.term > self._term
+        if not (self._seat.must_leave or is_followed):
+            return
+        agent = self.agent
+        if agent is not None and agent.attempt is not None:
+            if not self._is_ending:
+                self._is_ending = True
+                agent.kill()
+            return
+        self._is_ending = False
+        if agent is not None:
+            agent.close(None)
+            self.agent = None
+        if (dialer := self._dialer) is not None:
+            self.selector.unregister(dialer)
+            threading.Thread(target=dialer.close, daemon=True).start()
+        self._seat.has_left(uuid.uuid4().hex)
+        self._dial()
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def _wait_s(self) -> float:
+        now = now_ns()
+        due_ns = [now + LONGEST_WAIT_NS, self._next_beat_ns]
+        if self.agent is not None and self.agent.next_look_ns is not None:
+            due_ns.append(self.agent.next_look_ns)
+        return max(0, min(due_ns) - now) / SECOND_NS
+
+    def _turn(self) -> None:
+        if self.agent is not None:
+            self.agent.look_whether_we_slept()
+        for do in self._inbox.take():
+            do()
+        if self._dialer is not None:
+            self._hear(self._dialer)
+        agent = self.agent
+        if agent is not None:
+            agent.turn()
+            agent.look_whether_we_slept()
+            agent.look(now_ns())
+        self._leave_if_due()
+        self._speak()
+        if self._leave_by_ns is not None and now_ns() > self._leave_by_ns and self._over is None:
+            words = "no controller has ended the run by the deadline of the stop"
+            self._over = Over(EXIT_SAVED_START_ME_AGAIN, words)
+
+    def _speak(self) -> None:
+        """At once when something is new; else so often that the controller knows this lives."""
+        now = now_ns()
+        if self._dialer is None or not (self._is_news or now >= self._next_beat_ns):
+            return
+        self._is_news, self._next_beat_ns = False, now + BEAT_NS
+        agent = self.agent
+        report = agent.reports()[0][1] if agent is not None else None
+        self._dialer.put(self._seat.says(now, report))
+
+
+def _address_toward(claim: Claim) -> str:
+    """The own address on the way to the controller; "" where there is no way."""
+    found = ""
+    for address in claim.addresses:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, claim.port))  # sends nothing
+            found = str(probe.getsockname()[0])
+            if not is_loopback(found):
+                return found
+    return found

@@ -1,0 +1,164 @@
+"""`holdfast run` on several hosts: the agent of this one, and the controller.
+
+The controller is a process of its own, so that its end harms no rank. It is started with the same
+command line, and takes the run's lease itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from holdfast.agent.linked_hosts import LinkedHosts
+from holdfast.agent.member import Member, MemberPlace
+from holdfast.agent.own_addresses import is_loopback, own_addresses
+from holdfast.agent.standbys import StandbyJob
+from holdfast.agent.supervisor import Supervisor
+from holdfast.cli.exporting import beside
+from holdfast.cli.supervise import (
+    SECOND_NS,
+    Asked,
+    NoticeSources,
+    RunStart,
+    end_strays,
+    own_scratch,
+)
+from holdfast.config.secret_file import read_secret_file
+from holdfast.config.settings import Settings
+from holdfast.core.hosts.membership import HostLimits, Membership
+from holdfast.core.hosts.says import Over
+from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld
+from holdfast.journal.adopt import bring_home
+from holdfast.journal.lease import LastWords, acquire
+from holdfast.journal.listening import Listening, run_secret, tell_listening
+from holdfast.journal.store import RunFolder
+from holdfast.link.server import LinkServer
+from holdfast.link.values import Trust
+
+TRY_S = 0.2
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - whoever dials proves that it knows the secret
+
+
+def take_part(asked: Asked, controls: Sequence[str]) -> int:
+    """Be the agent of this host until the run is over; the exit code.
+
+    `controls`: what to start as the controller.
+    """
+    settings, folder, screen = asked.settings, asked.folder, asked.screen
+    index = _index(settings)
+    secret = _secret(settings, folder)
+    scratch = own_scratch(folder, settings, f"-host{index}")
+    lock = _only_one(scratch, index, settings.host_lost_s)
+    try:
+        end_strays(folder, screen, index)
+        for sentence in bring_home(folder, scratch):
+            screen.say("warning", sentence)
+        job = asked.job(scratch, None, StandbyJob(), index)
+        hosts = settings.hosts + settings.spares
+        place = MemberPlace(index, hosts, settings.host_address or "", secret)
+        member = Member(folder, job, place, screen, partial(_start, controls))
+        member.listener = asked.notices.listener(member.noticed, member.say_later, job.grace_ns)
+        asked.notices.say(screen)
+        over = member.run()
+    finally:
+        os.close(lock)
+    level = "info" if over.exit_code == EXIT_DONE else "warning"
+    screen.say(level, f"host {index}: {over.words}")
+    screen.close()
+    return over.exit_code
+
+
+def control(asked: Asked) -> int:
+    """Be the controller of the run, if nobody else is; the exit code."""
+    settings, folder, screen = asked.settings, asked.folder, asked.screen
+    secret = _secret(settings, folder)
+    try:
+        lease = acquire(folder)
+    except RunHeld:
+        return EXIT_DONE  # another host's controller was faster
+    # The agents listen for notices, each on its own host.
+    start = RunStart.of(asked._replace(notices=NoticeSources((), asked.notices.around)), lease)
+    try:
+        scratch = own_scratch(folder, settings, "-controller")
+        start.adopt(scratch)
+        job = replace(asked.job(scratch, None, StandbyJob()), cache_bytes=None)
+        addresses = own_addresses() or ("127.0.0.1",)
+        at = "127.0.0.1" if all(map(is_loopback, addresses)) else EVERYWHERE
+        members = settings.hosts + settings.spares
+        run, term = folder.identity.run_id, lease.epoch
+        server = LinkServer(run, term, Trust(secret), (at,), hosts=members)
+        limits = HostLimits(
+            suspect_ns=round(min(2.0, settings.host_lost_s / 2) * SECOND_NS),
+            lost_ns=round(settings.host_lost_s * SECOND_NS),
+        )
+        linked: list[LinkedHosts] = []
+
+        def hosts(supervisor: Supervisor) -> LinkedHosts:
+            membership = Membership(settings.hosts, settings.spares, limits)
+            linked.append(LinkedHosts(supervisor, server, membership))
+            return linked[0]
+
+        def ended(words: LastWords) -> None:
+            linked[0].end(Over(words.exit_code, words.words))
+
+        start.exporter = beside(settings, folder, asked.command.environment, screen)
+        tell_listening(lease, Listening(addresses, server.port))
+        return start.run(job, hosts, ended)
+    finally:
+        start.close()
+
+
+def _start(controls: Sequence[str]) -> subprocess.Popen[bytes]:
+    """In a session of its own: what a terminal sends is for the agents, which pass it on."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cli.main", *controls],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _index(settings: Settings) -> int:
+    highest = settings.hosts + settings.spares - 1
+    index = settings.host_index
+    if index is None:
+        raise ConfigurationError(
+            f"which of the hosts 0 to {highest} is this? Give each its own --host-index"
+        )
+    if index > highest:
+        raise ConfigurationError(
+            f"--host-index {index} cannot be: --hosts {settings.hosts} and --spares "
+            f"{settings.spares} make hosts 0 to {highest}"
+        )
+    return index
+
+
+def _secret(settings: Settings, folder: RunFolder) -> bytes:
+    if settings.secret_file is None:
+        return run_secret(folder)
+    return read_secret_file(settings.secret_file, "the secret of the run's hosts")
+
+
+def _only_one(scratch: Path, index: int, limit_s: float) -> int:
+    """The lock of this host on this machine; raises RunHeld when another process keeps it."""
+    lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    give_up_s = time.monotonic() + limit_s
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up_s:
+                os.close(lock)
+                raise RunHeld(
+                    f"another process runs as host {index} of this run on this machine; give each "
+                    "host an index of its own"
+                ) from None
+            time.sleep(TRY_S)
+        else:
+            return lock
