@@ -1,8 +1,7 @@
 """Where the run's controller is, by the store; and one is started where there is none.
 
-A thread of its own, since a store may hang. Who starts a controller does not hold the run: that
-process takes the lease itself, and of several that are started one gets it. Hosts with low numbers
-come first, so that not all start one.
+A thread of its own, since a store may hang; what is seen is judged by `core.hosts.succession`. Who
+starts a controller does not hold the run: that process takes the lease itself.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.hosts.says import Over
-from holdfast.errors import HoldfastError
+from holdfast.core.hosts.succession import FollowStep, LeaseSight, Succession
+from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError
 from holdfast.journal.attempts import attempts
+from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import LeaseState, LeaseView, heartbeat, view
 from holdfast.journal.listening import read_listening
 from holdfast.journal.remote import refresh
@@ -24,11 +24,10 @@ from holdfast.journal.store import RunFolder
 from holdfast.link.values import Claim
 
 UNLINKED_S, LINKED_S = 0.25, 2.0  # between two looks
-TURN_S, LONGEST_TURN_S = 2.0, 10.0  # how long each host leaves it to those before it
-STILL_S = 15.0  # a heartbeat from elsewhere: then its holder is tried to be followed
-SILENT_S = 10.0  # a holder that does not listen is none of ours
 FAILURES = 3  # of controllers, one after another
 LEAVE_S = 5.0
+SILENT_LOOKS = 40  # of a holder that does not listen: then it is no controller of several hosts
+HELD = {LeaseState.HELD: True, LeaseState.UNKNOWN: None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +53,13 @@ class ControllerWatch:
         """`start()`: a process that is to be the controller; raises OSError."""
         self.is_linked = False
         self._folder = folder
-        self._patience_s = min(TURN_S * index, LONGEST_TURN_S + index / 10)
+        self._succession = Succession(index)
         self._start = start
         self._seen = seen
         self._say = say
         self._child: subprocess.Popen[bytes] | None = None
-        self._before: int | None = None  # terms up to that were over before this began
         self._claim: Claim | None = None
-        self._absent_since_s: float | None = None
-        self._silent_since_s: float | None = None  # a holder that does not listen
-        self._beat: tuple[int, bytes] = (0, b"")
-        self._beat_s = 0.0
+        self._silent_looks = 0
         self._failures = 0
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
@@ -90,74 +85,63 @@ class ControllerWatch:
     def _run(self) -> None:
         while not self._ends.is_set():
             try:
-                refresh(self._folder.lease_dir)
-                self._look(view(self._folder), time.monotonic())
+                self._look()
             except HoldfastError:
-                self._absent_since_s = None  # the store is away: nothing is known
-                self._beat_s = time.monotonic()
+                self._succession.store_is_away(now_ns())
             self._ends.wait(LINKED_S if self.is_linked else UNLINKED_S)
 
-    def _look(self, lease: LeaseView, now_s: float) -> None:
-        if self._before is None:
-            is_over = lease.state in (LeaseState.RELEASED, LeaseState.DEAD, LeaseState.FREE)
-            self._before = lease.epoch if is_over else lease.epoch - 1
-        if lease.state is LeaseState.RELEASED and lease.epoch > self._before and lease.last_words:
+    def _look(self) -> None:
+        folder, at_ns = self._folder, now_ns()
+        refresh(folder.lease_dir)
+        lease = view(folder)
+        sight = LeaseSight(
+            lease.epoch,
+            HELD.get(lease.state, False),
+            lease.state is LeaseState.RELEASED and lease.last_words is not None,
+            heartbeat(folder, lease.epoch),
+        )
+        step = self._succession.look(
+            at_ns, sight, is_linked=self.is_linked, is_starting=self._is_starting()
+        )
+        if step is FollowStep.LEAVE and lease.last_words is not None:
             self._seen(Sighting(over=Over(*lease.last_words)))
-            return
-        if self._is_held(lease, now_s):
-            self._absent_since_s = None
-            self._aim(lease, now_s)
-            if not self.is_linked:
-                self._seen(Sighting(newest_attempt=attempts(self._folder).newest_number))
-        else:
-            self._have_one(now_s)
+        elif step is FollowStep.FOLLOW:
+            self._follow(lease)
+        elif step is FollowStep.START:
+            self._start_one()
 
-    def _is_held(self, lease: LeaseView, now_s: float) -> bool:
-        """Whether its holder is not known to be gone."""
-        if lease.state is not LeaseState.UNKNOWN or self.is_linked:
-            self._beat_s = now_s
-            return lease.state in (LeaseState.HELD, LeaseState.UNKNOWN)
-        beat = lease.epoch, heartbeat(self._folder, lease.epoch)
-        if beat != self._beat:
-            self._beat, self._beat_s = beat, now_s
-        return now_s - self._beat_s < STILL_S
-
-    def _aim(self, lease: LeaseView, now_s: float) -> None:
-        where = read_listening(self._folder, lease.epoch)
-        if where is None:
-            if self._silent_since_s is None:
-                self._silent_since_s = now_s
-            elif now_s - self._silent_since_s > SILENT_S:
-                self._silent_since_s = now_s + 60
-                holder = lease.holder or "an unknown process"
-                self._say("warning", f"The run is held by {holder}, which does not take hosts")
-            return
-        self._silent_since_s = None
-        claim = Claim(where.addresses, where.port, lease.epoch)
-        if claim != self._claim:
-            self._claim, self._failures = claim, 0
-            self._seen(Sighting(claim=claim))
-
-    def _have_one(self, now_s: float) -> None:
-        """No controller is there: start one, once those with lower numbers had their turn."""
-        if self._absent_since_s is None:
-            self._absent_since_s = now_s
+    def _is_starting(self) -> bool:
+        """Whether the controller that was started here lives; counts those that failed."""
         child = self._child
-        if child is not None:
-            code = child.poll()
-            if code is None:
-                return
-            self._child = None
-            self._failures += code != 0
-            if self._failures >= FAILURES:
-                words = f"the controller of the run cannot be started (exit code {code})"
-                self._seen(Sighting(over=Over(code if 0 < code < 128 else 69, words)))
-                return
-        if now_s - self._absent_since_s < self._patience_s:
-            return
+        code = None if child is None else child.poll()
+        if code is None:
+            return child is not None
+        self._child = None
+        self._failures += code != 0
+        if self._failures >= FAILURES:
+            code = code if code > 0 else EXIT_UNAVAILABLE
+            self._seen(Sighting(over=Over(code, "the controller of the run cannot be started")))
+        return False
+
+    def _start_one(self) -> None:
         try:
             self._child = self._start()
         except OSError as error:
             self._failures += 1
-            self._say("warning", f"The controller cannot be started: {error}")
-        self._absent_since_s = now_s
+            self._say("warning", f"The controller of the run cannot be started: {error}")
+
+    def _follow(self, lease: LeaseView) -> None:
+        where = read_listening(self._folder, lease.epoch)
+        if where is None:
+            self._silent_looks += 1
+            if self._silent_looks == SILENT_LOOKS:
+                holder = lease.holder or "an unknown process"
+                self._say("warning", f"The run is held by {holder}, which takes no other hosts")
+            return
+        self._silent_looks = 0
+        claim = Claim(where.addresses, where.port, lease.epoch)
+        if claim != self._claim:
+            self._claim, self._failures = claim, 0
+            self._seen(Sighting(claim=claim))
+        if not self.is_linked:
+            self._seen(Sighting(newest_attempt=attempts(self._folder).newest_number))

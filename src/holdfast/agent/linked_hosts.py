@@ -27,7 +27,7 @@ FIRST_SAY_NS = 3_000_000_000
 NOBODY_NS = 120_000_000_000  # without any host: then there is nobody to be a controller of
 
 
-class Surroundings(Protocol):
+class ControllerLoop(Protocol):
     """The loop."""
 
     selector: selectors.BaseSelector
@@ -44,7 +44,7 @@ class LinkedHosts:
 
     standby_words = ""
 
-    def __init__(self, around: Surroundings, server: LinkServer, membership: Membership) -> None:
+    def __init__(self, around: ControllerLoop, server: LinkServer, membership: Membership) -> None:
         self._around = around
         self._server = server
         self._members = membership

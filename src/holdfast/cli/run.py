@@ -150,7 +150,7 @@ def run(
     and stops, twice stops now. Exit codes: 0 done, 75 saved (start me again), 1 the command failed,
     69 the store is unavailable, 78 invalid configuration or arguments.
     """
-    from holdfast.cli.supervise import supervise
+    from holdfast.cli.supervise import prepare, supervise
     from holdfast.config import pass_on_file, resolve, strange_variables
     from holdfast.distribution import stranger
 
@@ -160,16 +160,12 @@ def run(
     screen = _screen(settings)
     for hint in filter(None, (stranger(), *strange_variables())):
         screen.say("warning", hint)
-    sys.exit(
-        supervise(
-            settings,
-            tuple(command),
-            screen,
-            fresh=fresh,
-            controls=_as_controller(context),
-            is_controller=as_controller,
-        )
-    )
+    asked = prepare(settings, tuple(command), screen, fresh=fresh)
+    if not settings.has_several_hosts:
+        sys.exit(supervise(asked))
+    from holdfast.cli.several_hosts import control, take_part
+
+    sys.exit(control(asked) if as_controller else take_part(asked, _as_controller(context)))
 
 
 def _as_controller(context: click.Context) -> list[str]:
@@ -199,7 +195,7 @@ def _screen(settings: Settings) -> Screen:
 
     title = settings.name or "run"
     how = settings.status
-    if settings.hosts + settings.spares > 1:  # the agent and the controller share the terminal
+    if settings.has_several_hosts:  # the agent and the controller share the terminal
         return PlainScreen(title, settings.log_level, ranks=settings.hosts, status=how != "off")
     if how == "live" or (how == "auto" and sys.stderr.isatty() and sys.stdout.isatty()):
         return LiveScreen(title, settings.log_level, ranks=settings.ranks)

@@ -16,16 +16,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from holdfast.agent.launch import forget_imports
+from holdfast.agent.linked_agent import AgentPlace, LinkedAgent
 from holdfast.agent.linked_hosts import LinkedHosts
-from holdfast.agent.member import Member, MemberPlace
 from holdfast.agent.own_addresses import is_loopback, own_addresses
 from holdfast.agent.standbys import StandbyJob
 from holdfast.agent.supervisor import Supervisor
 from holdfast.cli.exporting import beside
 from holdfast.cli.supervise import (
     SECOND_NS,
-    Asked,
     NoticeSources,
+    RunAsked,
     RunStart,
     end_strays,
     own_scratch,
@@ -36,7 +37,7 @@ from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.says import Over
 from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld
 from holdfast.journal.adopt import bring_home
-from holdfast.journal.lease import LastWords, acquire
+from holdfast.journal.lease import LastWords, LeaseState, acquire, view
 from holdfast.journal.listening import Listening, run_secret, tell_listening
 from holdfast.journal.store import RunFolder
 from holdfast.link.server import LinkServer
@@ -46,7 +47,7 @@ TRY_S = 0.2
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - whoever dials proves that it knows the secret
 
 
-def take_part(asked: Asked, controls: Sequence[str]) -> int:
+def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
     """Be the agent of this host until the run is over; the exit code.
 
     `controls`: what to start as the controller.
@@ -62,12 +63,13 @@ def take_part(asked: Asked, controls: Sequence[str]) -> int:
             screen.say("warning", sentence)
         job = asked.job(scratch, None, StandbyJob(), index)
         hosts = settings.hosts + settings.spares
-        place = MemberPlace(index, hosts, settings.host_address or "", secret)
-        member = Member(folder, job, place, screen, partial(_start, controls))
-        member.listener = asked.notices.listener(member.noticed, member.say_later, job.grace_ns)
+        place = AgentPlace(index, hosts, settings.host_address or "", secret)
+        agent = LinkedAgent(folder, job, place, screen, partial(_start, controls))
+        agent.listener = asked.notices.listener(agent.noticed, agent.say_later, job.grace_ns)
         asked.notices.say(screen)
-        over = member.run()
+        over = agent.run()
     finally:
+        forget_imports(scratch)
         os.close(lock)
     level = "info" if over.exit_code == EXIT_DONE else "warning"
     screen.say(level, f"host {index}: {over.words}")
@@ -75,10 +77,11 @@ def take_part(asked: Asked, controls: Sequence[str]) -> int:
     return over.exit_code
 
 
-def control(asked: Asked) -> int:
+def control(asked: RunAsked) -> int:
     """Be the controller of the run, if nobody else is; the exit code."""
     settings, folder, screen = asked.settings, asked.folder, asked.screen
     secret = _secret(settings, folder)
+    takes_over = view(folder).state in (LeaseState.DEAD, LeaseState.UNKNOWN)
     try:
         lease = acquire(folder)
     except RunHeld:
@@ -94,10 +97,7 @@ def control(asked: Asked) -> int:
         members = settings.hosts + settings.spares
         run, term = folder.identity.run_id, lease.epoch
         server = LinkServer(run, term, Trust(secret), (at,), hosts=members)
-        limits = HostLimits(
-            suspect_ns=round(min(2.0, settings.host_lost_s / 2) * SECOND_NS),
-            lost_ns=round(settings.host_lost_s * SECOND_NS),
-        )
+        limits = _limits(settings, takes_over=takes_over)
         linked: list[LinkedHosts] = []
 
         def hosts(supervisor: Supervisor) -> LinkedHosts:
@@ -113,6 +113,13 @@ def control(asked: Asked) -> int:
         return start.run(job, hosts, ended)
     finally:
         start.close()
+
+
+def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:
+    """`takes_over`: from a controller that has died; hosts that live are heard at once then."""
+    usual, lost_ns = HostLimits(), round(settings.host_lost_s * SECOND_NS)
+    gather_ns = lost_ns if takes_over else usual.gather_ns
+    return HostLimits(min(usual.suspect_ns, lost_ns // 2), lost_ns, gather_ns)
 
 
 def _start(controls: Sequence[str]) -> subprocess.Popen[bytes]:

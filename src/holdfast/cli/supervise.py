@@ -60,7 +60,7 @@ SECOND_NS = 1_000_000_000
 CARRY_LIMIT_S = 60.0  # for the last records, to an object store
 
 
-class Asked(NamedTuple):
+class RunAsked(NamedTuple):
     """What `holdfast run` was asked for, with what of it was found to be there."""
 
     settings: Settings
@@ -97,21 +97,14 @@ class Asked(NamedTuple):
         )
 
 
-def supervise(
-    settings: Settings,
-    command: tuple[str, ...],
-    screen: Screen,
-    *,
-    fresh: bool = False,
-    controls: Sequence[str] = (),
-    is_controller: bool = False,
-) -> int:
-    """Supervise a command until it is done or stopped; the exit code.
+def prepare(
+    settings: Settings, command: tuple[str, ...], screen: Screen, *, fresh: bool = False
+) -> RunAsked:
+    """Look whether all is there that a run needs, and open the run.
 
-    `fresh`: in a new run; one that has the name is set aside first. `controls`: what to start as
-    the controller of several hosts; `is_controller`: this is that.
+    `fresh`: a new one; one that has the name is set aside first.
 
-    Raises RunHeld, StoreUnavailable, ConfigurationError before anything is started.
+    Raises StoreUnavailable, ConfigurationError.
     """
     place = _working_directory()
     around = SourceSurroundings(inherited_environment())
@@ -119,8 +112,7 @@ def supervise(
     check_libraries(parse(settings.export or ""))
     if settings.cache_key_file is not None:
         read_seal(settings.cache_key_file)
-    is_one_of_several = settings.hosts + settings.spares > 1
-    if is_one_of_several and fresh:
+    if settings.has_several_hosts and fresh:
         raise ConfigurationError(
             "--fresh is for a run of one host: each of several would set it aside; give it another "
             "--name, or take it away with `holdfast rm` first"
@@ -134,7 +126,7 @@ def supervise(
         _set_aside(store, name, screen)
     folder = store.open(name, command=command)
     environment = inherited_environment() | listens(bool(sources)) | telling(folder.path.parent)
-    asked = Asked(
+    return RunAsked(
         settings,
         Command(command, place, environment),
         folder,
@@ -142,15 +134,13 @@ def supervise(
         look,
         screen,
     )
-    if not is_one_of_several:
-        return _on_this_host(asked)
-    from holdfast.cli.several_hosts import control, take_part
-
-    return control(asked) if is_controller else take_part(asked, controls)
 
 
-def _on_this_host(asked: Asked) -> int:
-    """The controller and the only agent are this process."""
+def supervise(asked: RunAsked) -> int:
+    """Be the controller and the only agent, until the run is done or stopped; the exit code.
+
+    Raises RunHeld, StoreUnavailable before anything is started.
+    """
     settings, folder, screen = asked.settings, asked.folder, asked.screen
     start = RunStart.of(asked, acquire(folder, on_wait=lambda words: screen.say("info", words)))
     try:
@@ -278,7 +268,7 @@ class RunStart:
     exporter: ExportProcess | None = None
 
     @classmethod
-    def of(cls, asked: Asked, lease: Lease) -> RunStart:
+    def of(cls, asked: RunAsked, lease: Lease) -> RunStart:
         """By whoever holds the run now."""
         folder, screen = asked.folder, asked.screen
         carrier = Carrier(folder, lambda words: screen.say("warning", words))

@@ -275,6 +275,11 @@ class Settings:
         return self.ranks * self.hosts if self.chips is None else self.chips
 
     @property
+    def has_several_hosts(self) -> bool:
+        """Whether the same command runs on other hosts, too."""
+        return self.hosts + self.spares > 1
+
+    @property
     def memory_buffers(self) -> int:
         """How many buffers of the memory tier each rank makes; 0: there is no such tier."""
         if self.memory == OFF:

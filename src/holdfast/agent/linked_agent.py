@@ -39,7 +39,7 @@ from holdfast.errors import EXIT_CONFIGURATION, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.store import RunFolder
 from holdfast.link.dialer import LinkDialer
-from holdfast.link.values import Claim, LinkState, Peer, Trust
+from holdfast.link.values import Claim, LinkChange, LinkState, Peer, Trust
 
 if TYPE_CHECKING:
     from holdfast.notices.listener import Listener
@@ -50,11 +50,12 @@ LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
 LISTENER_LIMIT_S = 2.0
 LATE_NS = 5 * SECOND_NS  # after a stop's deadline: then this host leaves without a word
+SAID_AFTER_NS = 2 * SECOND_NS
 UNHEARD_NS = 15 * SECOND_NS  # the same where somebody wants to stop at once
 
 
 @dataclass(frozen=True, slots=True)
-class MemberPlace:
+class AgentPlace:
     """One host among those of the run. `hosts`: how many there are, with spares.
 
     `address`: by which others reach it; "": by the way to the controller. `secret`: the run's.
@@ -66,14 +67,14 @@ class MemberPlace:
     secret: bytes = field(default=b"", repr=False)
 
 
-class Member:
+class LinkedAgent:
     """One host's agent, until the run is over."""
 
     def __init__(
         self,
         folder: RunFolder,
         job: Job,
-        place: MemberPlace,
+        place: AgentPlace,
         screen: Screen,
         start_controller: Callable[[], subprocess.Popen[bytes]],
     ) -> None:
@@ -104,6 +105,8 @@ class Member:
         self._leave_by_ns: int | None = None
         self._over: Over | None = None
         self._unreadable = ""
+        self._down: tuple[int, str] | None = None  # since when the link is, and why
+        self._is_down_said = False
 
     def run(self) -> Over:
         """Until the run is over, or this host is no part of it."""
@@ -220,8 +223,7 @@ class Member:
         news = dialer.take()
         if news.change is not None:
             self._watch.is_linked = news.change.state in (LinkState.UP, LinkState.SILENT)
-            if news.change.state is LinkState.DOWN:
-                self.say("warning", f"The link to the controller is down: {news.change.words}")
+            self._link_changed(news.change)
         if news.message is None:
             return
         if not self._term:
@@ -237,6 +239,23 @@ class Member:
             self._over = self._seat.over
         elif self._seat.refused is not None:
             self._over = Over(EXIT_CONFIGURATION, f"this host is refused: {self._seat.refused}")
+
+    def _link_changed(self, change: LinkChange) -> None:
+        """A link that is down for a moment is nothing to people."""
+        if change.state is LinkState.UP:
+            if self._is_down_said:
+                self.say("info", "The link to the controller is up again; nothing was lost")
+            self._down, self._is_down_said = None, False
+        elif change.state is LinkState.DOWN and self._down is None and self._term:
+            self._down = now_ns(), change.words
+
+    def _say_what_is_down(self) -> None:
+        if self._down is None or self._is_down_said:
+            return
+        since_ns, words = self._down
+        if now_ns() - since_ns > SAID_AFTER_NS:
+            self._is_down_said = True
+            self.say("warning", f"The link to the controller is down: {words}; training goes on")
 
     def _begin(self, slot: int) -> Host:
         agent = self.agent = HostAgent(
@@ -292,6 +311,7 @@ class Member:
             agent.look(now_ns())
         self._leave_if_due()
         self._speak()
+        self._say_what_is_down()
         if self._leave_by_ns is not None and now_ns() > self._leave_by_ns and self._over is None:
             words = "no controller has ended the run by the deadline of the stop"
             self._over = Over(EXIT_SAVED_START_ME_AGAIN, words)

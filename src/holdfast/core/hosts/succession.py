@@ -1,0 +1,86 @@
+"""Whom an agent of several hosts follows, and when it has a controller started. Pure.
+
+    succession = Succession(index=2)
+    step = succession.look(at_ns, sight, is_linked=False, is_starting=False)
+
+Whoever holds the run's lease is its controller. Where nobody does, each host leaves it to those
+with lower numbers first, so that not all start one; of several that are started, one gets the
+lease. A holder on another machine is known by its heartbeat alone: it is followed until that has
+stood still for a while, and only who has no link to it judges that.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+SECOND_NS = 1_000_000_000
+TURN_NS = 2 * SECOND_NS
+LONGEST_TURN_NS = 10 * SECOND_NS
+STILL_NS = 15 * SECOND_NS
+
+
+class FollowStep(StrEnum):
+    """What to do now."""
+
+    FOLLOW = "follow"  # the holder of the lease
+    START = "start"  # a controller
+    LEAVE = "leave"  # the run is over
+    WAIT = "wait"
+
+
+class LeaseSight(NamedTuple):
+    """The newest lease. `is_held` None: only its heartbeat can tell.
+
+    `is_over`: it was given back, with the last words of a run. `beat`: another one each time that
+    the holder has shown life.
+    """
+
+    epoch: int
+    is_held: bool | None
+    is_over: bool = False
+    beat: bytes = b""
+
+
+class Succession:
+    """For one agent, from its start on."""
+
+    def __init__(self, index: int) -> None:
+        self._patience_ns = min(TURN_NS * index, LONGEST_TURN_NS + SECOND_NS * index // 10)
+        self._before: int | None = None  # terms up to that were over before this began
+        self._absent_since_ns: int | None = None
+        self._beat: tuple[int, bytes] = (0, b"")
+        self._beat_ns = 0
+
+    def store_is_away(self, at_ns: int) -> None:
+        """Nothing is known: no time counts."""
+        self._absent_since_ns = None
+        self._beat_ns = at_ns
+
+    def look(
+        self, at_ns: int, sight: LeaseSight, *, is_linked: bool, is_starting: bool
+    ) -> FollowStep:
+        """What follows from a look at the lease. `is_starting`: one that was started here lives."""
+        if self._before is None:
+            self._before = sight.epoch if sight.is_held is False else sight.epoch - 1
+        if sight.is_over and sight.epoch > self._before:
+            return FollowStep.LEAVE
+        if self._is_held(at_ns, sight, is_linked=is_linked):
+            self._absent_since_ns = None
+            return FollowStep.FOLLOW
+        if is_starting:
+            return FollowStep.WAIT
+        if self._absent_since_ns is None:
+            self._absent_since_ns = at_ns
+        if at_ns - self._absent_since_ns < self._patience_ns:
+            return FollowStep.WAIT
+        self._absent_since_ns = at_ns
+        return FollowStep.START
+
+    def _is_held(self, at_ns: int, sight: LeaseSight, *, is_linked: bool) -> bool:
+        beat = sight.epoch, sight.beat
+        if beat != self._beat or is_linked:
+            self._beat, self._beat_ns = beat, at_ns
+        if sight.is_held is not None:
+            return sight.is_held
+        return at_ns - self._beat_ns < STILL_NS

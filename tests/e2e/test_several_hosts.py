@@ -1,0 +1,137 @@
+"""`holdfast run --hosts`: agents of one machine, as hosts of one run, with real processes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+from processes import (
+    EXIT_CONFIGURATION,
+    EXIT_DONE,
+    EXIT_SAVED,
+    EXIT_UNAVAILABLE,
+    FAR,
+    House,
+    Process,
+    expected_digest,
+    kill,
+    ranks_of,
+)
+
+pytestmark = pytest.mark.real
+
+
+def hosts(
+    house: House, *options: object, of: int = 2, spares: int = 0, steps: int
+) -> list[Process]:
+    count = ("--hosts", of, "--spares", spares)
+    return [
+        house.run(*count, "--host-index", index, *options, steps=steps)
+        for index in range(of + spares)
+    ]
+
+
+def controller_of(agent: Process) -> int:
+    """Who was started by that agent and is the controller."""
+    words = ["pgrep", "-P", str(agent.pid), "-f", "as-controller"]
+    return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.mark.contract("hosts: two agents, one stop, one step")
+def test_a_sigterm_on_one_host_saves_one_step_on_both(house: House) -> None:
+    house.allow(5)
+    both = hosts(house, steps=FAR)
+    for rank, agent in enumerate(both):
+        agent.saw(rf"\[{rank}\] did 5")
+    both[1].send(signal.SIGTERM)
+    both[0].saw("SIGTERM on host 1")
+    house.allow(FAR)
+    words = [agent.wait(EXIT_SAVED) for agent in both]
+    saved = re.findall(r"step (\d+) is saved", "\n".join(words))
+    assert len(set(saved)) == 1
+    step = int(saved[0])
+    both = hosts(house, steps=step + 5)
+    for rank, agent in enumerate(both):
+        out = agent.wait(EXIT_DONE)
+        assert f"[{rank}] from {step}" in out
+        assert f"[{rank}] final {expected_digest(step + 5)}" in out
+
+
+def test_a_rank_that_dies_takes_the_others_back_with_it(house: House) -> None:
+    house.allow(7)
+    both = hosts(house, "--save-every", 3, steps=12)
+    for rank, agent in enumerate(both):
+        agent.saw(rf"\[{rank}\] did 7")
+    (victim,) = ranks_of(both[1])
+    kill(victim)
+    house.allow(FAR)
+    for rank, agent in enumerate(both):
+        out = agent.wait(EXIT_DONE)
+        assert len(re.findall(r"\[\d\] from (\d+)", out)) == 2
+        assert f"[{rank}] final {expected_digest(12)}" in out
+    assert "rank 1: killed by SIGKILL" in both[0].text + both[1].text
+
+
+def test_a_spare_takes_the_place_of_a_host_that_is_gone(house: House) -> None:
+    house.allow(7)
+    agents = hosts(house, "--host-lost", 1, "--save-every", 3, spares=1, steps=12)
+    for rank, agent in enumerate(agents[:2]):
+        agent.saw(rf"\[{rank}\] did 7")
+    kill(agents[1].pid)
+    agents[2].saw("This is host 2 of 3 in the place of host 1")
+    house.allow(FAR)
+    assert f"[0] final {expected_digest(12)}" in agents[0].wait(EXIT_DONE)
+    assert f"[1] final {expected_digest(12)}" in agents[2].wait(EXIT_DONE)
+    (scratch,) = house.folder.glob("scratch/*/*-host1")  # the machine went with its agent
+    shutil.rmtree(scratch)
+
+
+def test_a_controller_that_is_killed_is_followed_by_another(house: House) -> None:
+    house.allow(7)
+    both = hosts(house, "--save-every", 3, steps=12)
+    for rank, agent in enumerate(both):
+        agent.saw(rf"\[{rank}\] did 7")
+    kill(controller_of(both[0]))
+    both[0].saw("died without shutting down")
+    house.allow(FAR)
+    for rank, agent in enumerate(both):
+        assert f"[{rank}] final {expected_digest(12)}" in agent.wait(EXIT_DONE)
+
+
+def test_one_index_twice_on_one_machine_is_refused(house: House) -> None:
+    house.allow(3)
+    both = hosts(house, "--host-lost", 1, steps=FAR)
+    both[1].saw(r"\[1\] did 3")
+    again = house.run("--hosts", 2, "--host-index", 1, "--host-lost", 1, steps=FAR)
+    assert "another process runs as host 1" in again.wait(EXIT_UNAVAILABLE)
+    both[0].send(signal.SIGTERM)
+    house.allow(FAR)
+    for agent in both:
+        agent.wait(EXIT_SAVED)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--hosts", 2), "which of the hosts 0 to 1 is this? Give each its own --host-index"),
+        (("--hosts", 2, "--host-index", 2), "--host-index 2 cannot be"),
+        (("--hosts", 2, "--host-index", 0, "--fresh"), "--fresh is for a run of one host"),
+        (("--hosts", 2, "--host-index", 0, "--secret-file", "/nowhere"), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(
+    house: House, options: tuple[object, ...], words: str
+) -> None:
+    out = house.run(*options, steps=1).wait(EXIT_CONFIGURATION)
+    assert words in out
+    assert len(out.splitlines()) == 1
+
+
+def test_a_stop_before_the_run_has_begun_ends_the_agent(house: House) -> None:
+    alone = house.run("--hosts", 2, "--host-index", 0, steps=1)
+    alone.saw("Waiting for host 1")
+    alone.send(signal.SIGTERM)
+    alone.wait(EXIT_SAVED)
