@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from processes import (
@@ -85,8 +87,8 @@ def test_a_spare_takes_the_place_of_a_host_that_is_gone(house: House) -> None:
     house.allow(FAR)
     assert f"[0] final {expected_digest(12)}" in agents[0].wait(EXIT_DONE)
     assert f"[1] final {expected_digest(12)}" in agents[2].wait(EXIT_DONE)
-    (scratch,) = house.folder.glob("scratch/*/*-host1")  # the machine went with its agent
-    shutil.rmtree(scratch)
+    (scratch,) = Path(os.environ["HOLDFAST_SCRATCH"]).glob("*/*-host1")
+    shutil.rmtree(scratch)  # the machine went with its agent
 
 
 def test_a_controller_that_is_killed_is_followed_by_another(house: House) -> None:
