@@ -35,6 +35,7 @@ from holdfast.core.save.word import MAX_EPOCH, buffer_of
 from holdfast.sim.clock import SECOND
 from holdfast.sim.virtual.broken import Broken, require
 from holdfast.sim.virtual.host import STUCK_NS
+from holdfast.sim.virtual.link import AGAIN_NS, LOST
 from holdfast.sim.virtual.ranks import VirtualRank
 from holdfast.sim.virtual.store import VirtualStore
 from holdfast.sim.virtual.world import HEARTBEAT_NS, VirtualWorld
@@ -174,6 +175,7 @@ class Watch:
             books.is_interrupted, asked_ns = True, None
         if asked_ns is not None:
             by_ns = max(event.at_ns, asked_ns) + LATE_NS
+            by_ns += 2 * way_ns(books.world.delays.link_ns)  # the order there, what came of it back
             if books.world.machine.state is State.LAUNCHING:  # the store has its time first
                 by_ns += STOP_NOW_LIMIT_NS
             known_ns = books.finish_by_ns
@@ -398,6 +400,17 @@ class Watch:
             gone_by_ns = taken_ns + HEARTBEAT_NS + STUCK_NS + LATE_NS
             is_gone = one.world.over_ns <= gone_by_ns
             require(is_gone, "a supervisor whose lease was lost goes on")
+
+
+def way_ns(link_ns: tuple[int, ...]) -> int:
+    """How long news takes to the other end at most, where messages go astray like that in turn."""
+    if not link_ns:
+        return 0
+    worst = streak = 0
+    for takes_ns in link_ns * 2:
+        streak = streak + 1 if takes_ns == LOST else 0
+        worst = max(worst, streak)
+    return worst * AGAIN_NS + max(0, *link_ns)
 
 
 @lru_cache  # the supervisors of a run have the same
