@@ -119,7 +119,7 @@ def test_one_index_twice_on_one_machine_is_refused(house: House) -> None:
     ("options", "words"),
     [
         (("--hosts", 2), "which of the hosts 0 to 1 is this? Give each its own --host-index"),
-        (("--hosts", 2, "--host-index", 2), "--host-index 2 cannot be"),
+        (("--hosts", 2, "--host-index", 2), "host 2, by --host-index, cannot be"),
         (("--hosts", 2, "--host-index", 0, "--fresh"), "--fresh is for a run of one host"),
         (("--hosts", 2, "--host-index", 0, "--secret-file", "/nowhere"), "cannot be read"),
     ],

@@ -31,6 +31,7 @@ from holdfast.cli.supervise import (
     end_strays,
     own_scratch,
 )
+from holdfast.config import cluster_place
 from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
 from holdfast.core.hosts.membership import HostLimits, Membership
@@ -132,17 +133,24 @@ def _start(controls: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _index(settings: Settings) -> int:
-    highest = settings.hosts + settings.spares - 1
-    index = settings.host_index
-    if index is None:
-        raise ConfigurationError(
-            f"which of the hosts 0 to {highest} is this? Give each its own --host-index"
-        )
-    if index > highest:
-        raise ConfigurationError(
-            f"--host-index {index} cannot be: --hosts {settings.hosts} and --spares "
-            f"{settings.spares} make hosts 0 to {highest}"
-        )
+    """The flag's, else the cluster's; raises ConfigurationError."""
+    hosts = settings.hosts + settings.spares
+    of = f"--hosts {settings.hosts} and --spares {settings.spares} make hosts 0 to {hosts - 1}"
+    if settings.host_index is not None:
+        index, told_by = settings.host_index, "--host-index"
+    else:
+        place = cluster_place()
+        if place is None:
+            raise ConfigurationError(
+                f"which of the hosts 0 to {hosts - 1} is this? Give each its own --host-index"
+            )
+        index, told_by = place.index, place.told_by
+        if place.hosts is not None and place.hosts != hosts:
+            raise ConfigurationError(
+                f"{of}, and by {told_by} there are {place.hosts}: have one number in both"
+            )
+    if index >= hosts:
+        raise ConfigurationError(f"host {index}, by {told_by}, cannot be: {of}")
     return index
 
 

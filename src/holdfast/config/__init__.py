@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config import sources
+from holdfast.config.cluster import ClusterPlace, place_in_cluster
 from holdfast.config.kinds import INSTANCE
 from holdfast.config.rank import HOST_VARIABLE, OWNER_VARIABLE, RANK_VARIABLES, RankEnvironment
 from holdfast.config.settings import PREFIX, TABLE, Settings
@@ -295,6 +296,11 @@ def machine_started_unix_ns() -> int | None:
 def listens(sources: bool) -> dict[str, str]:
     """What the processes of a run carry: whether its supervisor hears notices itself."""
     return {LISTENS_VARIABLE: "1" if sources else "0"}
+
+
+def cluster_place() -> ClusterPlace | None:
+    """Which of several hosts this is, by its cluster; see `place_in_cluster`."""
+    return place_in_cluster(os.environ)
 
 
 def inherited_environment() -> dict[str, str]:

@@ -97,7 +97,7 @@ class Settings:
         "--host-index",
         count(0),
         "Which of them this is, from 0; those from the number of hosts on are spares.",
-        default_words="0 of one host",
+        default_words="what Slurm, Kubernetes, a TPU pod or a launcher says",
     )
     spares: int = _setting(
         0, "--spares", count(0), "More hosts, that wait to take the place of a lost one."
