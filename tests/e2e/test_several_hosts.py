@@ -115,6 +115,15 @@ def test_one_index_twice_on_one_machine_is_refused(house: House) -> None:
         agent.wait(EXIT_SAVED)
 
 
+def test_a_host_with_another_command_is_refused_and_the_run_goes_on(house: House) -> None:
+    first = house.run("--hosts", 2, "--host-index", 0, "--ranks", 2, steps=3)
+    first.saw("Waiting for host 1")
+    other = house.run("--hosts", 2, "--host-index", 1, steps=3)
+    assert "it has --ranks '1', not '2': start the same" in other.wait(EXIT_CONFIGURATION)
+    house.run("--hosts", 2, "--host-index", 1, "--ranks", 2, steps=3).wait(EXIT_DONE)
+    assert "Host 1 is refused" in first.wait(EXIT_DONE)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -59,11 +59,13 @@ class AgentPlace:
     """One host among those of the run. `hosts`: how many there are, with spares.
 
     `address`: by which others reach it; "": by the way to the controller. `secret`: the run's.
+    `runs`: what it runs, and with what, which is the same on all hosts.
     """
 
     index: int
     hosts: int
     address: str = ""
+    runs: tuple[tuple[str, str], ...] = ()
     secret: bytes = field(default=b"", repr=False)
 
 
@@ -96,6 +98,7 @@ class LinkedAgent:
             self.say_later,
         )
         self._seat = Seat(place.index, uuid.uuid4().hex, self._begin)
+        self._seat.runs = place.runs
         self._claim: Claim | None = None
         self._dialer: LinkDialer | None = None
         self._term = 0  # of the controller that this host works for

@@ -44,11 +44,18 @@ class LinkedHosts:
 
     standby_words = ""
 
-    def __init__(self, around: ControllerLoop, server: LinkServer, membership: Membership) -> None:
+    def __init__(
+        self,
+        around: ControllerLoop,
+        server: LinkServer,
+        membership: Membership,
+        runs: tuple[tuple[str, str], ...],
+    ) -> None:
+        """`runs`: what every host is to run (`core.hosts.says.HostSays`)."""
         self._around = around
         self._server = server
         self._members = membership
-        self._remote = RemoteHosts(self, membership, now_ns, around.say)
+        self._remote = RemoteHosts(self, membership, now_ns, around.say, runs)
         self._peers: dict[str, Peer] = {}  # by incarnation
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._waits_since_ns = self._next_say_ns = 0

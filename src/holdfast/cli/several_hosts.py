@@ -7,7 +7,9 @@ command line, and takes the run's lease itself.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -36,6 +38,7 @@ from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.says import Over
+from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld
 from holdfast.journal.adopt import bring_home
 from holdfast.journal.lease import LastWords, LeaseState, acquire, view
@@ -64,7 +67,7 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
             screen.say("warning", sentence)
         job = asked.job(scratch, None, StandbyJob(), index)
         hosts = settings.hosts + settings.spares
-        place = AgentPlace(index, hosts, settings.host_address or "", secret)
+        place = AgentPlace(index, hosts, settings.host_address or "", _runs(asked), secret)
         agent = LinkedAgent(folder, job, place, screen, partial(_start, controls))
         agent.listener = asked.notices.listener(agent.noticed, agent.say_later, job.grace_ns)
         asked.notices.say(screen)
@@ -103,7 +106,7 @@ def control(asked: RunAsked) -> int:
 
         def hosts(supervisor: Supervisor) -> LinkedHosts:
             membership = Membership(settings.hosts, settings.spares, limits)
-            linked.append(LinkedHosts(supervisor, server, membership))
+            linked.append(LinkedHosts(supervisor, server, membership, _runs(asked)))
             return linked[0]
 
         def ended(words: LastWords) -> None:
@@ -129,6 +132,19 @@ def _start(controls: Sequence[str]) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "holdfast.cli.main", *controls],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
+    )
+
+
+def _runs(asked: RunAsked) -> tuple[tuple[str, str], ...]:
+    """What is the same on all hosts. The command is told by a digest: it may hold secrets."""
+    settings, argv = asked.settings, "\0".join(asked.command.argv)
+    return (
+        ("Holdfast", VERSION),
+        ("Python", platform.python_version()),
+        ("a command of digest", hashlib.sha256(argv.encode(errors="replace")).hexdigest()[:12]),
+        ("--hosts", str(settings.hosts)),
+        ("--spares", str(settings.spares)),
+        ("--ranks", str(settings.ranks)),
     )
 
 

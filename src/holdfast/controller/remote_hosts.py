@@ -95,10 +95,15 @@ class RemoteHosts:
         membership: Membership,
         now_ns: Callable[[], int],
         say: Callable[[str, str], None],
+        runs: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """`say(level, words)`: tell the people watching."""
+        """`say(level, words)`: tell the people watching.
+
+        `runs`: what each host is to run; one that would run anything else is refused.
+        """
         self.membership = membership
         self._wire = wire
+        self._runs = runs
         self._now_ns = now_ns
         self._say = say
         self._controller: Told | None = None
@@ -161,6 +166,9 @@ class RemoteHosts:
         if says.incarnation != incarnation or says.number <= host.heard:
             return
         host.heard, host.says = says.number, says
+        if self._is_refused(host, says):
+            self._send(incarnation)
+            return
         offset_ns = host.clock.heard(at_ns, says.sent_ns, says.difference_ns)
         report_on_clock(report, offset_ns)
         report.facts.change_each(self._with_wait)
@@ -175,6 +183,20 @@ class RemoteHosts:
         if assignment is not None and says.assignment == assignment.number:
             self._told.hear(report, assignment.slot)
         self._pass_on(host, says, at_ns, offset_ns)
+
+    def _is_refused(self, host: RemoteHost, says: HostSays) -> bool:
+        """Whether it runs something else than this run is; it is told so whenever it is heard."""
+        differ = [
+            f"{name} {there!r}, not {here!r}"
+            for (name, here), (_, there) in zip(self._runs, says.runs, strict=False)
+            if here != there
+        ]
+        if not differ:
+            return False
+        if host.refused is None:
+            host.refused = f"it has {', '.join(differ)}: start the same on all hosts"
+            self._say("error", f"Host {says.index} is refused: {host.refused}")
+        return True
 
     def heard(self, incarnation: str, silent_ns: int) -> None:
         """That agent has shown life so long ago, though it had nothing new to say."""

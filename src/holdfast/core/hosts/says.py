@@ -49,6 +49,8 @@ class HostSays:
 
     `difference_ns`: what it has measured between the controller's clock and its own.
 
+    `runs`: what it would run, and with what, as pairs of a name and a value: the same on all hosts.
+
     `address` and `ports`: where its ranks can be met, should one of them be rank 0. `asks` and
     `notices` hold for as long as the run lives.
     """
@@ -60,6 +62,7 @@ class HostSays:
     sent_ns: int
     difference_ns: int | None = None
     assignment: int = 0
+    runs: tuple[tuple[str, str], ...] = ()
     address: str = ""
     ports: tuple[int, ...] = ()
     asks: tuple[HostAsks, ...] = ()

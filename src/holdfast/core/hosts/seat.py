@@ -43,6 +43,7 @@ class Seat:
         self.assignment: Assignment | None = None
         self.over: Over | None = None
         self.refused: str | None = None
+        self.runs: tuple[tuple[str, str], ...] = ()
         self.address = ""
         self.ports: tuple[int, ...] = ()
         self._begin = begin
@@ -129,6 +130,7 @@ class Seat:
             at_ns,
             self._clock.measured_ns,
             0 if self.assignment is None else self.assignment.number,
+            self.runs,
             self.address,
             self.ports,
             self._asks,
