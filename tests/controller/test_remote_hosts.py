@@ -69,7 +69,13 @@ class Obeys:
 class Lab:
     """One controller's end, and seats that talk to it. Each message takes `takes_ns`."""
 
-    def __init__(self, slots: int = 2, spares: int = 0, takes_ns: int = 0) -> None:
+    def __init__(
+        self,
+        slots: int = 2,
+        spares: int = 0,
+        takes_ns: int = 0,
+        runs: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         self.now_ns = 0
         self.takes_ns = takes_ns
         self.board = Board()
@@ -80,6 +86,7 @@ class Lab:
             Membership(slots, spares, HostLimits()),
             lambda: self.now_ns,
             lambda _, words: self.said.append(words),
+            runs,
         )
         self.hosts.attach(self.board)
 
@@ -375,3 +382,21 @@ def test_a_spare_that_was_silent_for_too_long_is_told_when_it_is_heard_again() -
     spare.has_left("host 1 again")
     lab.up(spare)
     assert lab.hosts.membership.members["host 1 again"].is_there
+
+
+def test_a_host_that_would_run_something_else_is_refused_and_told_how_it_differs() -> None:
+    lab = Lab(runs=(("Holdfast", "2"), ("--ranks", "8")))
+    other = Seat(1, "other", Obeys)  # type: ignore[arg-type]
+    other.runs = (("Holdfast", "1"), ("--ranks", "8"))
+    lab.up(other)
+    lab.up(other)
+    lab.down(other)
+    assert other.refused == "it has Holdfast '1', not '2': start the same on all hosts"
+    assert len(lab.said) == 1  # once
+    assert "other" not in lab.hosts.membership.members
+    same = Seat(1, "same", Obeys)  # type: ignore[arg-type]
+    same.runs = (("Holdfast", "2"), ("--ranks", "8"))
+    lab.up(same)
+    lab.down(same)
+    assert same.refused is None
+    assert same.host is not None

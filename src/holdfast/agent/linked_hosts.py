@@ -18,6 +18,7 @@ from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import Over
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.clocks import now_ns
+from holdfast.journal.hosts_table import ListedHost
 from holdfast.link.server import LinkServer
 from holdfast.link.values import LinkState, Peer
 
@@ -131,6 +132,22 @@ class LinkedHosts:
             self._next_say_ns = now + SAY_NS
             waited = in_words(now - self._waits_since_ns)
             self._around.say("info", f"Waiting for {_hosts(missing)} ({waited} so far)")
+
+    def rows(self) -> tuple[ListedHost, ...]:
+        """How each host stands, by its number; of one that came several times the last one."""
+        now, unix_ns = now_ns(), time.time_ns()
+        members = list(self._members.members.values())  # at once: another thread asks
+        newest = {one.index: one for one in members}
+        return tuple(
+            ListedHost(
+                index,
+                str(one.state),
+                self._remote.address_of(one.incarnation),
+                one.slot,
+                unix_ns - max(0, now - one.heard_ns),
+            )
+            for index, one in sorted(newest.items())
+        )
 
     def close(self, finish: act.Finish | None) -> None:
         """Nothing: the hosts are told of it once it is on record (`end`)."""

@@ -143,12 +143,13 @@ def _cells(row: ListedRun, now_unix_ns: int) -> tuple[str, ...]:
         shown(row.state, row.why),
         "–" if row.saved_step is None else f"{row.saved_step:,}",
         str(row.attempts),
-        _ago(row.seen_unix_ns, now_unix_ns),
+        ago(row.seen_unix_ns, now_unix_ns),
         " ".join(clean(redacted_text(row.why or row.holder or "")).split()),
     )
 
 
-def _ago(then_unix_ns: int | None, now_unix_ns: int) -> str:
+def ago(then_unix_ns: int | None, now_unix_ns: int) -> str:
+    """How long ago that was, in few words; "–" for never."""
     if then_unix_ns is None:
         return "–"
     seconds = max(0, now_unix_ns - then_unix_ns) // 1_000_000_000

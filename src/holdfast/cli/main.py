@@ -26,6 +26,7 @@ COMMANDS = {
     "report": "Show the goodput of RUN, what it lost, and why.",
     "serve": "Show the runs of a store in a browser, live.",
     "ls": "List the runs of a store.",
+    "hosts": "Show the hosts of RUN.",
     "logs": "Print what the ranks of RUN wrote.",
     "stop": "Ask RUN to save at its next step and stop.",
     "save": "Ask RUN to save at its next step and continue.",

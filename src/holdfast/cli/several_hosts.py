@@ -6,6 +6,7 @@ command line, and takes the run's lease itself.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -39,9 +40,10 @@ from holdfast.config.settings import Settings
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.says import Over
 from holdfast.distribution import VERSION
-from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld
+from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal.adopt import bring_home
-from holdfast.journal.lease import LastWords, LeaseState, acquire, view
+from holdfast.journal.hosts_table import tell_hosts
+from holdfast.journal.lease import LastWords, Lease, LeaseState, acquire, view
 from holdfast.journal.listening import Listening, run_secret, tell_listening
 from holdfast.journal.store import RunFolder
 from holdfast.link.server import LinkServer
@@ -106,8 +108,10 @@ def control(asked: RunAsked) -> int:
 
         def hosts(supervisor: Supervisor) -> LinkedHosts:
             membership = Membership(settings.hosts, settings.spares, limits)
-            linked.append(LinkedHosts(supervisor, server, membership, _runs(asked)))
-            return linked[0]
+            found = LinkedHosts(supervisor, server, membership, _runs(asked))
+            linked.append(found)
+            supervisor.upkeep.tasks.append(partial(_tell_hosts, lease, found))
+            return found
 
         def ended(words: LastWords) -> None:
             linked[0].end(Over(words.exit_code, words.words))
@@ -117,6 +121,12 @@ def control(asked: RunAsked) -> int:
         return start.run(job, hosts, ended)
     finally:
         start.close()
+
+
+def _tell_hosts(lease: Lease, hosts: LinkedHosts) -> None:
+    """For people to look at; called by the upkeep thread."""
+    with contextlib.suppress(StoreUnavailable):  # upkeep says so
+        tell_hosts(lease, hosts.rows())
 
 
 def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:

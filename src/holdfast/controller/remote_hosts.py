@@ -139,6 +139,11 @@ class RemoteHosts:
         self._awaiting, self._awaited_ns = do, self._now_ns()
         self._look_whether_complete()
 
+    def address_of(self, incarnation: str) -> str:
+        """Where the ranks of that host can be met, as it has said; "" if it has not."""
+        says = self._hosts[incarnation].says if incarnation in self._hosts else None
+        return "" if says is None else says.address
+
     @property
     def is_waiting(self) -> bool:
         """Whether an attempt waits for its hosts."""

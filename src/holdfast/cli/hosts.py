@@ -1,0 +1,72 @@
+"""`holdfast hosts`: the hosts of a run, as its controller sees them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+
+import click
+
+from holdfast.cli.door import coloured_line
+from holdfast.cli.ls import ago
+from holdfast.cli.places import open_run, store_option
+from holdfast.core.visible import clean
+from holdfast.journal.hosts_table import ListedHost, read_hosts
+from holdfast.journal.lease import LeaseState, view
+from holdfast.journal.store import RunFolder
+
+HEADINGS = ("host", "state", "trains as", "address", "last heard")
+GAP = "   "
+WATCH_S = 1.0
+
+
+@click.command(short_help="Show the hosts of RUN.")
+@click.argument("run")
+@store_option
+@click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def hosts(run: str, store: str | None, watch: bool, as_json: bool) -> None:
+    """Show the hosts of RUN: which of them train, which wait, and when each was last heard.
+
+    A host without a part is a spare. Of a run that is over it shows how they stood last.
+    """
+    folder = open_run(run, store)
+    while True:
+        _show(folder, as_json=as_json)
+        if not watch:
+            return
+        time.sleep(WATCH_S)
+        click.clear()
+
+
+def _show(folder: RunFolder, *, as_json: bool) -> None:
+    lease = view(folder)
+    rows = read_hosts(folder, lease.epoch)
+    is_over = lease.state in (LeaseState.RELEASED, LeaseState.DEAD, LeaseState.FREE)
+    if as_json:
+        found = {"run": folder.name, "is_over": is_over}
+        json.dump(found | {"hosts": [asdict(row) for row in rows or ()]}, sys.stdout, indent=1)
+        print()
+    elif rows is None:
+        click.echo(f"run {folder.name!r} has one host, or no controller of it has told of others")
+    else:
+        _print(rows)
+        if is_over:
+            click.echo("nobody runs it now: that is how they stood last")
+
+
+def _print(rows: tuple[ListedHost, ...]) -> None:
+    now_unix_ns = time.time_ns()
+    table = [HEADINGS, *(_cells(row, now_unix_ns) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells in table:
+        line = (f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+        coloured_line(GAP.join(line).rstrip())
+
+
+def _cells(row: ListedHost, now_unix_ns: int) -> tuple[str, ...]:
+    part = "–" if row.trains_as is None else f"host {row.trains_as}"
+    heard = ago(row.heard_unix_ns, now_unix_ns)
+    return str(row.index), clean(row.state), part, clean(row.address) or "–", heard

@@ -1,0 +1,60 @@
+"""The hosts of a run as its controller sees them: a file beside its lease, for people to look at.
+
+    lease/000007.hosts    one object: the rows, replaced once a second where something has changed
+
+Nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import encode_json, read_json, write_atomic
+from holdfast.journal.fields import text, whole_or_none
+from holdfast.journal.lease import Lease
+from holdfast.journal.store import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class ListedHost:
+    """One host. `trains_as`: the number of the host whose part it has; None: it has none.
+
+    `heard_unix_ns`: when it was last heard, by the clock of the controller's host.
+    """
+
+    index: int
+    state: str
+    address: str
+    trains_as: int | None = None
+    heard_unix_ns: int | None = None
+
+
+def tell_hosts(lease: Lease, rows: Sequence[ListedHost]) -> None:
+    """For the holder of the lease; raises StoreUnavailable."""
+    data = encode_json({"hosts": [asdict(row) for row in rows]})
+    write_atomic(_path(lease.folder, lease.epoch), data, durable=False)
+
+
+def read_hosts(folder: RunFolder, epoch: int) -> tuple[ListedHost, ...] | None:
+    """As the controller of that term has told; None: it has told nothing that can be read."""
+    with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError, TypeError):
+        rows = read_json(_path(folder, epoch))["hosts"]
+        return tuple(
+            ListedHost(
+                whole_or_none(row, "index") or 0,
+                text(row, "state"),
+                text(row, "address"),
+                whole_or_none(row, "trains_as"),
+                whole_or_none(row, "heard_unix_ns"),
+            )
+            for row in rows
+        )
+    return None
+
+
+def _path(folder: RunFolder, epoch: int) -> Path:
+    return folder.lease_dir / f"{epoch:06d}.hosts"

@@ -1,0 +1,68 @@
+"""`holdfast hosts`: what the controller has told of its hosts."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.hosts import hosts
+from holdfast.journal.hosts_table import ListedHost, read_hosts, tell_hosts
+from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.store import RunStore
+
+
+@pytest.fixture
+def lease(store: Path) -> Lease:
+    return acquire(RunStore(store).create("lm"))
+
+
+def shown(*options: str) -> str:
+    result = CliRunner().invoke(hosts, ["lm", *options])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_each_host_has_a_line(lease: Lease) -> None:
+    now = time.time_ns()
+    tell_hosts(
+        lease,
+        [
+            ListedHost(0, "lost", "10.0.0.1", None, now - 600_000_000_000),
+            ListedHost(1, "assigned", "10.0.0.2", 1, now),
+            ListedHost(2, "assigned", "", 0, now),
+        ],
+    )
+    lines = [" ".join(line.split()) for line in shown().splitlines()]
+    assert lines == [
+        "host state trains as address last heard",
+        "0 lost – 10.0.0.1 10 min ago",
+        "1 assigned host 1 10.0.0.2 0 s ago",
+        "2 assigned host 0 – 0 s ago",
+    ]
+    found = json.loads(shown("--json"))
+    assert not found["is_over"]
+    assert [row["trains_as"] for row in found["hosts"]] == [None, 1, 0]
+
+
+def test_of_a_run_that_is_over_it_says_so(lease: Lease) -> None:
+    tell_hosts(lease, [ListedHost(0, "assigned", "10.0.0.1", 0, 1)])
+    lease.release()
+    assert shown().splitlines()[-1] == "nobody runs it now: that is how they stood last"
+
+
+def test_a_run_of_one_host_has_no_table(lease: Lease) -> None:
+    assert "run 'lm' has one host" in shown()
+
+
+@pytest.mark.parametrize(
+    "rubbish", ["", "[]", '{"hosts": 1}', '{"hosts": [1]}', '{"hosts": [{"index": -1}]}']
+)
+def test_rubbish_is_no_table(lease: Lease, rubbish: str) -> None:
+    tell_hosts(lease, [])
+    (path,) = lease.folder.lease_dir.glob("*.hosts")
+    path.write_text(rubbish)
+    assert read_hosts(lease.folder, lease.epoch) is None
