@@ -42,6 +42,13 @@ def controller_of(agent: Process) -> int:
     return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
+def meeting_of(rank: int) -> list[bytes]:
+    """Where that process was told to meet the others."""
+    variables = Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
+    ports = (b"MASTER_PORT=", b"HOLDFAST_COORDINATOR_PORT=")
+    return sorted(one for one in variables if one.startswith(ports))
+
+
 @pytest.mark.contract("hosts: two agents, one stop, one step")
 def test_a_sigterm_on_one_host_saves_one_step_on_both(house: House) -> None:
     house.allow(5)
@@ -67,8 +74,16 @@ def test_a_rank_that_dies_takes_the_others_back_with_it(house: House) -> None:
     both = hosts(house, "--save-every", 3, steps=12)
     for rank, agent in enumerate(both):
         agent.saw(rf"\[{rank}\] did 7")
-    (victim,) = ranks_of(both[1])
+    (first,), (victim,) = map(ranks_of, both)
+    before = meeting_of(first)
+    assert meeting_of(victim) == before
+    house.allow(9)
     kill(victim)
+    for rank, agent in enumerate(both):
+        agent.saw(rf"\[{rank}\] did 9")
+    (first,), (second,) = map(ranks_of, both)
+    assert meeting_of(first) == meeting_of(second)
+    assert not set(meeting_of(first)) & set(before)  # nobody meets those of the last attempt
     house.allow(FAR)
     for rank, agent in enumerate(both):
         out = agent.wait(EXIT_DONE)

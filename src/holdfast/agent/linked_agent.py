@@ -107,6 +107,7 @@ class LinkedAgent:
         self._next_beat_ns = 0
         self._leave_by_ns: int | None = None
         self._over: Over | None = None
+        self._ports_before = -1  # the newest attempt that is not to have the present ports
         self._unreadable = ""
         self._down: tuple[int, str] | None = None  # since when the link is, and why
         self._is_down_said = False
@@ -313,11 +314,19 @@ class LinkedAgent:
             agent.look_whether_we_slept()
             agent.look(now_ns())
         self._leave_if_due()
+        self._draw_ports()
         self._speak()
         self._say_what_is_down()
         if self._leave_by_ns is not None and now_ns() > self._leave_by_ns and self._over is None:
             words = "no controller has ended the run by the deadline of the stop"
             self._over = Over(EXIT_SAVED_START_ME_AGAIN, words)
+
+    def _draw_ports(self) -> None:
+        """Fresh ones for each attempt: no rank may meet a store or coordinator of the last one."""
+        attempt = None if self.agent is None else self.agent.attempt
+        if attempt is not None and attempt.attempt != self._ports_before:
+            self._ports_before = attempt.attempt
+            self._seat.ports = tuple(free_ports(PORTS))
 
     def _speak(self) -> None:
         """At once when something is new; else so often that the controller knows this lives."""
