@@ -82,6 +82,14 @@ def test_while_the_store_is_away_no_time_counts() -> None:
     assert look(succession, 10 * STILL_NS + SECOND_NS, still) is FollowStep.FOLLOW
 
 
+def test_a_store_that_has_forgotten_a_claim_is_away() -> None:
+    succession = Succession(0)
+    assert look(succession, 0, HELD) is FollowStep.FOLLOW
+    for at_ns in range(SECOND_NS, 60 * SECOND_NS, SECOND_NS):
+        assert look(succession, at_ns, FREE) is FollowStep.WAIT
+    assert look(succession, 61 * SECOND_NS, HELD) is FollowStep.FOLLOW
+
+
 def test_a_run_that_was_over_before_is_begun_again_and_one_that_ends_now_is_left() -> None:
     assert look(Succession(0), 0, OVER) is FollowStep.START
     seen = Succession(0)

@@ -110,7 +110,7 @@ class LinkedAgent:
         self._ports_before = -1  # the newest attempt that is not to have the present ports
         self._unreadable = ""
         self._down: tuple[int, str] | None = None  # since when the link is, and why
-        self._is_down_said = False
+        self._is_down_said = self._is_refusal_said = False
 
     def run(self) -> Over:
         """Until the run is over, or this host is no part of it."""
@@ -250,6 +250,9 @@ class LinkedAgent:
             if self._is_down_said:
                 self.say("info", "The link to the controller is up again; nothing was lost")
             self._down, self._is_down_said = None, False
+        elif change.state is LinkState.REFUSED and not self._is_refusal_said:
+            self._is_refusal_said = True
+            self.say("warning", f"The controller of the run turns this host away: {change.words}")
         elif change.state is LinkState.DOWN and self._down is None and self._term:
             self._down = now_ns(), change.words
 

@@ -160,7 +160,7 @@ def run(
     screen = _screen(settings)
     for hint in filter(None, (stranger(), *strange_variables())):
         screen.say("warning", hint)
-    asked = prepare(settings, tuple(command), screen, fresh=fresh)
+    asked = prepare(settings, tuple(command), screen, fresh=fresh, is_known=as_controller)
     if not settings.has_several_hosts:
         sys.exit(supervise(asked))
     from holdfast.cli.several_hosts import control, take_part

@@ -98,13 +98,18 @@ class RunAsked(NamedTuple):
 
 
 def prepare(
-    settings: Settings, command: tuple[str, ...], screen: Screen, *, fresh: bool = False
+    settings: Settings,
+    command: tuple[str, ...],
+    screen: Screen,
+    *,
+    fresh: bool = False,
+    is_known: bool = False,
 ) -> RunAsked:
     """Look whether all is there that a run needs, and open the run.
 
-    `fresh`: a new one; one that has the name is set aside first.
+    `fresh`: a new one; one that has the name is set aside first. `is_known`: it is there already.
 
-    Raises StoreUnavailable, ConfigurationError.
+    Raises UnknownRun, StoreUnavailable, ConfigurationError.
     """
     place = _working_directory()
     around = SourceSurroundings(inherited_environment())
@@ -124,7 +129,7 @@ def prepare(
     )
     if fresh:
         _set_aside(store, name, screen)
-    folder = store.open(name, command=command)
+    folder = store.get(name) if is_known else store.open(name, command=command)
     environment = inherited_environment() | listens(bool(sources)) | telling(folder.path.parent)
     return RunAsked(
         settings,

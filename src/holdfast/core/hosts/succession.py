@@ -61,6 +61,11 @@ class Succession:
         self, at_ns: int, sight: LeaseSight, *, is_linked: bool, is_starting: bool
     ) -> FollowStep:
         """What follows from a look at the lease. `is_starting`: one that was started here lives."""
+        if (
+            sight.epoch < self._beat[0]
+        ):  # a folder that is not mounted looks like one without claims
+            self.store_is_away(at_ns)
+            return FollowStep.WAIT
         if self._before is None:
             self._before = sight.epoch if sight.is_held is False else sight.epoch - 1
         if sight.is_over and sight.epoch > self._before:
