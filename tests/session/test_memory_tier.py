@@ -19,7 +19,7 @@ from holdfast.core.save.word import Order, pack, unpack, with_buffer
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.layout import Identity, Word
 from holdfast.journal.writer import JournalWriter
-from holdfast.session import asked_save
+from holdfast.session import asked_save, saver
 from holdfast.session.boundary import Boundary
 from holdfast.session.contents import Contents
 from holdfast.session.memory import RamPlace, RankBuffers
@@ -169,6 +169,29 @@ def test_a_buffer_that_finds_no_room_ends_the_tier(
     assert unpack(trainer.words.load(Word.DURABLE)) == (2, 0, 3)
     receipt = next((trainer.folder.parents[2] / "ckpt").glob("*/*.receipt.json"))
     assert '"tags":["best"]' in receipt.read_text()
+
+
+def test_saves_that_fail_alike_are_said_once_in_a_while(
+    trainer: Trainer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """There is no folder for checkpoints: a store that is away looks like that."""
+    now_ns = [1]
+    monkeypatch.setattr(saver, "now_ns", lambda: now_ns[0])
+    state = {"w": np.zeros(1000)}
+    trainer.boundary.done(1, state)
+    for step in range(2, 13):
+        trainer.order(step, step, None)
+        trainer.boundary.done(step, state)
+        trainer.written()
+        assert unpack(trainer.words.load(Word.FAILED)) == (step, 0, step)
+    assert capfd.readouterr().err.count("could not be saved") == 1
+    now_ns[0] += saver.SAY_AGAIN_NS
+    trainer.order(13, 13, None)
+    trainer.boundary.done(13, state)
+    trainer.written()
+    assert "step 13 could not be saved" in capfd.readouterr().err
 
 
 def test_no_room_at_all_is_said_and_staging_is_warmed(

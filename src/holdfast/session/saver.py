@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 
 REPORT_LIMIT_S = 5.0
+SAY_AGAIN_NS = 60_000_000_000
+_NUMBER = re.compile(r"[0-9]+")  # of steps, in the sentence about one
 
 
 class _Work(NamedTuple):
@@ -66,7 +69,7 @@ class Saver:
         self._memory = memory
         self._needs_state = False
         self._is_reported = False
-        self._failed_words = ""
+        self._failed_for, self._say_again_ns = "", 0  # what was said, and until when that will do
         self._reporting: threading.Thread | None = None
         self._tagged: tuple[int, tuple[str, ...]] | None = None  # a copy in memory: epoch, tags
         self._work: _Work | None = None
@@ -216,18 +219,19 @@ class Saver:
                 self._page.increment(Word.ERRORS)
                 self._contents.give_back(work.tags)
                 self._page.store(Word.FAILED, pack(work.epoch, work.step))
-                self._say_failed(f"step {work.step} could not be saved: {error}")
+                self._say_failed(work.step, str(error))
             finally:
                 work.captured.release()
                 with self._wake:
                     self._work = None
                     self._wake.notify_all()
 
-    def _say_failed(self, words: str) -> None:
-        """Once for each step and reason: the last step is tried again for long."""
-        if words != self._failed_words:
-            self._failed_words = words
-            say(f"{words}; {what_then(self._page)}")
+    def _say_failed(self, step: int, why: str) -> None:
+        """A reason once in a while: where a store is away, save after save fails alike."""
+        reason, at_ns = _NUMBER.sub("", why), now_ns()
+        if reason != self._failed_for or at_ns >= self._say_again_ns:
+            self._failed_for, self._say_again_ns = reason, at_ns + SAY_AGAIN_NS
+            say(f"step {step} could not be saved: {why}; {what_then(self._page)}")
 
     def _write_one(self, work: _Work) -> None:
         from holdfast.snapshot.sets import set_name
