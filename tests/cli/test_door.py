@@ -65,6 +65,9 @@ def poisoned(store: Path, tmp_path: Path) -> Path:
     holder = replace(RunHolder.current(), host=f"host{POISON}", boot_id="another")
     claim = {"epoch": 1, **holder.to_json(), "user": POISON}
     (folder.lease_dir / "000001.json").write_text(json.dumps(claim))
+    row = {"index": 0, "state": POISON, "address": f"{POISON}{FURTHER}"}
+    row |= {"trains_as": None, "heard_unix_ns": 1}
+    (folder.lease_dir / "000001.hosts").write_text(json.dumps({"hosts": [row]}))
     folder.pins_path.write_text(json.dumps({"pins": [], "tags": {POISON: "0000-000000000001"}}))
     request(folder, "rollback", to=0, skip_batches=0)
     for name in (f"0000-000000000001{POISON}", "0000-000000000002"):
@@ -101,6 +104,7 @@ TRIED: dict[str, list[list[str]]] = {
     "rollback": [["rollback", "lm", "--to", f"x{POISON}"]],
     "mv": [["mv", "lm", f"x{POISON}"], ["mv", "damaged", "x"], ["mv", "lm", "x"]],
     "rm": [["rm", f"x{POISON}", "--yes"], ["rm", "damaged", "--yes"], ["rm", "lm", "--yes"]],
+    "hosts": [["hosts", "lm"], ["hosts", "lm", "--json"], ["hosts", f"no{POISON}"]],
     "health": [["health", "lm"]],
     "recover": [["recover", "lm"]],
     "export": [["export", "lm"], ["export", "lm", "--prometheus", "--once"]],
