@@ -38,17 +38,22 @@ class Process:
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None):
         self.argv = [str(word) for word in argv]
+        self._follow(
+            subprocess.Popen(
+                self.argv,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        )
+
+    def _follow(self, popen: subprocess.Popen[bytes]) -> None:
         self.lines: list[str] = []
         self._changed = threading.Condition()
-        self._popen = subprocess.Popen(
-            self.argv,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self._popen = popen
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
