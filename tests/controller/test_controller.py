@@ -171,8 +171,8 @@ def test_the_host_is_told_how_closely_to_look_when_that_changes() -> None:
     made.feed(ev.StopAsked(4, "Ctrl-C", None, notice=False))
     made.feed(ev.StopAsked(5, "SIGTERM", 10**12, notice=True))
     told = [order.attention for order in ports.orders()]
-    assert told[0] == Attention(is_saving=True, is_stopping=True)
-    assert told[-1] == Attention(is_saving=True, is_stopping=True, deadline_ns=10**12)
+    assert told[0] == Attention(is_saving=True, is_stopping=True, source="Ctrl-C")
+    assert told[-1] == told[0]._replace(deadline_ns=10**12)
     assert len(set(told)) == 2
 
 

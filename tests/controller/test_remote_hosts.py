@@ -14,7 +14,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.clocks import ClockDifference
 from holdfast.core.hosts.membership import HostLimits, Membership
-from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.order import CALM, HostOrder
 from holdfast.core.hosts.placement import Meeting, place
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import (
@@ -57,10 +57,15 @@ class Obeys:
     def __init__(self, slot: int) -> None:
         self.slot = slot
         self.begins_at = -1
+        self.order_word = self.verdict_word = 0
+        self.attention = CALM
         self.orders: list[HostOrder] = []
 
     def join(self, begins_at: int) -> None:
         self.begins_at = begins_at
+
+    def meet_controller(self) -> None:
+        self.orders.clear()
 
     def obey(self, order: HostOrder) -> None:
         self.orders.append(order)
@@ -175,6 +180,97 @@ def test_who_has_lost_its_slot_is_another_host_afterwards() -> None:
     lab.down(one)
     assert isinstance(one.host, Obeys)
     assert lab.board.told[-1] == "replaced 1"
+
+
+ADOPT = act.Adopt(4, 5, ev.SCRATCH, place(2, [0, 1]))
+
+
+def trains(attempt: int = 4) -> HostReport:
+    """What a host reports that has started the ranks of that attempt."""
+    made = HostReport(1, attempt)
+    made.note(ev.Launched(AHEAD, attempt))
+    return made
+
+
+def succeeded(spares: int = 0) -> tuple[Lab, list[Seat], list[Any]]:
+    """Two hosts that train, another controller that they have met, and what it has judged."""
+    before, lab, judged = Lab(), Lab(spares=spares), []
+    seats = [before.seat(0), before.seat(1)]
+    for seat in seats:
+        before.down(seat)
+        seat.meet_controller()
+    lab.hosts.gather(ADOPT, judged.append)
+    return lab, seats, judged
+
+
+def test_what_hosts_run_goes_on_under_another_controller() -> None:
+    lab, seats, judged = succeeded()
+    hosts = [seat.host for seat in seats]
+    for seat in seats:
+        lab.up(seat, trains())
+    assert len(judged) == 1
+    for seat in seats:  # it is not on record yet
+        lab.down(seat)
+        assert not seat.must_leave
+        lab.up(seat, trains())
+    assert lab.board.told == []
+    lab.hosts.go_on()
+    for seat in seats:
+        lab.down(seat)
+        assert not seat.must_leave
+        lab.up(seat, trains())
+    assert [seat.host for seat in seats] == hosts
+    assert [host for host, _ in lab.board.told] == [0, 1]
+    order = HostOrder()
+    order.number = 1
+    lab.hosts.obey(order)
+    for seat in seats:
+        lab.down(seat)
+        assert isinstance(seat.host, Obeys)
+        assert [one.number for one in seat.host.orders] == [1]
+
+
+def test_what_cannot_go_on_is_ended_on_each_host_before_it_joins() -> None:
+    lab, (zero, one), judged = succeeded()
+    lab.up(zero, trains())
+    assert judged == []
+    assert lab.hosts.waits_for == "nothing was heard yet of the host that runs its part 1"
+    lab.now_ns += HostLimits().lost_ns
+    lab.hosts.look()
+    assert judged == ["nothing was heard of the host that runs its part 1"]
+    lab.down(zero)
+    assert zero.must_leave
+    lab.up(one, trains())  # too late
+    lab.down(one)
+    assert one.must_leave
+    for seat in (zero, one):
+        seat.has_left(f"host {seat.index} again")
+        lab.up(seat)
+        lab.down(seat)
+        assert seat.host is not None
+    assert lab.board.told == ["replaced 0", "replaced 1"]
+    assert lab.said == []
+
+
+def test_a_spare_keeps_the_slot_that_it_has_taken() -> None:
+    lab, (zero, _), judged = succeeded(spares=1)
+    before = Lab(spares=1)
+    spare = before.seat(2)
+    before.now_ns += HostLimits().gather_ns
+    before.up(spare)
+    before.seat(0)
+    before.hosts.look()
+    before.down(spare)
+    spare.meet_controller()
+    lab.up(spare, trains())
+    lab.up(zero, trains())
+    assert len(judged) == 1
+    lab.hosts.go_on()
+    host = lab.hosts.membership.host_of(1)
+    assert host is not None
+    assert host.index == 2
+    lab.seat(1)  # the one whose place it has taken has come back
+    assert lab.hosts.membership.members["host 1"].slot is None
 
 
 def test_what_is_asked_on_a_host_is_passed_on_once() -> None:

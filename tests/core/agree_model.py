@@ -24,10 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import product
 from typing import NamedTuple
 
 from holdfast.core.save import agree
 from holdfast.core.save import events as ev
+from holdfast.core.save.adopted import go_on_with, newest_words
 from holdfast.core.save.agree import Agreement, AgreementPhase
 from holdfast.core.save.memory import Buffers
 from holdfast.core.save.ranks import RankAnswers, Ranks, changes
@@ -136,6 +138,7 @@ class Rest(NamedTuple):
     copies: int = 0  # saves to memory that may still be asked,
     flushes: int = 0  # and how many may be flushed
     repeats: int = 0  # of what the controller was told
+    successions: int = 0  # of another controller, which may still happen
     is_stop_ordered: bool = False  # when it was asked for: something was to be saved
 
 
@@ -175,11 +178,13 @@ class House:
         late: bool = False,
         hold: bool = False,
         gaps: bool = False,
+        successions: int = 0,
     ) -> None:
         # Step 1 is behind the ranks and not saved: an order is possible at once.
         self.last_step = 1 + steps
         self.delays = delays
         self.gaps = gaps
+        self.stops, self.successions, self.hold_ns = stops, successions, HOLD_NS if hold else 0
         self.between = "poll" if polls else "run"
         self._save = ev.SaveDue(0, "every 41 s", lead=save_lead)
         self._ask = (
@@ -199,12 +204,22 @@ class House:
         shards = (NOTHING,) * buffers
         words = (RankAnswers(step=1),)
         rank = self._rank_id(Rank("run", 1, 0, words, shards=shards, joined=not late))
-        agreement = Agreement.start(ranks, 0, hold_ns=HOLD_NS if hold else 0)
+        agreement = Agreement.start(ranks, 0, hold_ns=self.hold_ns)
         for number in range(ranks):
             agree.step(agreement, ev.Progress(0, number, 1))
         control = Control(agreement, Buffers(buffers), (None,) * ranks)
         rest = Rest(
-            (), saves, stops, false_nacks, deaths, fails, deadline, copies, flushes, repeats
+            (),
+            saves,
+            stops,
+            false_nacks,
+            deaths,
+            fails,
+            deadline,
+            copies,
+            flushes,
+            repeats,
+            successions,
         )
         self.start = World((rank,) * ranks, self._control_id(control), rest)
         if save_at_once:
@@ -239,7 +254,7 @@ class House:
 
     def _world(self, ids: tuple[int, ...], control: int, rest: Rest) -> World:
         """The one world that stands for all renumberings of its ranks."""
-        if self._controls[control].phase is AgreementPhase.OVER:
+        if self._controls[control].phase is AgreementPhase.OVER and not rest.successions:
             return World(tuple(sorted(self._unheard(i) for i in ids)), control, rest)
         in_order = tuple(sorted(ids))
         if ids == in_order:
@@ -303,6 +318,55 @@ class House:
         if self._controls[control].phase is not AgreementPhase.OVER:
             yield from self._moves_of_control(world)
         yield from self._moves_in_memory(world)
+        if rest.successions:
+            yield from self._successions(world)
+
+    def _successions(self, world: World) -> Iterator[Move]:
+        """The controller is gone, and another one goes on: only if all ranks are there.
+
+        Of what it has stored for a rank the last may not have come to its host, and never will. A
+        host may have been heard a while ago by now.
+        """
+        ranks = [self._ranks[i] for i in world.ranks]
+        if any(rank.at in GONE for rank in ranks):
+            return
+        for came in product(*(range(len(rank.coming) + 1) for rank in ranks)):
+            for heard in product(*(range(len(rank.out)) for rank in ranks)):
+                after = self._taken_over(world, ranks, came, heard)
+                yield f"another takes over: came {came}, heard {heard}", after, False
+
+    def _taken_over(
+        self, world: World, ranks: list[Rank], came: tuple[int, ...], heard: tuple[int, ...]
+    ) -> World:
+        rest = world.rest._replace(successions=world.rest.successions - 1)
+        whole = {rank.out[-1].durable[::2] for rank in ranks}
+        if len(whole) == 1 and whole != {(0, 0)} and not whole & set(rest.commits):
+            rest = rest._replace(commits=(*rest.commits, *whole))
+        committed = max((step for _, step in rest.commits), default=0)
+        ranks = [
+            rank._replace(coming=rank.coming[:number], out=rank.out[index:])
+            for rank, number, index in zip(ranks, came, heard, strict=True)
+        ]
+        words = [
+            {"order": rank.order, "verdict": rank.verdict} | dict(rank.coming) for rank in ranks
+        ]
+        order, verdict = newest_words((one["order"], one["verdict"]) for one in words)
+        agreement = Agreement.start(len(ranks), committed, resumed_step=0, hold_ns=self.hold_ns)
+        stores = [("committed", committed)] if committed else []
+        for action in go_on_with(agreement, 0, order, verdict):
+            assert isinstance(action, ev.PublishOrder)
+            stores.append(("order", pack(action.epoch, action.step, action.flags)))
+        control = self._control_id(Control(agreement, Buffers(0), (None,) * len(ranks)))
+        ids = self._tell(tuple(self._rank_id(rank) for rank in ranks), tuple(stores))
+        events: list[ev.Event] = []
+        for number, rank in enumerate(ranks):
+            events += changes(0, number, RankAnswers(), rank.out[0])
+        if rest.stops < self.stops:  # who asked for it says so for as long as the run lives
+            events.append(STOP)
+        after, more = self._decide(control, *events)
+        is_ordered = self._controls[after].agreement.is_stop  # by what was heard
+        rest = rest._replace(is_stop_ordered=is_ordered)
+        return self._world(self._tell(ids, more), after, rest)
 
     def _moves_of(self, rank_id: int) -> list[tuple[str, int]]:
         known = self._rank_moves[rank_id]
@@ -652,7 +716,8 @@ class House:
             if (rank.epoch, rank.answer) != made or made in rank.writing:
                 raise Broken(f"{made} is committed without a durable copy of {rank}")
         # The same step may be committed twice: once from memory, once by the ranks themselves.
-        if any(epoch >= made[0] or step > made[1] for epoch, step in world.rest.commits):
+        others = [one for one in world.rest.commits if one != made or not self.successions]
+        if any(epoch >= made[0] or step > made[1] for epoch, step in others):
             raise Broken(f"{made} is committed after {world.rest.commits}")
 
     def _check_kept(self, world: World, kept: SetInBuffer, done: str) -> None:
@@ -685,7 +750,8 @@ class House:
             control = self._controls[world.control].agreement
             if control.phase is not AgreementPhase.OVER:
                 raise Broken(f"left in the middle: {rank}, {control}")
-            if self.faultless and not control.why.startswith("no step"):
+            by_another = self.successions > world.rest.successions
+            if self.faultless and not (control.why.startswith("no step") or by_another):
                 raise Broken(f"left unsaved for no reason: {rank}, {control}")
             ordered = self.faultless and world.rest.is_stop_ordered
             if ordered and all(step < rank.n for _, step in world.rest.commits):

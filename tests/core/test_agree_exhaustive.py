@@ -148,6 +148,14 @@ WALKS = [
     (2, 1, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "deaths": 1, "delays": False}),
     (2, 2, {"gaps": True, "buffers": 2, "copies": 1, "deaths": 1, "delays": False}),
     (2, 1, {"gaps": True, "stops": 1, "false_nacks": 1}),
+    (1, 3, {"successions": 2, "stops": 1, "fails": 1}),
+    (1, 2, {"successions": 1, "saves": 1, "stops": 1}),
+    (2, 1, {"successions": 1, "stops": 1}),
+    (2, 1, {"successions": 1, "saves": 1, "delays": False}),
+    (2, 2, {"successions": 1, "stops": 1, "delays": False}),
+    (2, 1, {"successions": 1, "stops": 1, "fails": 1, "delays": False}),
+    (2, 1, {"successions": 1, "stops": 1, "deaths": 1, "deadline": True, "delays": False}),
+    (2, 1, {"successions": 1, "stops": 1, "polls": True, "delays": False}),
 ]
 LARGER_WALKS = [
     (2, 2, {"stops": 1, "fails": 2}),
@@ -188,6 +196,10 @@ LARGER_WALKS = [
     (2, 2, {"gaps": True, "buffers": 3, "copies": 2, "flushes": 1, "delays": False}),
     (2, 1, {"gaps": True, "buffers": 2, "copies": 1, "stops": 1, "late": True, "repeats": 1}),
     (3, 2, {"gaps": True, "buffers": 2, "copies": 1, "delays": False}),
+    (2, 2, {"successions": 1, "stops": 1}),
+    (2, 1, {"successions": 2, "saves": 1, "stops": 1, "delays": False}),
+    (2, 1, {"successions": 1, "stops": 1, "fails": 1, "deaths": 1, "deadline": True}),
+    (3, 1, {"successions": 1, "stops": 1, "delays": False}),
 ]
 
 
@@ -292,6 +304,26 @@ def test_finds_a_controller_that_waits_for_ever_for_an_answer_between_steps(monk
     monkeypatch.setattr(Ranks, "is_one_late", property(lambda ranks: bool(ranks.late)))
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk(2, 2, stops=1, polls=True)
+
+
+def test_finds_a_controller_that_takes_over_and_counts_epochs_from_the_beginning(monkeypatch):
+    """Its first order looks like one that some rank has answered already."""
+    monkeypatch.setattr(agree_model, "go_on_with", lambda *_: ())
+    with pytest.raises(Broken):
+        walk(2, 1, successions=1, saves=1, delays=False)
+
+
+def test_finds_a_controller_that_takes_over_and_forgets_that_ranks_were_told_to_leave(monkeypatch):
+    """It orders a stop anew, at a step that not all of them come to."""
+
+    def forget(state, _, order, __):
+        epoch, flags, step = unpack(order)
+        state.epoch, state.step = epoch, step if flags & Order.STOP else 0
+        return ()
+
+    monkeypatch.setattr(agree_model, "go_on_with", forget)
+    with pytest.raises(Broken, match="deadlock"):
+        walk(2, 1, successions=1, stops=1, deadline=True, delays=False)
 
 
 def test_finds_a_buffer_that_is_overwritten_while_it_is_sealed(monkeypatch):

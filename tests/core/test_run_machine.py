@@ -51,6 +51,8 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.ChoiceFailed: ev.ChoiceFailed(1, 69, "the store is away"),
     ev.SetRefused: ev.SetRefused(2, 0, "a flipped bit"),
     ev.OnRecord: ev.OnRecord(2, 0),
+    ev.Adopted: ev.Adopted(2, 0, 5, 0, 0),
+    ev.NotAdopted: ev.NotAdopted(2, 0, "a rank on host 1 has ended"),
     ev.Launched: ev.Launched(2, 0),
     ev.LaunchFailed: ev.LaunchFailed(2, 0, 78, "no such file"),
     ev.Joined: ev.Joined(3, 0, 0),

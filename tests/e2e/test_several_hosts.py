@@ -106,16 +106,29 @@ def test_a_spare_takes_the_place_of_a_host_that_is_gone(house: House) -> None:
     shutil.rmtree(scratch)  # the machine went with its agent
 
 
-def test_a_controller_that_is_killed_is_followed_by_another(house: House) -> None:
+def test_a_controller_that_is_killed_is_followed_by_one_that_goes_on(house: House) -> None:
     house.allow(7)
-    both = hosts(house, "--save-every", 3, steps=12)
+    both = hosts(house, "--save-every", 3, steps=FAR)
     for rank, agent in enumerate(both):
         agent.saw(rf"\[{rank}\] did 7")
+    ranks = [ranks_of(agent) for agent in both]
     kill(controller_of(both[0]))
-    both[0].saw("died without shutting down")
-    house.allow(FAR)
+    house.allow(9)  # they train on meanwhile
     for rank, agent in enumerate(both):
-        assert f"[{rank}] final {expected_digest(12)}" in agent.wait(EXIT_DONE)
+        agent.saw(rf"\[{rank}\] did 9")
+    both[0].saw("Attempt 0 goes on: all its hosts are there")
+    assert [ranks_of(agent) for agent in both] == ranks
+    both[1].send(signal.SIGTERM)
+    both[0].saw("SIGTERM on host 1")
+    house.allow(FAR)
+    words = [agent.wait(EXIT_SAVED) for agent in both]
+    (step,) = set(re.findall(r"step (\d+) is saved", "\n".join(words)))
+    end = int(step) + 5
+    both = hosts(house, steps=end)
+    for rank, agent in enumerate(both):
+        out = agent.wait(EXIT_DONE)
+        assert f"[{rank}] from {step}" in out
+        assert f"[{rank}] final {expected_digest(end)}" in out
 
 
 def test_one_index_twice_on_one_machine_is_refused(house: House) -> None:

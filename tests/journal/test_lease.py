@@ -15,7 +15,7 @@ import pytest
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal import lease as leases
 from holdfast.journal.holder import RunHolder, Sign, is_dying, look
-from holdfast.journal.lease import LastWords, LeaseState, acquire, view
+from holdfast.journal.lease import LastWords, LeaseState, WatchedHolder, acquire, view
 from holdfast.journal.store import RunFolder, RunStore
 
 FORK = mp.get_context("fork")
@@ -208,6 +208,23 @@ def test_a_silent_host_is_replaced_after_it_was_watched(folder: RunFolder) -> No
     assert lease.epoch == 2
     assert leases.SILENT_AFTER_S <= clock.now < leases.SILENT_AFTER_S + 1
     assert said[0].startswith("run 'r' was held by pid 1 on host far")
+
+
+def test_what_this_host_has_watched_already_counts_for_half_of_it_at_most(
+    folder: RunFolder,
+) -> None:
+    elsewhere(folder).write_text("41")
+    clock, watched = Clock(), WatchedHolder.parse(str(WatchedHolder(1, 20.0)))
+    assert watched.still_s == leases.SILENT_AFTER_S / 2
+    acquire(folder, clock=clock, sleep=clock.sleep, watched=watched)
+    assert watched.still_s <= clock.now < watched.still_s + 1
+
+
+def test_what_was_watched_of_an_earlier_holder_counts_for_nothing(folder: RunFolder) -> None:
+    elsewhere(folder, 2).write_text("41")
+    clock = Clock()
+    acquire(folder, clock=clock, sleep=clock.sleep, watched=WatchedHolder(1, 15.0))
+    assert clock.now >= leases.SILENT_AFTER_S
 
 
 def test_a_host_that_shows_life_keeps_the_run_whatever_its_clock_says(folder: RunFolder) -> None:

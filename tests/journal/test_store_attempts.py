@@ -53,7 +53,7 @@ def test_attempts_and_their_ends_round_trip(folder: RunFolder) -> None:
     )
     end = AttemptEnd("failed", "rank 1 was killed by SIGKILL", (0, -9, None), 12, 15 * 10**9, 5)
     assert end_attempt(folder, 0, end) == end
-    records, damage, newest_number = attempts(folder)
+    records, damage, newest_number, _ = attempts(folder)
     assert damage == ()
     assert [r.attempt for r in records] == [0, 1]
     assert records[0].end == end
@@ -121,7 +121,7 @@ def test_damage_is_reported_and_the_rest_is_read(folder: RunFolder) -> None:
     (folder.attempt_dir(3) / "attempt.json").write_text('{"attempt": 3, "parent": "x"}')
     folder.attempt_dir(4).mkdir()  # its creator died before the record
     (folder.attempts_dir / "notes").mkdir()
-    records, damage, newest_number = attempts(folder)
+    records, damage, newest_number, _ = attempts(folder)
     assert [r.attempt for r in records] == [0, 2]
     assert records[1].end is None
     assert len(damage) == 3

@@ -17,12 +17,13 @@ from holdfast.core.hosts.succession import FollowStep, LeaseSight, Succession
 from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError
 from holdfast.journal.attempts import attempts
 from holdfast.journal.clocks import now_ns
-from holdfast.journal.lease import LeaseState, LeaseView, heartbeat, view
+from holdfast.journal.lease import LeaseState, LeaseView, WatchedHolder, heartbeat, view
 from holdfast.journal.listening import read_listening
 from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 from holdfast.link.values import Claim
 
+SECOND_NS = 1_000_000_000
 UNLINKED_S, LINKED_S = 0.25, 2.0  # between two looks
 FAILURES = 3  # of controllers, one after another
 LEAVE_S = 5.0
@@ -46,11 +47,11 @@ class ControllerWatch:
         self,
         folder: RunFolder,
         index: int,
-        start: Callable[[], subprocess.Popen[bytes]],
+        start: Callable[[WatchedHolder], subprocess.Popen[bytes]],
         seen: Callable[[Sighting], None],
         say: Callable[[str, str], None],
     ) -> None:
-        """`start()`: a process that is to be the controller; raises OSError."""
+        """`start(watched)`: a process that is to be the controller; raises OSError."""
         self.is_linked = False
         self._folder = folder
         self._succession = Succession(index)
@@ -125,7 +126,8 @@ class ControllerWatch:
 
     def _start_one(self) -> None:
         try:
-            self._child = self._start()
+            epoch, still_ns = self._succession.still_ns(now_ns())
+            self._child = self._start(WatchedHolder(epoch, still_ns / SECOND_NS))
         except OSError as error:
             self._failures += 1
             self._say("warning", f"The controller of the run cannot be started: {error}")
@@ -144,4 +146,5 @@ class ControllerWatch:
             self._claim, self._failures = claim, 0
             self._seen(Sighting(claim=claim))
         if not self.is_linked:
-            self._seen(Sighting(newest_attempt=attempts(self._folder).newest_number))
+            newest = attempts(self._folder).newest
+            self._seen(Sighting(newest_attempt=None if newest is None else newest.attempt))

@@ -22,6 +22,7 @@ from holdfast.agent.output import RankOutput
 from holdfast.agent.stacks import Collected, collect_beside, targets
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.tree import RankCommand
+from holdfast.controller.ports import OwnHosts
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -39,7 +40,7 @@ PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
 
 
-class HostAgent(Host):
+class HostAgent(Host, OwnHosts):
     """One run's processes and memory on this host, for the loop's thread alone."""
 
     def __init__(
@@ -146,10 +147,6 @@ class HostAgent(Host):
         self._read(with_progress=True)
         return [(self.number, self._numbered())]
 
-    def when_complete(self, do: Callable[[], None]) -> None:
-        """At once: this is the only host."""
-        do()
-
     def _read(self, *, with_progress: bool) -> bool:
         """Whether the ranks' pages say something new."""
         if self.attempt is None:
@@ -226,6 +223,11 @@ class HostAgent(Host):
         )
 
     # --- what the controller orders ---------------------------------------------------------
+
+    def meet_controller(self) -> None:
+        """Another one has taken over: what was seen for the one before is of no use to it."""
+        super().meet_controller()
+        self._report.meet_controller()
 
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
         """Keep of the seals' outcomes those that the controller has not heard of."""

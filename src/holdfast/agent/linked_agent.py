@@ -37,6 +37,7 @@ from holdfast.core.hosts.seat import Seat
 from holdfast.core.notices.board import Notice
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.clocks import now_ns
+from holdfast.journal.lease import WatchedHolder
 from holdfast.journal.store import RunFolder
 from holdfast.link.dialer import LinkDialer
 from holdfast.link.values import Claim, LinkChange, LinkState, Peer, Trust
@@ -78,7 +79,7 @@ class LinkedAgent:
         job: Job,
         place: AgentPlace,
         screen: Screen,
-        start_controller: Callable[[], subprocess.Popen[bytes]],
+        start_controller: Callable[[WatchedHolder], subprocess.Popen[bytes]],
     ) -> None:
         self.folder = folder
         self.listener: Listener | None = None
@@ -109,8 +110,9 @@ class LinkedAgent:
         self._over: Over | None = None
         self._ports_before = -1  # the newest attempt that is not to have the present ports
         self._unreadable = ""
-        self._down: tuple[int, str] | None = None  # since when the link is, and why
-        self._is_down_said = self._is_refusal_said = False
+        # Since when the link is, why, and whether the controller has ended it.
+        self._down: tuple[int, str, bool] | None = None
+        self._is_down_said = False
 
     def run(self) -> Over:
         """Until the run is over, or this host is no part of it."""
@@ -196,7 +198,7 @@ class LinkedAgent:
             self._over = seen.over
         if seen.claim is not None:
             self._claim = seen.claim
-            if self._dialer is not None and self._term in (0, seen.claim.term):
+            if self._dialer is not None and self._term <= seen.claim.term:
                 self._aim(self._dialer, seen.claim)
         if seen.newest_attempt is not None and self.agent is not None:
             attempt = self.agent.attempt
@@ -230,7 +232,9 @@ class LinkedAgent:
             self._link_changed(news.change)
         if news.message is None:
             return
-        if not self._term:
+        if news.term != self._term:
+            if self._term:
+                self._seat.meet_controller()
             self._term = news.term
         try:
             self._seat.take(now_ns(), news.message)
@@ -250,19 +254,19 @@ class LinkedAgent:
             if self._is_down_said:
                 self.say("info", "The link to the controller is up again; nothing was lost")
             self._down, self._is_down_said = None, False
-        elif change.state is LinkState.REFUSED and not self._is_refusal_said:
-            self._is_refusal_said = True
-            self.say("warning", f"The controller of the run turns this host away: {change.words}")
+        elif change.state is LinkState.REFUSED and (self._down is None or not self._down[-1]):
+            self._down = now_ns(), f"the controller turns this host away: {change.words}", True
         elif change.state is LinkState.DOWN and self._down is None and self._term:
-            self._down = now_ns(), change.words
+            self._down = now_ns(), change.words, False
 
     def _say_what_is_down(self) -> None:
         if self._down is None or self._is_down_said:
             return
-        since_ns, words = self._down
+        since_ns, words, _ = self._down
         if now_ns() - since_ns > SAID_AFTER_NS:
             self._is_down_said = True
-            self.say("warning", f"The link to the controller is down: {words}; training goes on")
+            goes_on = "; training goes on" if self._seat.host is not None else ""
+            self.say("warning", f"The link to the controller is down: {words}{goes_on}")
 
     def _begin(self, slot: int) -> Host:
         agent = self.agent = HostAgent(
@@ -274,10 +278,8 @@ class LinkedAgent:
         return agent
 
     def _leave_if_due(self) -> None:
-        """What was taken for lost, or was another controller's, is ended before this joins anew."""
-        claim = self._claim
-        is_followed = claim is not None and self._term and claim.term > self._term
-        if not (self._seat.must_leave or is_followed):
+        """What was taken for lost, or cannot go on, is ended before this joins anew."""
+        if not self._seat.must_leave:
             return
         agent = self.agent
         if agent is not None and agent.attempt is not None:

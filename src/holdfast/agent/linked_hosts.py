@@ -12,6 +12,7 @@ from holdfast.controller.remote_hosts import RemoteHosts, Told
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
+from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
@@ -90,6 +91,16 @@ class LinkedHosts:
         self._next_say_ns = self._waits_since_ns + FIRST_SAY_NS
         self._remote.when_complete(do)
 
+    def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
+        """Ask the hosts of an attempt that runs."""
+        self._waits_since_ns = now_ns()
+        self._next_say_ns = self._waits_since_ns + FIRST_SAY_NS
+        self._remote.gather(action, judged)
+
+    def go_on(self) -> None:
+        """They have the slots that they had."""
+        self._remote.go_on()
+
     # --- supervisor.RunHosts ----------------------------------------------------------------
 
     @property
@@ -127,11 +138,18 @@ class LinkedHosts:
             self._heard_ns = now
             words = f"no host was heard of for {in_words(NOBODY_NS)}"
             self._around.tell(ev.StopNowAsked(now, words, EXIT_SAVED_START_ME_AGAIN))
-        missing = self._members.missing
-        if missing and self._remote.is_waiting and now >= self._next_say_ns:
+        if now >= self._next_say_ns and (awaited := self._awaited):
             self._next_say_ns = now + SAY_NS
             waited = in_words(now - self._waits_since_ns)
-            self._around.say("info", f"Waiting for {_hosts(missing)} ({waited} so far)")
+            self._around.say("info", f"Waiting {awaited} ({waited} so far)")
+
+    @property
+    def _awaited(self) -> str:
+        missing = self._members.missing
+        if missing and self._remote.is_waiting:
+            return f"for {_hosts(missing)}"
+        waits_for = self._remote.waits_for
+        return f"to go on: {waits_for}" if waits_for else ""
 
     def rows(self) -> tuple[ListedHost, ...]:
         """How each host stands, by its number; of one that came several times the last one."""

@@ -152,6 +152,8 @@ class Supervisor:
             lambda number: self.later(partial(self._on_signal, number)), also
         )
         self.selector.register(self._inbox, selectors.EVENT_READ)
+        if opened.running is not None:
+            self._storekeeper.inherit(opened.running.attempt)
         self._journal.opened(self.folder, self.job.chips, self.job.ideal_step_ns)
         self._journal.policy(self.job.policy, VERSION)
         self.upkeep.start()

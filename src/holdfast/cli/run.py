@@ -130,7 +130,7 @@ if TYPE_CHECKING:
 @click.option(
     "--fresh", is_flag=True, help="Start a new run; one of that name is kept as NAME.1, NAME.2 …"
 )
-@click.option("--as-controller", is_flag=True, hidden=True)
+@click.option("--as-controller", metavar="WATCHED", hidden=True)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.pass_context
 def run(
@@ -138,7 +138,7 @@ def run(
     /,
     config_file: str | None,
     fresh: bool,
-    as_controller: bool,
+    as_controller: str | None,
     command: Sequence[str],
     **flags: Any,
 ) -> None:
@@ -160,17 +160,21 @@ def run(
     screen = _screen(settings)
     for hint in filter(None, (stranger(), *strange_variables())):
         screen.say("warning", hint)
-    asked = prepare(settings, tuple(command), screen, fresh=fresh, is_known=as_controller)
+    asked = prepare(
+        settings, tuple(command), screen, fresh=fresh, is_known=as_controller is not None
+    )
     if not settings.has_several_hosts:
         sys.exit(supervise(asked))
     from holdfast.cli.several_hosts import control, take_part
 
-    sys.exit(control(asked) if as_controller else take_part(asked, _as_controller(context)))
+    if as_controller is not None:
+        sys.exit(control(asked, as_controller))
+    sys.exit(take_part(asked, _said(context)))
 
 
-def _as_controller(context: click.Context) -> list[str]:
-    """The same words, for the controller of several hosts."""
-    words = ["run", "--as-controller"]
+def _said(context: click.Context) -> list[str]:
+    """The options and the command as they were given, for the controller of several hosts."""
+    words: list[str] = []
     for option in context.command.params:
         value = context.params.get(option.name or "")
         is_said = isinstance(option, click.Option) and not option.is_flag and value is not None

@@ -37,26 +37,29 @@ from holdfast.cli.supervise import (
 from holdfast.config import cluster_place
 from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
+from holdfast.controller.opening import running
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.says import Over
 from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal.adopt import bring_home
+from holdfast.journal.attempts import attempts
 from holdfast.journal.hosts_table import tell_hosts
-from holdfast.journal.lease import LastWords, Lease, LeaseState, acquire, view
+from holdfast.journal.lease import LastWords, Lease, LeaseState, WatchedHolder, acquire, view
 from holdfast.journal.listening import Listening, run_secret, tell_listening
 from holdfast.journal.store import RunFolder
 from holdfast.link.server import LinkServer
 from holdfast.link.values import Trust
 
 TRY_S = 0.2
+AS_CONTROLLER = "--as-controller"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - whoever dials proves that it knows the secret
 
 
 def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
     """Be the agent of this host until the run is over; the exit code.
 
-    `controls`: what to start as the controller.
+    `controls`: what the controller is started with, too.
     """
     settings, folder, screen = asked.settings, asked.folder, asked.screen
     index = _index(settings)
@@ -83,20 +86,24 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
     return over.exit_code
 
 
-def control(asked: RunAsked) -> int:
-    """Be the controller of the run, if nobody else is; the exit code."""
+def control(asked: RunAsked, watched: str) -> int:
+    """Be the controller of the run, if nobody else is; the exit code.
+
+    `watched`: what the agent has seen of the one before (`journal.lease.WatchedHolder`).
+    """
     settings, folder, screen = asked.settings, asked.folder, asked.screen
     secret = _secret(settings, folder)
     takes_over = view(folder).state in (LeaseState.DEAD, LeaseState.UNKNOWN)
     try:
-        lease = acquire(folder)
+        lease = acquire(folder, watched=WatchedHolder.parse(watched))
     except RunHeld:
         return EXIT_DONE  # another host's controller was faster
     # The agents listen for notices, each on its own host.
     start = RunStart.of(asked._replace(notices=NoticeSources((), asked.notices.around)), lease)
     try:
         scratch = own_scratch(folder, settings, "-controller")
-        start.adopt(scratch)
+        runs = running(attempts(folder))
+        start.adopt(scratch, but=None if runs is None else runs.attempt)
         job = replace(asked.job(scratch, None, StandbyJob()), cache_bytes=None)
         addresses = own_addresses() or ("127.0.0.1",)
         at = "127.0.0.1" if all(map(is_loopback, addresses)) else EVERYWHERE
@@ -136,10 +143,10 @@ def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:
     return HostLimits(min(usual.suspect_ns, lost_ns // 2), lost_ns, gather_ns)
 
 
-def _start(controls: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(controls: Sequence[str], watched: WatchedHolder) -> subprocess.Popen[bytes]:
     """In a session of its own: what a terminal sends is for the agents, which pass it on."""
     return subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli.main", *controls],
+        [sys.executable, "-m", "holdfast.cli.main", "run", AS_CONTROLLER, str(watched), *controls],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )

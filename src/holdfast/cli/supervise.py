@@ -286,9 +286,12 @@ class RunStart:
         self.adopt(scratch)
         return scratch
 
-    def adopt(self, scratch: Path) -> None:
-        """Bring home what lies there, and close attempts that nobody ended."""
-        for sentence in adopt(self.folder, scratch):
+    def adopt(self, scratch: Path, but: int | None = None) -> None:
+        """Bring home what lies there, and close attempts that nobody ended.
+
+        `but`: that one may run still.
+        """
+        for sentence in adopt(self.folder, scratch, but=but):
             self.screen.say("warning", sentence)
 
     def run(

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from holdfast.controller.ports import ControllerClock, Link, Notebook, Store
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.hosts.report import HostReport
@@ -154,6 +155,25 @@ class Controller:
 
         self._store.create_attempt(action, created)
 
+    def _adopt(self, action: act.Adopt) -> None:
+        def judged(found: LastOrdered | str) -> None:
+            if isinstance(found, str):
+                self.feed(ev.NotAdopted(self._clock.now_ns(), action.attempt, found))
+            else:
+                self._store.adopt(action, partial(adopted, found))
+
+        def adopted(found: LastOrdered, step: int) -> None:
+            at_ns, stop = self._clock.now_ns(), found.attention
+            if stop.is_stopping:
+                asked = ev.StopAsked(at_ns, stop.source, stop.deadline_ns, notice=stop.is_notice)
+                self.feed(asked)
+            self.feed(ev.Adopted(at_ns, action.attempt, step, found.order, found.verdict))
+            self._reader.begin(action)
+            self._link.go_on()
+            self._send()
+
+        self._link.gather(action, judged)
+
     def _carry_out(self, action: act.CarryOut) -> None:
         what = action.what
         if isinstance(what, news.Commit):
@@ -189,6 +209,7 @@ DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
         partial(self._store.look, action.wish)
     ),
     act.Launch: Controller._launch,
+    act.Adopt: Controller._adopt,
     act.CarryOut: Controller._carry_out,
     act.Flush: Controller._flush,
     act.CommitFlushed: Controller._commit_flushed,

@@ -19,8 +19,21 @@ from holdfast.snapshot.sets import list_sets
 FREE_CAUSES = (DONE, "stopped", "preempted", "rolled_back")  # ends that are no failures
 
 
+def running(known: Attempts) -> ev.RunningAttempt | None:
+    """The newest attempt, if nobody has ended it; None: it is over, or there is none."""
+    record = known.newest
+    if record is None or record.end is not None or record.attempt != known.newest_number:
+        return None
+    resume = ev.Resume(
+        record.restore_set, record.resume_step, record.parent, skip_batches=record.skip_batches
+    )
+    return ev.RunningAttempt(record.attempt, resume, record.ranks)
+
+
 def opened(folder: RunFolder, looks_back_ns: int = 0, memory: Path | None = None) -> ev.Opened:
     """For the holder of the run's lease, once earlier attempts are closed.
+
+    But for the newest, which may run still where it does not end with its controller.
 
     `looks_back_ns`: how old failures of the script's own may be. `memory`: the run's folder of the
     memory tier on this host. Raises StoreUnavailable.
@@ -29,13 +42,14 @@ def opened(folder: RunFolder, looks_back_ns: int = 0, memory: Path | None = None
     observed_ns, failures, memory_lost = _past(known)
     return ev.Opened(
         now_ns(),
-        next_attempt=known.newest_number + 1,
+        next_attempt=known.next_number,
         high_water=_high_water(folder, known, memory),
         failures_seen=failures,
         observed_ns=observed_ns,
         memory_lost=memory_lost,
         wishes=standing_wishes(folder, known),
         own_failures=_own_failures(known, looks_back_ns),
+        running=running(known),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
@@ -32,6 +33,30 @@ class Link(Protocol):
     def when_complete(self, do: Callable[[], None]) -> None:
         """Call that once every host is there that an attempt needs; at once if they are now."""
 
+    def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
+        """Ask the hosts of an attempt that runs; `judged` is told what they are at, or why not.
+
+        Their reports are handed over from `go_on` on.
+        """
+
+    def go_on(self) -> None:
+        """What was gathered goes on, which is on record."""
+
+
+class OwnHosts:
+    """Of a link to hosts that are always there, and run nothing from before."""
+
+    def when_complete(self, do: Callable[[], None]) -> None:
+        """At once."""
+        do()
+
+    def gather(self, _: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
+        """They end with their controller."""
+        judged("its hosts are gone")
+
+    def go_on(self) -> None:
+        """Never."""
+
 
 class Store(Protocol):
     """The run's store, behind a thread of its own. Each method returns at once."""
@@ -41,6 +66,12 @@ class Store(Protocol):
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
         """Put the attempt on record; then `created` in the loop, or LaunchFailed follows."""
+
+    def adopt(self, action: act.Adopt, adopted: Callable[[int], None]) -> None:
+        """Put that on record and complete whole sets, as soon as the store can be written.
+
+        Then `adopted(step)` in the loop: the newest that is durable; or LaunchFailed follows.
+        """
 
     def commit(self, attempt: int, epoch: int, step: int, ranks: int, /) -> None:
         """Write a manifest, of as many shards: Committed or CommitFailed follows, as news."""

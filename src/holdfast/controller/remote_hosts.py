@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
 from holdfast.core.hosts.clocks import ClockDifference, report_on_clock
 from holdfast.core.hosts.membership import (
     Assign,
@@ -38,6 +39,7 @@ from holdfast.core.hosts.says import (
     Asking,
     Assignment,
     ControllerSays,
+    HeldSlot,
     HostAsks,
     HostSays,
     Over,
@@ -118,6 +120,9 @@ class RemoteHosts:
         self._awaiting: Callable[[], None] | None = None
         self._awaited_ns = 0  # since then
         self._waited: ev.Waited | None = None  # for the hosts of the newest attempt
+        self._gathering: Gathering | None = None  # what runs, and is not adopted yet
+        self._judged: Callable[[LastOrdered | str], None] | None = None
+        self._is_not_adopted: set[str] = set()  # what those run is to end
 
     def attach(self, controller: Told) -> None:
         """Whom to tell."""
@@ -138,6 +143,50 @@ class RemoteHosts:
         """Once every slot has a host; at once if that is so now."""
         self._awaiting, self._awaited_ns = do, self._now_ns()
         self._look_whether_complete()
+
+    def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
+        """Ask the hosts; they look for their controller by the store, and dial."""
+        members, now = self.membership, self._now_ns()
+        until_ns = now + members.limits.lost_ns
+        self._gathering = Gathering(action.attempt, members.slots, members.most, until_ns)
+        self._judged = judged
+
+    def go_on(self) -> None:
+        """Each host has the slot that it had."""
+        gathering, self._gathering = self._gathering, None
+        assert gathering is not None  # noqa: S101 - only what was gathered goes on
+        for slot, one in gathering.holders.items():
+            self.membership.adopt(self._now_ns(), slot, one.index, one.incarnation)
+            self._assignments += 1
+            assignment = Assignment(self._assignments, slot, 0, goes_on=True)
+            self._hosts[one.incarnation].assignment = assignment
+        for incarnation in self._hosts:
+            self._send(incarnation)
+
+    def _judge(self) -> None:
+        """Whether what runs goes on, as soon as that is certain."""
+        gathering, judged = self._gathering, self._judged
+        if gathering is None or judged is None:
+            return
+        verdict, reason = gathering.judge(self._now_ns())
+        if verdict is Verdict.WAIT:
+            return
+        self._judged = None
+        if verdict is Verdict.ADOPT:
+            judged(gathering.found)
+            return
+        self._gathering = None
+        self.membership.gather_until(gathering.until_ns)
+        self._is_not_adopted = {one.incarnation for one in gathering.holders.values()}
+        for incarnation in self._hosts:
+            self._send(incarnation)
+        judged(reason)
+
+    @property
+    def waits_for(self) -> str:
+        """What is not known yet of an attempt that may run; "": nothing."""
+        gathering = self._gathering
+        return "" if gathering is None else gathering.judge(self._now_ns())[1]
 
     def address_of(self, incarnation: str) -> str:
         """Where the ranks of that host can be met, as it has said; "" if it has not."""
@@ -177,7 +226,24 @@ class RemoteHosts:
         offset_ns = host.clock.heard(at_ns, says.sent_ns, says.difference_ns)
         report_on_clock(report, offset_ns)
         report.facts.change_each(self._with_wait)
-        is_new = host.sent == 0
+        if self._gathering is not None:
+            self._gathering.heard(says.index, incarnation, _held_on_clock(says, offset_ns), report)
+            self._send(incarnation)
+            self._judge()
+        elif self._is_left_over(incarnation, says):
+            self._send(incarnation)
+        else:
+            self._take_in(host, says, report, at_ns)
+        self._pass_on(host, says, at_ns, offset_ns)
+
+    def _is_left_over(self, incarnation: str, says: HostSays) -> bool:
+        """Whether it runs what an earlier controller has launched, and is to end that first."""
+        if says.held is not None and incarnation not in self.membership.members:
+            self._is_not_adopted.add(incarnation)
+        return incarnation in self._is_not_adopted
+
+    def _take_in(self, host: RemoteHost, says: HostSays, report: HostReport, at_ns: int) -> None:
+        incarnation, is_new = says.incarnation, host.sent == 0
         moves = self.membership.joined(at_ns, says.index, incarnation)
         self._carry_out(moves)
         if (is_new and host.sent == 0) or self._is_given_up(incarnation):
@@ -187,7 +253,6 @@ class RemoteHosts:
         assignment = host.assignment
         if assignment is not None and says.assignment == assignment.number:
             self._told.hear(report, assignment.slot)
-        self._pass_on(host, says, at_ns, offset_ns)
 
     def _is_refused(self, host: RemoteHost, says: HostSays) -> bool:
         """Whether it runs something else than this run is; it is told so whenever it is heard."""
@@ -217,6 +282,7 @@ class RemoteHosts:
 
     def look(self) -> None:
         """Judge who is silent; due at `membership.next_look_ns`."""
+        self._judge()
         self._carry_out(self.membership.look(self._now_ns()))
 
     @property
@@ -285,6 +351,7 @@ class RemoteHosts:
         for incarnation in [one for one in self._hosts if one not in known]:
             if self._hosts[incarnation].refused is None:
                 del self._hosts[incarnation]
+                self._is_not_adopted.discard(incarnation)
 
     # --- what is sent -----------------------------------------------------------------------
 
@@ -327,6 +394,8 @@ class RemoteHosts:
 
     def _is_given_up(self, incarnation: str) -> bool:
         """Whether it was taken for lost: should it live, it is told so whenever it is heard."""
+        if incarnation in self._is_not_adopted:
+            return True
         member = self.membership.members.get(incarnation)
         return member is not None and member.state is MemberState.LOST
 
@@ -342,6 +411,7 @@ class RemoteHosts:
             self._is_given_up(incarnation),
             host.refused,
             self._over,
+            self._gathering is not None,
         )
         self._wire.put(incarnation, encode_controller(says, self._encoded if has_slot else None))
 
@@ -354,6 +424,14 @@ def _event_of(asked: HostAsks, source: str, at_ns: int, offset_ns: int) -> ev.Ev
     deadline_ns = asked.deadline_ns
     by_ns = None if deadline_ns is None else deadline_ns + offset_ns
     return ev.StopAsked(at_ns, source, by_ns, notice=True)
+
+
+def _held_on_clock(says: HostSays, offset_ns: int) -> HeldSlot | None:
+    held = says.held
+    if held is None or held.attention.deadline_ns is None:
+        return held
+    deadline_ns = held.attention.deadline_ns + offset_ns
+    return replace(held, attention=held.attention._replace(deadline_ns=deadline_ns))
 
 
 def _notice_on_clock(notice: Notice, offset_ns: int, host: str) -> Notice:

@@ -33,7 +33,8 @@ from holdfast.errors import (
     RunHeld,
     StoreUnavailable,
 )
-from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
+from holdfast.journal.adopt import close_attempts
+from holdfast.journal.attempts import AttemptEnd, adopt_attempt, create_attempt, end_attempt
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import (
     stacks_name,
@@ -91,6 +92,8 @@ class Storekeeper:
         self._catalog = Catalog(folder, memory, lease)
         self._in_use: set[str] = set()  # that attempts restore
         self._unheard: set[int] = set()  # attempts on record that the loop has not heard of
+        self._has_adopted = False
+        self._inherited: int | None = None
         self._flushing: str | None = None  # the set that is on its way from memory to the store
         self._later = later
         self._feed = feed
@@ -99,12 +102,17 @@ class Storekeeper:
         self._unrecorded: deque[tuple[int, Callable[[], None]]] = deque()
         self._worker = Worker("holdfast-store", self._job_failed)
 
+    def inherit(self, attempt: int) -> None:
+        """Adopt or close that attempt: an earlier controller has launched it, nobody ended it."""
+        self._inherited = attempt
+
     def look(self, wish: Wish | None) -> None:
         """Complete whole sets, then see which there are: SetsSeen or ChoiceFailed follows."""
 
         def job() -> None:
             self._record_ends()
             try:
+                self._close_inherited()
                 self._tidy()
                 seen = self._catalog.look(wish)
             except HoldfastError as error:
@@ -173,6 +181,49 @@ class Storekeeper:
         code = error.exit_code if isinstance(error, HoldfastError) else EXIT_UNAVAILABLE
         return code, str(error)
 
+    def adopt(self, action: act.Adopt, adopted: Callable[[int], None]) -> None:
+        """Put that on record, then complete whole sets; then `adopted(step)` in the loop."""
+
+        def job(*, is_first: bool = True) -> None:
+            try:
+                self._lease.check()
+                if not self._has_adopted:
+                    adopt_attempt(self._folder, action.number, action.attempt, self._lease.epoch)
+                    self._has_adopted, self._inherited = True, None
+                step = self._catalog.complete()
+            except StoreUnavailable as error:
+                if not isinstance(error, RunHeld):
+                    if is_first:
+                        self._say(f"Attempt {action.attempt} does not go on yet: {error}")
+                    self._again(partial(job, is_first=False))
+                    return
+                failed(error)
+            except HoldfastError as error:
+                failed(error)
+            else:
+                restored = action.resume.set_name
+                self._in_use = set() if restored is None else {restored}
+                self._later(lambda: adopted(step))
+
+        def failed(error: HoldfastError) -> None:
+            code, words = self._not_created(action.number, error)
+            failed = ev.LaunchFailed(now_ns(), action.attempt, code, words)
+            self._tell(failed, ev.TreeGone(now_ns(), action.attempt))
+
+        self._worker.submit(job)
+
+    def _again(self, job: Callable[[], None]) -> None:
+        timer = threading.Timer(LOOK_AGAIN_S, partial(self._worker.submit, job))
+        timer.daemon = True
+        timer.start()
+
+    def _close_inherited(self) -> None:
+        """Nothing goes on of what an earlier controller had launched."""
+        if self._inherited is not None:
+            for sentence in close_attempts(self._folder):
+                self._say(sentence)
+            self._inherited = None
+
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Write the manifest; then throw away what retention does not keep."""
 
@@ -234,10 +285,7 @@ class Storekeeper:
             except StoreUnavailable as error:  # whose the run is now, nobody knows: wait
                 if is_first:
                     self._say(f"The checkpoint of step {step} does not count yet: {error}")
-                again = partial(self._worker.submit, partial(look_again, is_first=False))
-                timer = threading.Timer(LOOK_AGAIN_S, again)
-                timer.daemon = True
-                timer.start()
+                self._again(partial(look_again, is_first=False))
                 return
             self._catalog.pin_tagged()
             self._tell(outcome(""))

@@ -48,6 +48,20 @@ class Launch:
 
 
 @value
+class Adopt:
+    """Go on with an attempt that an earlier controller has launched, if all of it is there.
+
+    Put that on record as `number`, so that nobody else launches an attempt of that number; answer
+    Adopted or NotAdopted. `resume` and `placement` as it was launched with.
+    """
+
+    attempt: int
+    number: int
+    resume: Resume
+    placement: Placement
+
+
+@value
 class CarryOut:
     """Do what the agreement says (core.save.events): publish a word, commit a set, make room.
 
@@ -217,6 +231,7 @@ DONE = Finish(EXIT_DONE, "")
 Action = (
     Choose
     | Launch
+    | Adopt
     | CarryOut
     | Seal
     | Flush

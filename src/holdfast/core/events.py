@@ -44,13 +44,25 @@ class OwnFailure:
 
 
 @value
+class RunningAttempt:
+    """An attempt that an earlier controller has launched, and nobody has ended.
+
+    `resume`: what it was started from. `ranks`: how many it has.
+    """
+
+    attempt: int
+    resume: Resume
+    ranks: int
+
+
+@value
 class Opened:
     """The run is ours: the lease is held, earlier attempts are closed. `next_attempt` is free.
 
     `high_water` is the highest step that any attempt completed; `failures_seen` and `observed_ns`
     are what is known of this run's failure rate from before, `memory_lost` how many of them took
     the memory of their host along. `wishes` to go back that still stand. `own_failures` of late,
-    oldest first, under earlier supervisors.
+    oldest first, under earlier supervisors. `running`: what may run still, on other hosts.
     """
 
     at_ns: int
@@ -61,6 +73,7 @@ class Opened:
     wishes: tuple[Wish, ...] = ()
     memory_lost: int = 0
     own_failures: tuple[OwnFailure, ...] = ()
+    running: RunningAttempt | None = None
 
 
 @value
@@ -108,6 +121,30 @@ class OnRecord:
 
     at_ns: int
     attempt: int
+
+
+@value
+class Adopted:
+    """That attempt goes on under this controller, which is on record.
+
+    `committed_step`: the newest that is durable, whole sets completed; 0: none. `order`: the newest
+    word in any rank's page, and its `verdict`, if any has one; 0: none.
+    """
+
+    at_ns: int
+    attempt: int
+    committed_step: int
+    order: int
+    verdict: int
+
+
+@value
+class NotAdopted:
+    """Not all of that attempt is there any more; `words`: what is not."""
+
+    at_ns: int
+    attempt: int
+    words: str
 
 
 @value
@@ -273,6 +310,8 @@ Event = (
     | ChoiceFailed
     | SetRefused
     | OnRecord
+    | Adopted
+    | NotAdopted
     | Launched
     | LaunchFailed
     | Joined

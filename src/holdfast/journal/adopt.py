@@ -31,16 +31,23 @@ from holdfast.journal.store import RunFolder
 LOST_CAUSE = "killed"
 
 
-def adopt(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list[str]:
+def adopt(
+    folder: RunFolder, scratch: Path, *, mine: Path | None = None, but: int | None = None
+) -> list[str]:
     """Copy what is left in `scratch` to the store, then close attempts that nobody ended.
 
-    `mine` is the caller's own place in `scratch`, and stays. Only the holder of the run's lease may
-    call it. Returns sentences for people. Trouble with one file costs that file's tail, which stays
-    where it is.
+    `but`: that attempt may run still. `mine` is the caller's own place in `scratch`, and stays.
+    Only the holder of the run's lease may call it. Returns sentences for people. Trouble with one
+    file costs that file's tail, which stays where it is.
     """
-    said = bring_home(folder, scratch, mine=mine)
+    return [*bring_home(folder, scratch, mine=mine), *close_attempts(folder, but)]
+
+
+def close_attempts(folder: RunFolder, but: int | None = None) -> list[str]:
+    """Put on record that those are over which nobody has ended; sentences for people."""
+    said = []
     for record in attempts(folder).records:
-        if record.end is None:
+        if record.end is None and record.attempt != but:
             end = _close(folder, record)
             said.append(
                 f"{end.words[:1].upper()}{end.words[1:]}; attempt {record.attempt} is closed"

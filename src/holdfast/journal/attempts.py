@@ -91,11 +91,13 @@ class Attempts(NamedTuple):
     """All attempts of a run in order, and a sentence for each file that cannot be trusted.
 
     `newest_number`: of the last attempt, be its record readable or not; -1: there is none.
+    `next_number`: the first that no record has, those of adoptions included.
     """
 
     records: tuple[AttemptRecord, ...]
     damage: tuple[str, ...]
     newest_number: int = -1
+    next_number: int = 0
 
     @property
     def newest(self) -> AttemptRecord | None:
@@ -161,6 +163,21 @@ def create_attempt(
     return record
 
 
+def adopt_attempt(folder: RunFolder, number: int, adopts: int, epoch: int) -> None:
+    """Put on record that attempt `adopts` goes on under lease `epoch`. It takes a number.
+
+    So no earlier controller, however late it wakes up, launches an attempt of that number. Raises
+    AttemptExists as `create_attempt`, StoreUnavailable.
+    """
+    _check_number(folder, number, epoch)
+    make_part(folder.attempt_dir(number))
+    record = {"attempt": number, "adopts": adopts, "epoch": epoch}
+    try:
+        create_exclusive(folder.attempt_dir(number) / ATTEMPT_FILE, encode_json(record))
+    except FileExistsError:
+        raise AttemptExists(_fenced(folder, number)) from None
+
+
 def _check_next(
     folder: RunFolder, number: int, parent: int | None, restore_set: str | None, epoch: int
 ) -> None:
@@ -168,6 +185,11 @@ def _check_next(
     older = parent is None or 0 <= parent < number
     if not older or (parent is None) != (restore_set is None):
         raise ValueError(f"attempt {number} cannot start from {restore_set!r} of attempt {parent}")
+    _check_number(folder, number, epoch)
+
+
+def _check_number(folder: RunFolder, number: int, epoch: int) -> None:
+    """The same of the number alone."""
     if number != (expected := next_number(folder)):
         if number > expected:
             raise ValueError(f"attempt {number} cannot be created before attempt {expected}")
@@ -209,7 +231,7 @@ def attempts(folder: RunFolder) -> Attempts:
     """
     records: list[AttemptRecord] = []
     damage: list[str] = []
-    newest_number = -1
+    newest_number, next_number = -1, 0
     base = str(folder.attempts_dir)  # plain strings: a list reads thousands of these files
     for number in _numbers(folder):
         place = f"{base}/{number:04d}"
@@ -219,7 +241,10 @@ def attempts(folder: RunFolder) -> Attempts:
             continue  # its creator died between the folder and the record: never launched
         except StoreUnavailable as error:
             damage.append(str(error))
-            newest_number = number
+            newest_number, next_number = number, number + 1
+            continue
+        next_number = number + 1
+        if record is None:
             continue
         newest_number = number
         try:
@@ -228,7 +253,7 @@ def attempts(folder: RunFolder) -> Attempts:
         except StoreUnavailable as error:
             damage.append(str(error))
         records.append(record)
-    return Attempts(tuple(records), tuple(damage), newest_number)
+    return Attempts(tuple(records), tuple(damage), newest_number, next_number)
 
 
 def crash_loop(known: Attempts) -> AttemptEnd | None:
@@ -244,7 +269,9 @@ def launched_and_ended(folder: Path, number: int) -> tuple[int | None, str | Non
     """
     created_unix_ns = cause = None
     with contextlib.suppress(FileNotFoundError, StoreUnavailable):
-        created_unix_ns = _read_record(folder / ATTEMPT_FILE, number).created_unix_ns
+        if (record := _read_record(folder / ATTEMPT_FILE, number)) is None:
+            return None, None
+        created_unix_ns = record.created_unix_ns
         end = _read_end(folder / END_FILE)
         cause = end.cause if end else None
     return created_unix_ns, cause
@@ -319,7 +346,9 @@ def _numbers(folder: RunFolder) -> list[int]:
 def _newest_epoch(folder: RunFolder, number: int) -> int:
     """The lease epoch of the attempt before `number`; 0 if that cannot be read."""
     with contextlib.suppress(FileNotFoundError, StoreUnavailable):
-        return _read_record(folder.attempt_dir(number - 1) / ATTEMPT_FILE, number - 1).epoch
+        raw = read_json(folder.attempt_dir(number - 1) / ATTEMPT_FILE)
+        with contextlib.suppress(ValueError):
+            return whole(raw, "epoch")
     return 0
 
 
@@ -332,8 +361,11 @@ def _rollback_from_json(raw: Any) -> Rollback | None:
     return Rollback(texts(raw, "ids"), target(raw, "to"), text(raw, "words"))
 
 
-def _read_record(path: str | Path, number: int) -> AttemptRecord:
+def _read_record(path: str | Path, number: int) -> AttemptRecord | None:
+    """None: it says that an earlier attempt was adopted."""
     raw = read_json(path)
+    if "adopts" in raw:
+        return None
     try:
         record = AttemptRecord(
             attempt=whole(raw, "attempt", high=MAX_ATTEMPT),

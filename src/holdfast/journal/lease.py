@@ -74,6 +74,25 @@ class LastWords(NamedTuple):
     words: str
 
 
+class WatchedHolder(NamedTuple):
+    """For so long this host has watched the heartbeat of that epoch, and it stood still.
+
+    Whoever goes on to watch must do so for some heartbeats: it may have moved in between.
+    """
+
+    epoch: int
+    still_s: float
+
+    @classmethod
+    def parse(cls, words: str) -> WatchedHolder:
+        """From `7:12.5`, as `str` gives it; raises ValueError. No more than half of it counts."""
+        epoch, _, still_s = words.partition(":")
+        return cls(int(epoch), min(max(0.0, float(still_s)), SILENT_AFTER_S / 2))
+
+    def __str__(self) -> str:
+        return f"{self.epoch}:{self.still_s}"
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseView:
     """The newest lease. `holder` is None if there is none, or if its claim is damaged.
@@ -143,14 +162,15 @@ def acquire(
     holder: RunHolder | None = None,
     *,
     on_wait: Callable[[str], None] = lambda _words: None,
+    watched: WatchedHolder | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lease:
     """Take the run's lease for this process.
 
     Returns at once, or raises RunHeld at once, when the last holder was of this host; otherwise
-    watches its heartbeat for up to SILENT_AFTER_S and says so to `on_wait` first. Raises
-    StoreUnavailable when the store cannot be written.
+    watches its heartbeat for up to SILENT_AFTER_S and says so to `on_wait` first. `watched`: what
+    this host has watched of it already. Raises StoreUnavailable when the store cannot be written.
     """
     holder = holder or RunHolder.current()
     make_part(folder.lease_dir)
@@ -158,7 +178,8 @@ def acquire(
     epoch = _newest_epoch(folder)
     while True:
         if epoch:
-            _ensure_free(folder, epoch, on_wait, clock, sleep)
+            seen_s = watched.still_s if watched is not None and watched.epoch == epoch else 0.0
+            _ensure_free(folder, epoch, on_wait, SILENT_AFTER_S - seen_s, clock, sleep)
         epoch += 1
         try:
             create_exclusive(_path(folder, epoch, _CLAIM), encode_json(holder.to_json()))
@@ -185,6 +206,7 @@ def _ensure_free(
     folder: RunFolder,
     epoch: int,
     on_wait: Callable[[str], None],
+    silent_after_s: float,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
@@ -194,9 +216,9 @@ def _ensure_free(
     if state is LeaseState.UNKNOWN:
         on_wait(
             f"run {folder.name!r} was held by {holder or 'an unknown process'}; waiting up to "
-            f"{seconds_in_words(SILENT_AFTER_S)} to see whether it is alive"
+            f"{seconds_in_words(silent_after_s)} to see whether it is alive"
         )
-        state = _watch(folder, epoch, clock, sleep)
+        state = _watch(folder, epoch, silent_after_s, clock, sleep)
     elif state is LeaseState.HELD and holder is not None:
         state = _watch_dying(folder, epoch, holder, clock, sleep)
     if state is LeaseState.HELD:
@@ -207,11 +229,15 @@ def _ensure_free(
 
 
 def _watch(
-    folder: RunFolder, epoch: int, clock: Callable[[], float], sleep: Callable[[float], None]
+    folder: RunFolder,
+    epoch: int,
+    silent_after_s: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
 ) -> LeaseState:
     """Watch a heartbeat from elsewhere until it moves, is given up, or stood still long enough."""
     began, first = clock(), heartbeat(folder, epoch)
-    while clock() - began < SILENT_AFTER_S:
+    while clock() - began < silent_after_s:
         sleep(WATCH_EVERY_S)
         refresh(folder.lease_dir)
         if _path(folder, epoch, _RELEASED).exists():

@@ -34,7 +34,8 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
 
     Raises StoreUnavailable when its folder cannot be read; what is damaged is a note.
     """
-    launched, damaged, _ = attempts(folder)
+    known = attempts(folder)
+    launched, damaged = known.records, known.damage
     evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
     checkpoints, unsound = _checkpoints(folder)
     newest = launched[-1] if launched else None

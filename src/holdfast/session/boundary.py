@@ -304,6 +304,10 @@ class Boundary:
             verdict = unpack(page.load(Word.VERDICT))
             if verdict.epoch == epoch or unpack(page.load(Word.FAILED)).epoch == epoch:
                 return
+            order = unpack(page.load(Word.ORDER))
+            if order.epoch != epoch and order.step > step:  # a new controller orders it anew
+                self.wait_for_commit = True
+                return
             time.sleep(WAIT_STEP_S)
 
     def await_order(self, before: int) -> bool:

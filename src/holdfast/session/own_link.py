@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from holdfast.controller.ports import OwnHosts
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.evidence import RankEvidence
@@ -13,7 +12,7 @@ from holdfast.session.own_host import OwnHost
 from holdfast.session.proposals import Proposals
 
 
-class OwnLink:
+class OwnLink(OwnHosts):
     """A `controller.ports.Link`. All methods are for the controller's thread."""
 
     def __init__(self, host: OwnHost) -> None:
@@ -30,10 +29,6 @@ class OwnLink:
         """How the rank stands, its plain progress included."""
         self.host.read(with_progress=True)
         return [(0, self._numbered())]
-
-    def when_complete(self, do: Callable[[], None]) -> None:
-        """At once: the ranks are told to begin once all have read what they start from."""
-        do()
 
     # --- the loop's -------------------------------------------------------------------------
 

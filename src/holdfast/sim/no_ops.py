@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
+from holdfast.controller.ports import OwnHosts
 from holdfast.core import actions as act
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import Host, Hurry
 
 
-class NoOps(Host):
+class NoOps(Host, OwnHosts):
     """Of the ports of a controller: what a simulated run has nothing to do for."""
 
     def hurry(self, action: Hurry) -> None:
@@ -21,10 +22,6 @@ class NoOps(Host):
     def publish_committed(self, step: int) -> None:
         """No rank waits for it."""
 
-    def when_complete(self, do: Callable[[], None]) -> None:
-        """At once: a launch waits for hosts."""
-        do()
-
     def relay(self) -> None:
         """Every rank has a session."""
 
@@ -34,6 +31,10 @@ class NoOps(Host):
     def create_attempt(self, _: act.Launch, created: Callable[[], None]) -> None:
         """It is on record at once."""
         created()
+
+    def adopt(self, _: act.Adopt, adopted: Callable[[int], None]) -> None:
+        """Never: one controller lives as long as its run."""
+        adopted(0)
 
     def protect(self, of: tuple[int, int] | None) -> None:
         """No incomplete set is ever removed."""

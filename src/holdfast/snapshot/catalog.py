@@ -19,6 +19,7 @@ from holdfast.core.save.choose import (
     Skip,
     StoredSet,
     choose,
+    newest_first,
     newest_good,
 )
 from holdfast.errors import NoGoodCheckpoint, NoSuchCheckpoint, StoreUnavailable
@@ -95,6 +96,22 @@ class Catalog:
         self._pins_behind = self._pins_behind or any(one.tags for one in found.done)
         self.pin_tagged()
         return problem
+
+    def complete(self) -> int:
+        """Complete the sets of which only the manifest is missing, while an attempt lives.
+
+        Nothing is removed. Returns the newest step of the lineage that is durable, 0 for none.
+        Raises StoreUnavailable.
+        """
+        ckpt_dir = self._folder.ckpt_dir
+        self._held.check()
+        records = attempts(self._folder).records
+        found = finish_commits(ckpt_dir, (), records=lambda: records)
+        if found.trouble is not None:
+            raise found.trouble
+        self._pins_behind = self._pins_behind or any(one.tags for one in found.done)
+        of_lineage = newest_first(list_sets(ckpt_dir)[0], lineage(records))
+        return max((one.step for one in of_lineage), default=0)
 
     @property
     def _held(self) -> Held:

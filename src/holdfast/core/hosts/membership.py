@@ -132,6 +132,11 @@ class Membership:
         return len(self._slots)
 
     @property
+    def most(self) -> int:
+        """How many hosts there are at most, with spares."""
+        return len(self._slots) + self._spares
+
+    @property
     def is_complete(self) -> bool:
         """Whether every slot has a host."""
         return not self._free
@@ -159,7 +164,7 @@ class Membership:
         if incarnation in self.members:
             return self.heard(at_ns, incarnation)
         member = JoinedHost(index, incarnation, at_ns, at_ns + self.limits.lost_ns)
-        highest = len(self._slots) + self._spares - 1
+        highest = self.most - 1
         if not 0 <= index <= highest:
             member.state = MemberState.REFUSED
             words = f"there is no host {index}: the run has hosts 0 to {highest}"
@@ -180,6 +185,18 @@ class Membership:
             return self._lose(at_ns, holder, "its process has ended")
         words = f"Host {index} has come twice; the second waits until the first is gone"
         return [Tell("warning", words)]
+
+    def gather_until(self, at_ns: int) -> None:
+        """Spares wait until then for those that are not there."""
+        self._gather_by_ns = at_ns
+
+    def adopt(self, at_ns: int, slot: int, index: int, incarnation: str) -> None:
+        """That host has that slot already, by an earlier controller."""
+        member = JoinedHost(index, incarnation, at_ns, at_ns + self.limits.lost_ns)
+        self.members[incarnation] = member
+        self._of_index.setdefault(index, []).append(member)
+        self._gather_by_ns = at_ns
+        self._assign(member, slot)
 
     def heard(self, at_ns: int, incarnation: str) -> list[Move]:
         """It lives."""

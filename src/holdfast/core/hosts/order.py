@@ -12,6 +12,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.register import Register
 from holdfast.core.save import events as news
+from holdfast.core.save.word import pack
 
 # These are about one attempt: the launch of the next takes their place.
 OF_AN_ATTEMPT = (
@@ -37,12 +38,15 @@ class Attention(NamedTuple):
     """How closely the ranks are to be looked at.
 
     `is_saving`: somebody waits for an answer to an order. `is_stopping`: the run is to stop, by
-    `deadline_ns` on the controller's clock, if there is one.
+    `deadline_ns` on the controller's clock, if there is one. `source`: who wants that; `is_notice`:
+    as a notice, not as a person. By these the next controller goes on with the stop.
     """
 
     is_saving: bool = False
     is_stopping: bool = False
     deadline_ns: int | None = None
+    source: str = ""
+    is_notice: bool = False
 
 
 CALM, SAVING = Attention(), Attention(is_saving=True)
@@ -116,6 +120,7 @@ class Host(ABC):
 
     def __init__(self) -> None:
         self.attention = CALM
+        self.order_word = self.verdict_word = 0  # in the ranks' pages; 0: none
         self._seen = self._carried_out = 0
         self._to_do: deque[Want] = deque()
         self._is_obeying = False
@@ -217,13 +222,22 @@ class Host(ABC):
 
 def _publish(host: Host, action: act.CarryOut) -> None:
     if isinstance(action.what, news.PublishOrder):
-        host.publish_order(action.what, action.deadline_ns)
+        order = action.what
+        host.order_word = pack(order.epoch, order.step, order.flags)
+        host.publish_order(order, action.deadline_ns)
     elif isinstance(action.what, news.PublishVerdict):
+        verdict = action.what
+        host.verdict_word = pack(verdict.epoch, verdict.step, verdict.flags)
         host.publish_verdict(action.what)
 
 
+def _launch(host: Host, action: act.Launch) -> None:
+    host.order_word = host.verdict_word = 0
+    host.launch(action)
+
+
 DO: dict[type[Want], Callable[[Host, Any], None]] = {
-    act.Launch: lambda host, action: host.launch(action),
+    act.Launch: _launch,
     act.CarryOut: _publish,
     act.PublishCommitted: lambda host, action: host.publish_committed(action.step),
     act.Relay: lambda host, _: host.relay(),

@@ -72,7 +72,7 @@ class ReportReader:
         """`grace_ns`: how long a SIGTERM to a rank leaves, by what the user says."""
         self._pages = PageReader(grace_ns)
         self._hosts = [_Host() for _ in range(hosts)]
-        self._attempt = -1
+        self._attempt, self._is_adopted = -1, False
         self._at_ns = self._ordered_step = 0  # of the report that is read
         self._events: list[ev.Event] = []  # that it comes to
         self._to_launch = self._to_go = 0  # hosts that have not said so
@@ -98,7 +98,7 @@ class ReportReader:
         self._at_ns = at_ns
         for want in order.wants.after(self._wants_read):
             if isinstance(want, act.Launch):
-                self._begin(want)
+                self.begin(want)
             elif isinstance(want, act.Flush):
                 self._begin_flush((want.attempt, want.epoch, want.step))
             elif isinstance(want, act.Seal):
@@ -116,8 +116,9 @@ class ReportReader:
         self._seals = {of: outcomes for of, outcomes in self._seals.items() if of in wants}
         self._wanted_seals = {of: one for of, one in self._wanted_seals.items() if of in wants}
 
-    def _begin(self, launch: act.Launch) -> None:
-        self._attempt = launch.attempt
+    def begin(self, launch: act.Launch | act.Adopt) -> None:
+        """The hosts' reports are about that attempt from now on."""
+        self._attempt, self._is_adopted = launch.attempt, isinstance(launch, act.Adopt)
         self._pages.begin()
         ranks: list[list[int]] = [[] for _ in self._hosts]
         for rank, number in enumerate(launch.placement.hosts):
@@ -267,12 +268,27 @@ class ReportReader:
             self._first = fact
         if self._to_launch:
             return
-        self._tell(self._first or ev.Launched(self._at_ns, self._attempt))
-        for one in self._hosts:
-            self._tell_pages(one)
+        first = self._first or ev.Launched(self._at_ns, self._attempt)
+        if self._is_adopted:
+            self._tell_what_it_did(first)
+        else:
+            self._tell(first)
+            for one in self._hosts:
+                self._tell_pages(one)
         held, self._held = self._held, []
         for event in held:
             self._tell(event)
+
+    def _tell_what_it_did(self, first: ev.Launched) -> None:
+        """How far its ranks are is told before its launch: a stop may begin with that."""
+        others, self._events = self._events, []
+        for one in self._hosts:
+            self._tell_pages(one)
+        asked = [event for event in self._events if isinstance(event, ev.SaveAsked)]
+        others += [event for event in self._events if not isinstance(event, ev.SaveAsked)]
+        self._events = others
+        self._tell(first)
+        others += asked
 
     def _hear_no_launch(self, _: int, host: _Host, fact: ev.LaunchFailed) -> None:
         is_first, self._has_failed = not self._has_failed, True

@@ -64,6 +64,10 @@ class HostReport:
         self.ended = ()
         self.facts.drop_kinds(OF_AN_ATTEMPT)
 
+    def meet_controller(self) -> None:
+        """Another one has taken over: what was seen for the one before is of no use to it."""
+        self.facts.drop_kinds((ev.Examined, ev.StacksCollected, ev.Suspended))
+
     def begin_flush(self) -> None:
         """Another set is on its way to the store."""
         self.facts.drop_kinds(OF_A_FLUSH)

@@ -15,12 +15,12 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_report
-from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.order import Attention, HostOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.plain_json import Parts
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Asking(StrEnum):
@@ -42,6 +42,20 @@ class HostAsks:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSlot:
+    """What a host runs, for a controller that takes over. `slot`: which part of the attempt.
+
+    `order`, `verdict`: the words in its ranks' pages (`core.save.word`); 0: there is none.
+    `attention`: as it was ordered last, its deadline on the host's clock.
+    """
+
+    slot: int
+    order: int
+    verdict: int
+    attention: Attention
+
+
+@dataclass(frozen=True, slots=True)
 class HostSays:
     """An agent. `number`: counts its messages. `assignment`: the number of the one it acts on.
 
@@ -51,8 +65,8 @@ class HostSays:
 
     `runs`: what it would run, and with what, as pairs of a name and a value: the same on all hosts.
 
-    `address` and `ports`: where its ranks can be met, should one of them be rank 0. `asks` and
-    `notices` hold for as long as the run lives.
+    `held`: what it runs; None: it has no slot. `address` and `ports`: where its ranks can be met,
+    should one of them be rank 0. `asks` and `notices` hold for as long as the run lives.
     """
 
     index: int
@@ -67,18 +81,21 @@ class HostSays:
     ports: tuple[int, ...] = ()
     asks: tuple[HostAsks, ...] = ()
     notices: tuple[Notice, ...] = ()
+    held: HeldSlot | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """A host has this slot, as a new and empty one. `begins_at`: the wants after that are its own.
 
-    `number`: it is another assignment when this is another number.
+    `number`: it is another assignment when this is another number. `goes_on`: the host has the slot
+    already, by an earlier controller, and goes on with what it runs.
     """
 
     number: int
     slot: int
     begins_at: int
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +110,8 @@ class Over:
 class ControllerSays:
     """To one host. `assignment` None: it is a spare, and ends what it runs.
 
-    `is_given_up`: it was taken for lost, and is to join as another one. `refused`: why it is no
+    `is_undecided`: whether what it runs goes on is not known yet. `is_given_up`: it was taken for
+    lost, or what it runs is of no use, and it is to join as another one. `refused`: why it is no
     part of the run. `difference_ns`: what the controller has measured
     between the host's clock and its own.
     """
@@ -105,9 +123,10 @@ class ControllerSays:
     is_given_up: bool = False
     refused: str | None = None
     over: Over | None = None
+    is_undecided: bool = False
 
 
-_FORM = Parts("part", (HostSays, HostAsks, Notice, ControllerSays, Assignment, Over))
+_FORM = Parts("part", (HostSays, HeldSlot, HostAsks, Notice, ControllerSays, Assignment, Over))
 
 
 def encode_host(says: HostSays, report: HostReport) -> dict[str, Any]:

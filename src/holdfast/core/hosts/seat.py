@@ -21,6 +21,7 @@ from holdfast.core.hosts.says import (
     Asking,
     Assignment,
     ControllerSays,
+    HeldSlot,
     HostAsks,
     HostSays,
     Over,
@@ -48,6 +49,7 @@ class Seat:
         self.ports: tuple[int, ...] = ()
         self._begin = begin
         self._heard = self._said = 0
+        self._is_from_before = False  # the slot is one of an earlier controller's
         self._clock = ClockDifference()
         self._newest: tuple[ControllerSays, HostOrder | None] | None = None
         self._asks: tuple[HostAsks, ...] = ()
@@ -56,8 +58,12 @@ class Seat:
     # --- what the controller says -----------------------------------------------------------
 
     def meet_controller(self) -> None:
-        """Another one has taken over: its messages are numbered from the beginning."""
+        """Another one has taken over: its messages are numbered from the beginning.
+
+        What runs here goes on until that one has decided about it.
+        """
         self._heard, self._clock, self._newest = 0, ClockDifference(), None
+        self._is_from_before = self.host is not None
         if self.host is not None:
             self.host.meet_controller()
 
@@ -83,24 +89,29 @@ class Seat:
         newest = self._newest
         if newest is None or newest[0].is_given_up:
             return newest is not None
-        if self.host is None:
+        if self.host is None or newest[0].is_undecided:
             return False
         wanted, has = newest[0].assignment, self.assignment
-        return wanted is None or has is None or wanted.number != has.number
+        if wanted is None or has is None:
+            return True
+        return not wanted.goes_on if self._is_from_before else wanted.number != has.number
 
     def has_left(self, incarnation: str) -> None:
         """Nothing of it is left: this agent is another one from now on."""
         self.incarnation = incarnation
         self.host = self.assignment = self._newest = None
+        self._is_from_before = False
         self._heard = self._said = 0
         self._clock = ClockDifference()
 
     def go_on(self) -> None:
         """Do what the newest message says, as far as that is possible now."""
         newest = self._newest
-        if newest is None or self.must_leave:
+        if newest is None or newest[0].is_undecided or self.must_leave:
             return
         says, order = newest
+        if self._is_from_before:
+            self._is_from_before, self.assignment = False, says.assignment
         if says.assignment is not None and self.host is None:
             self.assignment = says.assignment
             self.host = self._begin(says.assignment.slot)
@@ -109,6 +120,13 @@ class Seat:
             self.host.obey(order)
 
     # --- what it says -----------------------------------------------------------------------
+
+    @property
+    def _held(self) -> HeldSlot | None:
+        host, assignment = self.host, self.assignment
+        if host is None or assignment is None:
+            return None
+        return HeldSlot(assignment.slot, host.order_word, host.verdict_word, host.attention)
 
     def ask(self, what: Asking, source: str, deadline_ns: int | None = None) -> None:
         """Somebody on this host asks that of the whole run."""
@@ -135,5 +153,6 @@ class Seat:
             self.ports,
             self._asks,
             tuple(self._notices.values()),
+            self._held,
         )
         return encode_host(says, report or NOTHING)

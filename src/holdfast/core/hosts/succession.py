@@ -57,6 +57,10 @@ class Succession:
         self._absent_since_ns = None
         self._beat_ns = at_ns
 
+    def still_ns(self, at_ns: int) -> tuple[int, int]:
+        """Of which lease the heartbeat is watched, and for how long it has stood still."""
+        return self._beat[0], at_ns - self._beat_ns
+
     def look(
         self, at_ns: int, sight: LeaseSight, *, is_linked: bool, is_starting: bool
     ) -> FollowStep:

@@ -38,9 +38,58 @@ def on_opened(run: RunState, event: ev.Opened) -> list[act.Action]:
     run.losses_before = event.memory_lost
     run.saving.failures.observed_ns = event.observed_ns
     run.rollbacks.add(event.wishes)
+    running = event.running
+    if running is not None and running.ranks == run.policy.ranks:
+        return _adopt(run, running)
+    return _choose_first(run, event.at_ns)
+
+
+def _choose_first(run: RunState, at_ns: int) -> list[act.Action]:
+    """Nothing runs, and nothing was launched by this controller."""
     if run.stop and run.policy.is_supervised:
-        return over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
-    return choose(run, event.at_ns)
+        return over_in_a_gap(run, at_ns, *run.stopping.where_nothing_ran)
+    return choose(run, at_ns)
+
+
+# --- what runs already ----------------------------------------------------------------------
+
+
+def _adopt(run: RunState, running: ev.RunningAttempt) -> list[act.Action]:
+    """Ask its hosts; until it is certain that all are there it is as one being launched."""
+    run.state = State.LAUNCHING
+    run.attempt, run.resume = running.attempt, running.resume
+    run.placement = place(run.policy.ranks, range(run.policy.hosts))
+    said = f"Attempt {run.attempt} was begun by an earlier controller: asking its hosts"
+    return [
+        act.Say("info", said),
+        act.Adopt(run.attempt, run.next_attempt, run.resume, run.placement),
+    ]
+
+
+def on_adopted(run: RunState, event: ev.Adopted) -> list[act.Action]:
+    """It goes on, and so does the save that was under way."""
+    run.is_on_record = run.is_adopted = True
+    run.next_attempt += 1
+    durable_step = max(run.resume.durable_step, event.committed_step)
+    run.high_water = run.high_water_at_launch = max(run.high_water, durable_step)
+    run.saving.begin(
+        event.at_ns,
+        durable_step,
+        attempt=run.attempt,
+        resume=run.resume,
+        ranks=run.placement.ranks,
+    )
+    run.saving.failures.known(run.failures_seen, run.losses_seen)
+    said = act.Say("info", f"Attempt {run.attempt} goes on: all its hosts are there")
+    ordered = run.carry_out(run.saving.adopt(event.at_ns, event.order, event.verdict))
+    return [said, act.PublishCommitted(durable_step), *ordered]
+
+
+def on_not_adopted(run: RunState, event: ev.NotAdopted) -> list[act.Action]:
+    """What is left of it ends, and the next attempt begins; that is a failure like others."""
+    run.failures_before += 1
+    words = f"Attempt {event.attempt} cannot go on, and is ended: {event.words}"
+    return [act.Say("warning", words), *_choose_first(run, event.at_ns)]
 
 
 # --- what to start from ---------------------------------------------------------------------
@@ -110,7 +159,7 @@ def _launch(run: RunState, at_ns: int, resume: ev.Resume, words: str) -> list[ac
     run.absence.over()
     run.state = State.LAUNCHING
     run.attempt = run.next_attempt
-    run.is_on_record = False
+    run.is_on_record = run.is_adopted = False
     run.next_attempt += 1
     run.resume = resume
     run.ending = EndEvidence()

@@ -56,6 +56,7 @@ class RunState:
     placement: Placement = NOWHERE
     high_water_at_launch: int = 0
     is_on_record: bool = False
+    is_adopted: bool = False  # an earlier controller has launched it
     launch_failure: ev.LaunchFailed | None = None
     saves_wake_ns: int | None = None  # what the saves' timer is set to
     is_relayed: bool = False  # it was told to stop by a signal, for want of sessions

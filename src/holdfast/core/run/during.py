@@ -31,7 +31,8 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
         since_ns = event.waited.until_ns
     if since_ns is not None:
         answer.append(records.back_off(since_ns, began_ns))
-    answer.append(records.attempt_start(run.attempt, began_ns, run.resume.step))
+    if not run.is_adopted:  # else that is on record
+        answer.append(records.attempt_start(run.attempt, began_ns, run.resume.step))
     answer += run.hangs.begin(event.at_ns, run.placement.ranks)
     if run.stopping.now is not None:
         run.state = State.KILLING

@@ -128,7 +128,7 @@ class RunMachine:
         stop, is_saving = run.stopping.intent, run.saving.agreement.is_active
         if stop is None:
             return SAVING if is_saving else CALM
-        return Attention(is_saving, True, stop.deadline_ns)
+        return Attention(is_saving, True, stop.deadline_ns, stop.source, stop.notice)
 
     @property
     def saving(self) -> Saving:
@@ -174,7 +174,7 @@ class Transition(NamedTuple):
 TIER = dict.fromkeys(TIER_EVENTS, Transition(saves.on_tier))
 TABLE: dict[State, dict[type[ev.Event], Transition]] = {
     NEW: {
-        ev.Opened: Transition(before.on_opened, (CHOOSING, OVER)),
+        ev.Opened: Transition(before.on_opened, (CHOOSING, LAUNCHING, OVER)),
         ev.StopAsked: Transition(stops.on_stop_asked),
         ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
         ev.Interrupted: Transition(stops.on_interrupted, (OVER,)),
@@ -196,6 +196,8 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
     },
     LAUNCHING: {
         ev.OnRecord: Transition(before.on_record),
+        ev.Adopted: Transition(before.on_adopted),
+        ev.NotAdopted: Transition(before.on_not_adopted, (CHOOSING, *ENDS)),
         ev.SetRefused: Transition(before.on_set_refused, (CHOOSING,)),
         ev.Launched: Transition(during.on_launched, (RUNNING, KILLING)),
         ev.LaunchFailed: Transition(before.on_launch_failed, (KILLING,)),

@@ -99,7 +99,9 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name}: {', '.join(stacks)}"
         case ev.RollbackAsked():
             return f"{name} {way_back(event.wish)}"
-        case ev.OnRecord() | ev.Launched() | ev.TreeGone() | ev.HostLost():
+        case ev.NotAdopted():
+            return f"{name} {event.attempt}: {event.words}"
+        case ev.OnRecord() | ev.Adopted() | ev.Launched() | ev.TreeGone() | ev.HostLost():
             return f"{name} {event.attempt}"
     return name
 
@@ -112,6 +114,8 @@ def action_line(action: act.Action, at_ns: int) -> str:
         case act.Launch():
             settled = f", settling {', '.join(action.rollback.ids)}" if action.rollback else ""
             return f"launch attempt {action.attempt} from {_resume(action.resume)}{settled}"
+        case act.Adopt():
+            return f"adopt attempt {action.attempt} as {action.number}"
         case act.CarryOut(what=news.PublishOrder() as order):
             return (
                 f"order {order.epoch}: {_flags(order.flags)} at step {order.step} ({order.reason})"

@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 from holdfast.core.events import Resume
 from holdfast.core.notices.plan import SaveTime
 from holdfast.core.save import events as news
+from holdfast.core.save.adopted import go_on_with
 from holdfast.core.save.agree import Agreement, lead_steps, step
 from holdfast.core.save.agree_moves import NOT_COPIED, AgreementPhase
 from holdfast.core.save.flushes import PATIENCE_NS, Flushes
@@ -105,6 +106,10 @@ class Saving:
         self._ordered_ns = at_ns
         self._known_ns = at_ns  # when the fastest rank was last seen to move
         self.pace.begin()
+
+    def adopt(self, at_ns: int, order: int, verdict: int) -> tuple[news.Action, ...]:
+        """The attempt has begun under another controller: go on with what that ordered last."""
+        return go_on_with(self.agreement, at_ns, order, verdict)
 
     # --- what others want to know -----------------------------------------------------------
 

@@ -105,6 +105,10 @@ class VirtualKeeper:
 
         self._in_order(job)
 
+    def adopt(self, action: act.Adopt, adopted: Callable[[int], None]) -> None:
+        """Never: the hosts of a virtual controller end with it."""
+        raise NotImplementedError
+
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Write the manifest of a save that the ranks have written themselves."""
 

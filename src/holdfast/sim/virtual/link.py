@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 
+from holdfast.controller.ports import OwnHosts
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_order, encode_report
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
@@ -35,7 +36,7 @@ def sent_report(report: HostReport) -> HostReport:
     return decode_report(json.loads(json.dumps(encode_report(report))))
 
 
-class VirtualLink:
+class VirtualLink(OwnHosts):
     """A `controller.ports.Link` to several hosts.
 
     `link_ns`: what each message takes, or LOST, or TWICE: it comes at once, and again later.
@@ -78,10 +79,6 @@ class VirtualLink:
             for host in self._hosts
             if not self._is_cut(host)
         ]
-
-    def when_complete(self, do: Callable[[], None]) -> None:
-        """At once: who is lost is replaced sooner or later, and starts its ranks then."""
-        do()
 
     def lost(self, host: VirtualHost) -> None:
         """It is known that this host is gone; else the one that replaced it has said so already."""

@@ -14,6 +14,8 @@ from itertools import count, cycle
 from typing import Any
 
 from holdfast.controller.remote_hosts import RemoteHosts
+from holdfast.core import actions as act
+from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import Host, HostOrder
 from holdfast.core.hosts.report import HostReport
@@ -150,6 +152,14 @@ class RemoteLink:
         if not self._is_begun:
             self._is_begun = True
             self._beat()
+
+    def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
+        """Ask the hosts of an attempt that runs."""
+        self._remote.gather(action, judged)
+
+    def go_on(self) -> None:
+        """They have the slots that they had."""
+        self._remote.go_on()
 
     # --- what befalls the hosts -------------------------------------------------------------
 

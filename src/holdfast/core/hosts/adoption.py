@@ -1,0 +1,110 @@
+"""Whether a controller that takes over a run goes on with the attempt that runs. Pure.
+
+    gathering = Gathering(attempt=4, slots=2, hosts=3, until_ns=…)
+    gathering.heard(index, incarnation, held, report)
+    verdict, reason = gathering.judge(at_ns)
+
+It does if every host of the attempt says that all its ranks were started, and that none has ended.
+Else the attempt is ended: ranks that train together are of no use one by one. Hosts that are not
+heard are waited for, since they look for the new controller by the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from holdfast.core import events as ev
+from holdfast.core.hosts.order import CALM, Attention
+from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.says import HeldSlot
+from holdfast.core.save.adopted import newest_words
+
+ENDS = (ev.RankExited, ev.TreeGone, ev.HostLost, ev.LaunchFailed)
+
+
+class Verdict(StrEnum):
+    """What becomes of the attempt that runs."""
+
+    WAIT = "wait"  # for hosts that were not heard yet
+    ADOPT = "adopt"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a slot of the attempt. `why_not`: what speaks against going on; "": nothing."""
+
+    index: int
+    incarnation: str
+    held: HeldSlot
+    why_not: str
+
+
+class LastOrdered(NamedTuple):
+    """By the controller before, of an attempt that is all there.
+
+    `order`: the newest word in any page, and its `verdict`, if any has one; 0: none. `attention`:
+    as it was last.
+    """
+
+    order: int
+    verdict: int
+    attention: Attention
+
+
+class Gathering:
+    """What was heard so far. `hosts`: how many there are, with spares."""
+
+    def __init__(self, attempt: int, slots: int, hosts: int, until_ns: int) -> None:
+        self.until_ns = until_ns
+        self.holders: dict[int, Holder] = {}  # by slot
+        self._attempt = attempt
+        self._slots = slots
+        self._hosts = hosts
+        self._indices: set[int] = set()
+
+    def heard(
+        self, index: int, incarnation: str, held: HeldSlot | None, report: HostReport
+    ) -> None:
+        """A host has said what it runs. `held`: in which slot; None: nothing."""
+        self._indices.add(index)
+        for slot in [s for s, one in self.holders.items() if one.incarnation == incarnation]:
+            del self.holders[slot]
+        if held is not None and report.attempt == self._attempt and held.slot < self._slots:
+            why_not = _why_not(index, report)
+            self.holders[held.slot] = Holder(index, incarnation, held, why_not)
+
+    def judge(self, at_ns: int) -> tuple[Verdict, str]:
+        """What follows from what was heard."""
+        against = next((one.why_not for one in self.holders.values() if one.why_not), "")
+        if against:
+            return Verdict.END, against
+        missing = [slot for slot in range(self._slots) if slot not in self.holders]
+        if not missing:
+            return Verdict.ADOPT, "all its hosts are there"
+        which = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
+        if len(self._indices) == self._hosts:
+            return Verdict.END, f"no host runs its part {which} any more"
+        if at_ns >= self.until_ns:
+            return Verdict.END, f"nothing was heard of the host that runs its part {which}"
+        return Verdict.WAIT, f"nothing was heard yet of the host that runs its part {which}"
+
+    @property
+    def found(self) -> LastOrdered:
+        """What the new controller must know of the pages, once all hosts are there."""
+        held = [one.held for one in self.holders.values()]
+        stops = [one.attention for one in held if one.attention.is_stopping]
+        words = newest_words((one.order, one.verdict) for one in held)
+        return LastOrdered(*words, stops[0] if stops else CALM)
+
+
+def _why_not(index: int, report: HostReport) -> str:
+    facts = [fact for _, fact in report.facts.numbered()]
+    of_it = [one for one in facts if getattr(one, "attempt", None) == report.attempt]
+    if any(isinstance(one, ENDS) for one in of_it):
+        return f"a rank on host {index} has ended"
+    if not any(isinstance(one, ev.Launched) for one in of_it):
+        return f"host {index} had not started all its ranks"
+    return ""
