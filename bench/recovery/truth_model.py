@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
@@ -58,7 +58,7 @@ class Parameters:
         known = self.fit.values(given) if number is None else self.fit.drawn(given, number)
         scenario = scenario_of(known)
         if self.in_turn:
-            recovery = replace(scenario.recovery, restart=InTurn(self.in_turn))
+            recovery = replace(scenario.recovery, restart=InTurn(self.in_turn), cold_s=None)
             scenario = replace(scenario, recovery=recovery)
         return scenario
 
@@ -101,7 +101,7 @@ class Kills:
     tells_arrivals = False
     hosts_at_start = 1
 
-    def __init__(self, at_ns: Sequence[int], back_ns: int) -> None:
+    def __init__(self, at_ns: Sequence[int], back_ns: Callable[[int], int]) -> None:
         self._faults = [Fault(at, FaultCause.PROCESS, (0,)) for at in apart(at_ns, back_ns)]
 
     def next_ns(self) -> int | None:
@@ -114,21 +114,38 @@ class Kills:
         """They come when it is said."""
 
 
-def apart(at_ns: Sequence[int], least_ns: int) -> Iterator[int]:
-    """These times, each so long after the one before it at least."""
-    last_ns = -least_ns
+def apart(at_ns: Sequence[int], back_ns: Callable[[int], int]) -> Iterator[int]:
+    """These times, each so late that the run is back from the one before it.
+
+    `back_ns(age_ns)`: when it is, after a failure so long after the one before.
+    """
+    last_ns = free_ns = None
     for at in sorted(at_ns):
-        last_ns = max(at, last_ns + least_ns)
-        yield last_ns
+        now = at if free_ns is None else max(at, free_ns)
+        free_ns = now + back_ns(now if last_ns is None else now - last_ns)
+        last_ns = now
+        yield now
+
+
+def back_ns_of(scenario: Scenario) -> Callable[[int], int]:
+    """A restart and a step; longer where no standby is ready yet."""
+    recovery, mean_s = scenario.recovery, scenario.recovery.restart.mean_s
+
+    def back_ns(age_ns: int) -> int:
+        factor = recovery.start_factor(age_ns / NS_PER_S - mean_s)
+        return round((mean_s * factor + scenario.step_s) * NS_PER_S)
+
+    return back_ns
 
 
 def parameters_of(store: Path, name: str = "race") -> Parameters:
     """As `holdfast plan --from-run` fits them, from what is recorded now."""
     folder = RunStore.at(str(store)).get(name)
     from_memory = [one.attempt for one in attempts(folder).records if one.from_memory]
-    run = gathered_run(load_run(folder.path, live_journals(folder)), from_memory)
+    run = gathered_run(load_run(folder.path, live_journals(folder)), from_memory, folder)
     seen = observe(run)
-    return Parameters(fit(seen), seen.restarts_from_memory_s + seen.restarts_s)
+    restarts_s = seen.restarts_from_memory_s + seen.restarts_s + seen.cold_restarts_s
+    return Parameters(fit(seen), restarts_s)
 
 
 def predicted(parameters: Parameters, course: Course, runs: int = RUNS) -> Prediction:
@@ -141,8 +158,7 @@ def predicted(parameters: Parameters, course: Course, runs: int = RUNS) -> Predi
 
 def goodput(scenario: Scenario, course: Course, seed: int) -> float:
     """Of one simulated run, between the two moments, by the ordinary ledger."""
-    back_ns = round((scenario.recovery.restart.mean_s + scenario.step_s) * NS_PER_S)
-    kills = Kills([*course.struck, *course.due], back_ns)
+    kills = Kills([*course.struck, *course.due], back_ns_of(scenario))
     story = World(scenario, kills, policy_of(scenario), seed=seed).run()
     ledger = Ledger()
     ledger.add(story.history())

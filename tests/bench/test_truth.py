@@ -26,8 +26,19 @@ def known(**more: float) -> Parameters:
 
 
 def test_a_kill_waits_until_the_run_is_back():
-    assert list(apart([50, 10, 12], 5)) == [10, 15, 50]
-    assert list(apart([1, 2, 3], 5)) == [1, 6, 11]
+    assert list(apart([50, 10, 12], lambda _: 5)) == [10, 15, 50]
+    assert list(apart([1, 2, 3], lambda _: 5)) == [1, 6, 11]
+
+
+def test_a_kill_waits_longer_where_no_standby_was_ready():
+    ages: list[int] = []
+
+    def back_ns(age_ns: int) -> int:
+        ages.append(age_ns)
+        return 5 if age_ns > 10 else 20
+
+    assert list(apart([30, 40, 41], back_ns)) == [30, 40, 60]
+    assert ages == [30, 10, 20]
 
 
 def test_each_kill_costs_a_restart_and_some_steps():

@@ -58,7 +58,8 @@ def told(**more: Any) -> Observed:
     known: dict[str, Any] = {
         "hosts": 1, "chips": 8, "elapsed_s": 1000 * HOUR_S, "there_s": 1000 * HOUR_S,
         "processes": 0, "hangs": 0, "lost_hosts": 0, "announced": 0, "planned": 0, "hangs_s": (),
-        "restarts_s": (), "restarts_from_memory_s": (), "start_s": 0.0, "waits_s": (),
+        "restarts_s": (), "restarts_from_memory_s": (), "cold_restarts_s": (), "standbys_s": (),
+        "first_start_s": 0.0, "start_s": 0.0, "waits_s": (),
         "saves_s": (), "to_memory": False, "writes": 0, "writing_s": 0.0, "notices": 0,
         "leads_s": (), "steps": 0, "step_s": 0.0, "idle": 0.0,
     }  # fmt: skip

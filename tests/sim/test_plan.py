@@ -302,6 +302,7 @@ def test_every_parameter_changes_the_question():
         "interval": 9, "memory-copy": 9, "memory-interval": 9, "peers": True, "notice-recall": 0.1,
         "notice-precision": 0.1, "notice-lead": 9, "days": 9, "target": 0.1,
         "hang-share": 0.5, "restart-from-memory": 9, "restart-spread": 0.5,
+        "restart-cold": 900, "standby-ready": 9,
         "step": 9, "idle": 0.1,
         "hosts-per-slice": 4, "elastic": True,
     }  # fmt: skip

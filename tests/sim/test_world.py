@@ -452,3 +452,23 @@ def test_a_policy_of_the_users_own() -> None:
     policy = RunPolicy(ranks=1, save=EverySeconds(30), restart=AT_ONCE)
     _, account = run(scenario, Told(), policy)
     assert seconds(account)["save"] == pytest.approx(12.0, abs=2)
+
+
+def test_a_kill_soon_after_another_finds_no_standby_and_costs_a_cold_start() -> None:
+    """The first start is cold, and so is the one after an attempt of 30 s."""
+    recovery = Recovery(restart=Fixed(10), cold_s=60.0, standby_ready_s=100.0)
+    killed = [(400, FaultCause.PROCESS), (440, FaultCause.PROCESS), (800, FaultCause.PROCESS)]
+    _, account = run(small(recovery=recovery), Told(*killed))
+    assert seconds(account)["startup"] == pytest.approx(60 + 10 + 60 + 10)
+    _, account = run(small(recovery=replace(recovery, cold_s=None)), Told(*killed))
+    assert seconds(account)["startup"] == pytest.approx(4 * 10)
+
+
+@pytest.mark.parametrize(("age_s", "cold"), [(19.0, True), (21.0, False)])
+def test_a_restart_is_cold_where_the_attempt_was_too_young_for_its_standbys(
+    age_s: float, cold: bool
+) -> None:
+    recovery = Recovery(restart=Fixed(1), cold_s=5.0, standby_ready_s=20.0)
+    assert recovery.start_factor(age_s) == (5.0 if cold else 1.0)
+    assert recovery.start_factor(None) == 5.0  # the first start
+    assert Recovery(restart=Fixed(1), standby_ready_s=20.0).start_factor(age_s) == 1.0

@@ -36,6 +36,9 @@ class Surroundings(Protocol):
     def started(self, rank: int, cold: str) -> None:
         """A rank began as a standby that was woken; or, with a reason, without one."""
 
+    def prepared(self, ready_ns: int) -> None:
+        """Interpreters for the attempt that starts now were ready then; 0: there were none."""
+
     def later(self, do: Callable[[], None]) -> None:
         """Have the loop do this; from any thread."""
 

@@ -196,6 +196,7 @@ class HostAgent(Host, OwnHosts):
         if launch is None:
             return
         standby = self.standbys.take(launch.attempt, self._local.ranks)
+        self._around.prepared(standby.ready_ns)
         resume = launch.resume
         scratch = self._job.scratch
         attempt = LiveAttempt(self._folder, launch, scratch, standby, self._around)

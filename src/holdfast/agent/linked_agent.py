@@ -166,6 +166,9 @@ class LinkedAgent:
         if self._job.standby.argv is not None and cold and cold != NO_STANDBY:
             self.say("info", f"Rank {rank} starts without a standby: {cold}")
 
+    def prepared(self, _: int) -> None:
+        """Nothing: no standby waits on one of several hosts."""
+
     def noticed(self, notice: Notice) -> None:
         """A source of notices has told something; called from its thread."""
 

@@ -20,6 +20,7 @@ from holdfast.agent.read_files import ReadFiles
 from holdfast.agent.tree import RankCommand, StandbyCommand, Tree, TreeMessage
 from holdfast.config.rank import IMPORTS_VARIABLE
 from holdfast.core.hosts.standby import StandbyMove, StandbyStage
+from holdfast.journal.clocks import now_ns
 from holdfast.journal.gate import Gate, Go
 
 NEWS = ("launched", "standby")  # what the attempt itself is to hear when it begins
@@ -71,6 +72,7 @@ class Standby:
         self.woken: Woken | None = None
         self.backlog: list[TreeMessage] = []
         self.lost = ""
+        self.ready_ns = 0  # when all interpreters were; 0: they are not
 
     def prepare(self, argv: Sequence[str], commands: Commands) -> None:
         """Start an interpreter for each rank, as `argv`."""
@@ -126,6 +128,8 @@ class Standby:
                 self.lost = self.lost or _end_in_words(message)
         elif message.event == "standby" and message.fields["rank"] in self.interpreters:
             self.interpreters[message.fields["rank"]].hear(message.fields["status"])
+            if not self.ready_ns and self.stage is StandbyStage.READY:
+                self.ready_ns = now_ns()
         elif message.event == "standby_lost":
             self.interpreters.pop(message.fields["rank"], None)
 

@@ -198,6 +198,10 @@ class Supervisor:
         if cold and cold != NO_STANDBY:
             self.say("info", f"Rank {rank} starts without a standby: {cold}")
 
+    def prepared(self, ready_ns: int) -> None:
+        """Of interest for the story of a restart, and for plans."""
+        self._restarts.log.prepared(ready_ns)
+
     def later(self, do: Callable[[], None]) -> None:
         """Have the loop do this; from any thread, or a signal handler."""
         self._inbox.put(do)

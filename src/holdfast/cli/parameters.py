@@ -104,4 +104,4 @@ def _recorded(run: str, store: str | None) -> Gathered:
     folder = open_run(run, store)
     recorded = load_run(folder.path, live_journals(folder))
     from_memory = [one.attempt for one in attempts(folder).records if one.from_memory]
-    return gathered_run(recorded, from_memory)
+    return gathered_run(recorded, from_memory, folder)

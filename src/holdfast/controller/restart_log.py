@@ -32,6 +32,8 @@ class RestartLog:
         self._moments: dict[str, int] = {}
         self._joined: set[int] = set()
         self._starts: dict[int, str] = {}  # by rank: why it started cold; "": it was woken
+        self._launched_ns = self._of_launched_ns = 0  # the newest attempt, and the one that broke
+        self._ready_ns = 0  # what waited for the next attempt
 
     def hear(self, event: ev.Event) -> None:
         """Take an input of the run's machine."""
@@ -39,9 +41,12 @@ class RestartLog:
             if self._of != event.attempt:
                 self._begin(event.attempt, event.died_at_ns)
             self._moments.setdefault("detect", event.at_ns)
-        elif self._of is None:
             return
-        elif isinstance(event, ev.TreeGone) and event.attempt == self._of:
+        if isinstance(event, ev.Launched):
+            self._launched_ns = event.at_ns
+        if self._of is None:
+            return
+        if isinstance(event, ev.TreeGone) and event.attempt == self._of:
             self._moments["drain"] = event.at_ns
         elif isinstance(event, ev.TimerFired) and event.timer == Timer.RESTART:
             self._moments["wait"] = event.at_ns
@@ -57,7 +62,8 @@ class RestartLog:
                 self._moments["start"] = event.at_ns
 
     def _begin(self, attempt: int, broke_ns: int) -> None:
-        self._of, self._broke_ns = attempt, broke_ns
+        self._of, self._broke_ns, self._of_launched_ns = attempt, broke_ns, self._launched_ns
+        self._ready_ns = 0
         self._moments, self._joined, self._starts = {}, set(), {}
 
     def ordered(self, ranks: int) -> None:
@@ -67,6 +73,10 @@ class RestartLog:
     def started(self, rank: int, cold: str) -> None:
         """A rank began as a standby that was woken; or, with a reason, without one."""
         self._starts[rank] = cold
+
+    def prepared(self, ready_ns: int) -> None:
+        """Interpreters for all ranks were ready then; 0: there were none."""
+        self._ready_ns = ready_ns
 
     def take(self) -> tuple[int, dict[str, Any]] | None:
         """The attempt that broke, and the story; once, when all ranks of the next are there."""
@@ -82,7 +92,10 @@ class RestartLog:
         starts = sorted(self._starts.items())
         cold = {str(rank): why for rank, why in starts if why}
         woken = [rank for rank, why in starts if not why]
-        return attempt, {"phases_ns": phases, "woken": woken, "cold": cold}
+        story: dict[str, Any] = {"phases_ns": phases, "woken": woken, "cold": cold}
+        if self._ready_ns > self._of_launched_ns:
+            story["standby_ready_ns"] = self._ready_ns - self._of_launched_ns
+        return attempt, story
 
 
 class RestartNotes:

@@ -7,7 +7,7 @@ not how many hosts there were, nor what was saved where.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,7 +25,9 @@ from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
 from holdfast.journal.facts.lines import SavesStated
 from holdfast.journal.facts.rank_steps import Ints
+from holdfast.journal.incidents import StandbyNote, standby_notes
 from holdfast.journal.recorded import RecordedLedger
+from holdfast.journal.store import RunFolder
 
 SAVE = "save"
 _WANTED = (AttemptFact, RestoreFact, FaultFact, WaitFact, NoticeFact)
@@ -39,7 +41,7 @@ class Gathered:
     `steps` holds four columns an attempt (first, last, start and end in ns), `saves` those saves
     that blocked it, as two (start and end). `saved`: how many went to memory and to disk; None:
     nobody said. `hosts`: of the newest attempt; 0: nobody said. `from_memory`: the attempts that
-    were restored from there.
+    were restored from there. `standbys`: how those waited, of the restarts after these attempts.
     """
 
     account: Account
@@ -49,6 +51,7 @@ class Gathered:
     saved: SavesStated | None = None
     hosts: int = 0
     from_memory: frozenset[int] = frozenset()
+    standbys: dict[int, StandbyNote] = field(default_factory=dict)
 
 
 def gathered(ledger: Ledger) -> Gathered:
@@ -59,8 +62,13 @@ def gathered(ledger: Ledger) -> Gathered:
     return Gathered(ledger.account(), facts, steps, saves)
 
 
-def gathered_run(recorded: RecordedLedger, from_memory: Collection[int] = ()) -> Gathered:
-    """What was read of a run so far; raises JournalError when that is nothing."""
+def gathered_run(
+    recorded: RecordedLedger, from_memory: Collection[int] = (), folder: RunFolder | None = None
+) -> Gathered:
+    """What was read of a run so far; raises JournalError when that is nothing.
+
+    `folder`: where it is recorded how standbys waited; None: that is not wanted.
+    """
     facts = recorded.facts
     if facts.requested_ns is None:
         raise JournalError(
@@ -69,6 +77,8 @@ def gathered_run(recorded: RecordedLedger, from_memory: Collection[int] = ()) ->
     found = gathered(recorded.ledger)
     found.saved, found.hosts = facts.controllers.saves(), facts.hosts()
     found.from_memory = frozenset(from_memory)
+    if folder is not None:
+        found.standbys = standby_notes(folder, [one.attempt for one in found.account.disruptions])
     return found
 
 

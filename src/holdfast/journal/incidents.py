@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import (
@@ -44,7 +44,8 @@ def write_incident(folder: RunFolder, attempt: int, story: Mapping[str, Any]) ->
 def write_restart(folder: RunFolder, attempt: int, story: Mapping[str, Any]) -> None:
     """Put on record how the restart after an attempt went; raises StoreUnavailable.
 
-    Keys: phases_ns (by name, in order), woken (ranks that began as standbys), cold (rank: why not).
+    Keys: phases_ns (by name, in order), woken (ranks that began as standbys), cold (rank: why not),
+    standby_ready_ns (how old the attempt that broke was when its standbys were ready).
     """
     path = folder.attempt_dir(attempt) / RESTART_FILE
     write_atomic(path, encode_json(dict(story)), durable=False)
@@ -56,6 +57,28 @@ def restart_of(folder: RunFolder, attempt: int) -> dict[str, Any] | None:
         return read_json(folder.attempt_dir(attempt) / RESTART_FILE)
     except (FileNotFoundError, StoreUnavailable):
         return None
+
+
+class StandbyNote(NamedTuple):
+    """Of one restart: whether some rank had no standby, and when all were ready.
+
+    `ready_ns`: the age of the attempt before then; None: nobody said.
+    """
+
+    is_cold: bool
+    ready_ns: int | None
+
+
+def standby_notes(folder: RunFolder, attempts: Iterable[int]) -> dict[int, StandbyNote]:
+    """What is on record of the restarts after these attempts."""
+    found = {}
+    for attempt in attempts:
+        story = restart_of(folder, attempt)
+        if story is not None:
+            ready_ns = story.get("standby_ready_ns")
+            is_told = type(ready_ns) is int and ready_ns > 0
+            found[attempt] = StandbyNote(bool(story.get("cold")), ready_ns if is_told else None)
+    return found
 
 
 def incident_of(folder: RunFolder, attempt: int) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ SEED = 1
 # Given, these leave no room for what was fitted.
 INSTEAD_OF = {
     "failures-per-1000-node-days": ("mtbf",),
-    "restart": ("restart-from-memory", "restart-spread"),
+    "restart": ("restart-from-memory", "restart-spread", "restart-cold", "standby-ready"),
     "memory-copy": ("save-stall",),
 }
 
@@ -223,6 +223,19 @@ def _restarts(found: Fit, seen: Observed, rng: Generator) -> None:
         where = " from memory" if memory else ""
         _duration(found, "restart", every, f"restart{where}", rng, f"restarts{where}")
     found._add("restart-spread", spread_of(every), "of the restarts' logarithms", len(every))
+    if seen.standbys_s:
+        _standbys(found, seen, sum(every) / len(every), rng)
+
+
+def _standbys(found: Fit, seen: Observed, warm_s: float, rng: Generator) -> None:
+    """How old an attempt must be for its standbys to be ready, and what a restart costs before."""
+    _duration(found, "standby-ready", seen.standbys_s, "attempt", rng)
+    if seen.cold_restarts_s:
+        _duration(found, "restart-cold", seen.cold_restarts_s, "restart without standbys", rng,
+                  "restarts without standbys")  # fmt: skip
+    elif seen.first_start_s > warm_s:
+        first_s = seen.first_start_s
+        found._add("restart-cold", first_s, f"{in_words(first_s)}, as the first start took", 0)
 
 
 def _hosts(found: Fit, seen: Observed, rng: Generator) -> None:

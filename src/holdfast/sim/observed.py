@@ -6,7 +6,7 @@ single duration. Nothing is estimated here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,10 @@ class Observed:
     `there_s`: how long the run had its resources, in which `processes`, `hangs` and `hosts` failed;
     `announced` of the hosts' were. `planned`: ends that somebody asked for. `restarts_s`: from a
     failure to the first new step, without waits for hosts, hangs that nobody had noticed, and
-    back-offs by policy; `restarts_from_memory_s` those that restored from there. `start_s`: what
+    back-offs by policy; `restarts_from_memory_s` those that restored from there, and
+    `cold_restarts_s` those without standbys where others had them. `standbys_s`: how old attempts
+    were when their standbys were ready. `first_start_s`: what the first attempt took from its
+    launch to its first step; 0: it came to none. `start_s`: what
     an attempt took on average from its launch to its first step. `waits_s`: for hosts, of the
     losses after which one was waited for.
     `saves_s`: what each blocked training; `to_memory`: they were copies to memory. `writes`,
@@ -63,6 +66,9 @@ class Observed:
     hangs_s: tuple[float, ...]
     restarts_s: tuple[float, ...]
     restarts_from_memory_s: tuple[float, ...]
+    cold_restarts_s: tuple[float, ...]
+    standbys_s: tuple[float, ...]
+    first_start_s: float
     start_s: float
     waits_s: tuple[float, ...]
     saves_s: tuple[float, ...]
@@ -108,8 +114,13 @@ def observe(run: Gathered) -> Observed:
             for fault in run.facts
             if isinstance(fault, FaultFact) and fault.cause == HANG
         ),
-        restarts_s=tuple(took_s for took_s, from_memory in restarts if not from_memory),
-        restarts_from_memory_s=tuple(took_s for took_s, from_memory in restarts if from_memory),
+        restarts_s=_those(restarts, "disk"),
+        restarts_from_memory_s=_those(restarts, "memory"),
+        cold_restarts_s=_those(restarts, "cold"),
+        standbys_s=tuple(
+            one.ready_ns / NS_PER_S for one in run.standbys.values() if one.ready_ns is not None
+        ),
+        first_start_s=_first_start_s(run),
         start_s=_seconds(run, STARTUP, RESTORE, COMPILE) / max(1, len(run.steps)),
         waits_s=tuple(
             waited_ns / NS_PER_S
@@ -156,13 +167,27 @@ def _pauses(run: Gathered) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _restarts(run: Gathered) -> Iterator[tuple[float, bool]]:
-    """How long each restart after a failure took that came to a step, and whether from memory.
+def _those(restarts: Iterable[tuple[float, str]], what: str) -> tuple[float, ...]:
+    return tuple(took_s for took_s, kind in restarts if kind == what)
 
+
+def _first_start_s(run: Gathered) -> float:
+    first = min(run.steps, default=None)
+    facts = [f for f in run.facts if isinstance(f, AttemptFact) and f.attempt == first]
+    if first is None or not facts:
+        return 0.0
+    return max(0, int(run.steps[first][2].min()) - facts[-1].start_ns) / NS_PER_S
+
+
+def _restarts(run: Gathered) -> Iterator[tuple[float, str]]:
+    """How long each restart after a failure took that came to a step, and what kind it was.
+
+    It is cold if some rank had no standby, where others had them; else from memory, or from disk.
     One that was struck itself is left out, and so is the time of the policy's back-off: after an
     attempt without a new step it waits on purpose.
     """
     pauses = _pauses(run)
+    had_standbys = any(one.ready_ns is not None for one in run.standbys.values())
     highest = {attempt: int(last.max()) for attempt, (_, last, *_) in run.steps.items()}
     for one in run.account.disruptions:
         after = one.attempt + 1
@@ -176,7 +201,10 @@ def _restarts(run: Gathered) -> Iterator[tuple[float, bool]]:
         before = max((step for n, step in highest.items() if n < one.attempt), default=0)
         if highest.get(one.attempt, 0) <= before:
             took_ns -= back_off_ns
-        yield max(0, took_ns) / NS_PER_S, after in run.from_memory
+        note = run.standbys.get(one.attempt)
+        is_cold = had_standbys and note is not None and note.is_cold
+        kind = "cold" if is_cold else "memory" if after in run.from_memory else "disk"
+        yield max(0, took_ns) / NS_PER_S, kind
 
 
 def _broke(run: Gathered, of: Disruption, since_ns: int) -> tuple[int, int]:

@@ -138,6 +138,18 @@ PARAMETERS = (
         "The same where the memory tier is restored from; as long if not given.",
     ),
     Parameter(
+        "restart-cold",
+        "TIME",
+        seconds_of,
+        "The same without standbys, after an attempt too young for them; as long if not given.",
+    ),
+    Parameter(
+        "standby-ready",
+        "TIME",
+        seconds_of,
+        "So old an attempt is, from its launch, when its standbys are ready; 0 if not given.",
+    ),
+    Parameter(
         "restart-spread",
         "SIGMA",
         spread,
@@ -387,6 +399,8 @@ def _recovery(values: Mapping[str, Any]) -> Recovery:
         restart=restart,
         restore_s=max(0.0, restart_s - from_memory_s),
         restore_from_memory_s=max(0.0, from_memory_s - restart_s),
+        cold_s=values.get("restart-cold"),
+        standby_ready_s=values.get("standby-ready", 0.0),
         replace=replace,
         repair=repair,
     )
