@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core.hosts.succession import (
     LONGEST_TURN_NS,
+    REST_NS,
     SECOND_NS,
     STILL_NS,
     TURN_NS,
@@ -39,6 +40,17 @@ def test_of_a_thousand_hosts_none_waits_for_long_and_not_all_come_at_once() -> N
     begins = [starts_ns(index) for index in (100, 105, 999)]
     assert begins == sorted(set(begins))
     assert begins[0] <= LONGEST_TURN_NS + 11 * SECOND_NS
+
+
+def test_a_host_whose_controller_has_left_the_run_to_others_leaves_them_time() -> None:
+    succession = Succession(0)
+    succession.has_given_back(0)
+    looks = range(0, 2 * REST_NS, SECOND_NS)
+    first = next(at for at in looks if look(succession, at, FREE) is FollowStep.START)
+    assert first == REST_NS
+    succession = Succession(0)
+    succession.has_given_back(0)
+    assert look(succession, SECOND_NS, HELD) is FollowStep.FOLLOW
 
 
 def test_who_holds_the_run_is_followed() -> None:

@@ -101,3 +101,18 @@ def test_a_sigterm_on_one_host_saves_one_step_on_both(tmp_path: Path) -> None:
         run.allow(FAR)
         out = "\n".join(agent.wait(EXIT_SAVED) for agent in agents)
         assert len(set(re.findall(r"step (\d+) is saved", out))) == 1
+
+
+def test_a_controller_that_is_cut_off_leaves_the_run_to_the_other_hosts(tmp_path: Path) -> None:
+    with Lab(3, tmp_path) as lab:
+        run = RunInLab(lab, spares=1)
+        run.allow(7)
+        agents = run.start_all(STEPS)
+        both_did(agents, 7)
+        lab.cut(0)  # where the controller is
+        agents[0].saw("hosts 1, 2 cannot reach this controller: another one goes on")
+        agents[2].saw("This is host 2 of 3 in the place of host 0")
+        run.allow(FAR)
+        assert f"[0] final {expected_digest(STEPS)}" in agents[2].wait(EXIT_DONE)
+        assert f"[1] final {expected_digest(STEPS)}" in agents[1].wait(EXIT_DONE)
+        agents[0].wait(EXIT_DONE)  # it reads how the run has ended from the store

@@ -14,19 +14,21 @@ from dataclasses import dataclass
 
 from holdfast.core.hosts.says import Over
 from holdfast.core.hosts.succession import FollowStep, LeaseSight, Succession
-from holdfast.errors import EXIT_UNAVAILABLE, HoldfastError
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, HoldfastError
 from holdfast.journal.attempts import attempts
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import LeaseState, LeaseView, WatchedHolder, heartbeat, view
 from holdfast.journal.listening import read_listening
 from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
+from holdfast.journal.unlinked import tell_linked, tell_unlinked
 from holdfast.link.values import Claim
 
 SECOND_NS = 1_000_000_000
 UNLINKED_S, LINKED_S = 0.25, 2.0  # between two looks
 FAILURES = 3  # of controllers, one after another
 LEAVE_S = 5.0
+TELL_NS = 15 * SECOND_NS  # without a link to a holder that listens
 SILENT_LOOKS = 40  # of a holder that does not listen: then it is no controller of several hosts
 HELD = {LeaseState.HELD: True, LeaseState.UNKNOWN: None}
 
@@ -60,6 +62,9 @@ class ControllerWatch:
         self._say = say
         self._child: subprocess.Popen[bytes] | None = None
         self._claim: Claim | None = None
+        self._index = index
+        self._linked_ns = 0  # when the controller was last linked, or first seen
+        self._told: int | None = None  # the lease of which others know that there is no link
         self._silent_looks = 0
         self._failures = 0
         self._ends = threading.Event()
@@ -108,8 +113,21 @@ class ControllerWatch:
             self._seen(Sighting(over=Over(*lease.last_words)))
         elif step is FollowStep.FOLLOW:
             self._follow(lease)
+            self._tell_whether_linked(lease.epoch, at_ns)
         elif step is FollowStep.START:
             self._start_one()
+
+    def _tell_whether_linked(self, epoch: int, at_ns: int) -> None:
+        """A controller that hears too few hosts looks whether they live, and cannot reach it."""
+        claim = self._claim
+        if self.is_linked or claim is None or claim.term != epoch:
+            self._linked_ns = at_ns
+            if self._told is not None:
+                tell_linked(self._folder, self._told, self._index)
+                self._told = None
+        elif self._told is None and at_ns - self._linked_ns > TELL_NS:
+            tell_unlinked(self._folder, epoch, self._index)
+            self._told = epoch
 
     def _is_starting(self) -> bool:
         """Whether the controller that was started here lives; counts those that failed."""
@@ -118,6 +136,9 @@ class ControllerWatch:
         if code is None:
             return child is not None
         self._child = None
+        if code == EXIT_SAVED_START_ME_AGAIN:
+            self._succession.has_given_back(now_ns())
+            return False
         self._failures += code != 0
         if self._failures >= FAILURES:
             code = code if code > 0 else EXIT_UNAVAILABLE

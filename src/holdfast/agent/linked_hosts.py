@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from holdfast.agent.look import Wakefulness
@@ -63,6 +63,7 @@ class LinkedHosts:
         self._waits_since_ns = self._next_say_ns = 0
         self._heard_ns = now_ns()
         self._strangers = 0
+        self.has_given_up = False  # others have the store, and more of the hosts
         around.selector.register(server, selectors.EVENT_READ)
 
     def attach(self, controller: Told) -> None:
@@ -150,6 +151,20 @@ class LinkedHosts:
             return f"for {_hosts(missing)}"
         waits_for = self._remote.waits_for
         return f"to go on: {waits_for}" if waits_for else ""
+
+    @property
+    def lacks_hosts(self) -> bool:
+        """Whether nothing runs, for want of hosts; asked from any thread."""
+        return self._remote.is_waiting and bool(self._members.missing)
+
+    def unlinked(self, indices: Collection[int]) -> None:
+        """These hosts say in the store that they have no link to this controller."""
+        others = sorted(set(indices) - self._members.heard_indices)
+        if not self.lacks_hosts or len(others) <= len(self._members.heard_indices):
+            return
+        self.has_given_up = True
+        words = f"{_hosts(tuple(others))} cannot reach this controller: another one goes on"
+        self._around.tell(ev.StopNowAsked(now_ns(), words, EXIT_SAVED_START_ME_AGAIN))
 
     def rows(self) -> tuple[ListedHost, ...]:
         """How each host stands, by its number; of one that came several times the last one."""

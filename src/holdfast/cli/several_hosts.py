@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from holdfast.journal.hosts_table import tell_hosts
 from holdfast.journal.lease import LastWords, Lease, LeaseState, WatchedHolder, acquire, view
 from holdfast.journal.listening import Listening, run_secret, tell_listening
 from holdfast.journal.store import RunFolder
+from holdfast.journal.unlinked import unlinked_hosts
 from holdfast.link.server import LinkServer
 from holdfast.link.values import Trust
 
@@ -93,7 +94,9 @@ def control(asked: RunAsked, watched: str) -> int:
     """
     settings, folder, screen = asked.settings, asked.folder, asked.screen
     secret = _secret(settings, folder)
-    takes_over = view(folder).state in (LeaseState.DEAD, LeaseState.UNKNOWN)
+    before = view(folder)
+    is_left = before.state is LeaseState.RELEASED and before.last_words is None
+    takes_over = is_left or before.state in (LeaseState.DEAD, LeaseState.UNKNOWN)
     try:
         lease = acquire(folder, watched=WatchedHolder.parse(watched))
     except RunHeld:
@@ -117,15 +120,22 @@ def control(asked: RunAsked, watched: str) -> int:
             membership = Membership(settings.hosts, settings.spares, limits)
             found = LinkedHosts(supervisor, server, membership, _runs(asked))
             linked.append(found)
-            supervisor.upkeep.tasks.append(partial(_tell_hosts, lease, found))
+            tasks = supervisor.upkeep.tasks
+            tasks.append(partial(_tell_hosts, lease, found))
+            tasks.append(partial(_look_who_is_unlinked, lease, found, supervisor.later))
             return found
 
-        def ended(words: LastWords) -> None:
+        def ended(words: LastWords) -> LastWords | None:
+            if linked[0].has_given_up:
+                return None
+            return words
+
+        def told(words: LastWords) -> None:
             linked[0].end(Over(words.exit_code, words.words))
 
         start.exporter = beside(settings, folder, asked.command.environment, screen)
         tell_listening(lease, Listening(addresses, server.port))
-        return start.run(job, hosts, ended)
+        return start.run(job, hosts, ended, told)
     finally:
         start.close()
 
@@ -134,6 +144,17 @@ def _tell_hosts(lease: Lease, hosts: LinkedHosts) -> None:
     """For people to look at; called by the upkeep thread."""
     with contextlib.suppress(StoreUnavailable):  # upkeep says so
         tell_hosts(lease, hosts.rows())
+
+
+def _look_who_is_unlinked(
+    lease: Lease, hosts: LinkedHosts, later: Callable[[Callable[[], None]], None]
+) -> None:
+    """Others may go on without this controller, if it cannot; called by the upkeep thread."""
+    if not hosts.lacks_hosts:
+        return
+    with contextlib.suppress(StoreUnavailable):
+        if found := unlinked_hosts(lease.folder, lease.epoch):
+            later(partial(hosts.unlinked, found))
 
 
 def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:

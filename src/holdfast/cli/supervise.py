@@ -298,9 +298,14 @@ class RunStart:
         self,
         job: Job,
         hosts: Callable[[Supervisor], RunHosts],
-        ended: Callable[[LastWords], None] = lambda _: None,
+        ended: Callable[[LastWords], LastWords | None] = lambda words: words,
+        told: Callable[[LastWords], None] = lambda _: None,
     ) -> int:
-        """Until the run is over here; the exit code. `ended`: called once that is on record."""
+        """Until the run is over here; the exit code.
+
+        `ended(words)`: what goes on record of it; None: the run goes on elsewhere. `told`: called
+        once that is on record.
+        """
         supervisor = self._supervisor(job, hosts)
         place = job.memory.folder.path if job.memory is not None else None
         looks_back_ns = job.policy.restart.looks_back_ns
@@ -312,9 +317,11 @@ class RunStart:
         code = finish.exit_code
         level = "info" if code == 0 else "warning" if code == 75 else "error"
         self.screen.say(level, f"run {self.folder.name!r}: {finish.words}; see {self.look}")
+        words = ended(LastWords(code, finish.words))
         with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
-            self.lease.release(LastWords(code, finish.words))
-        ended(LastWords(code, finish.words))
+            self.lease.release(words)
+        if words is not None:
+            told(words)
         if finish.settled:
             self.notices.settle(finish.settled, self.screen)
         if self.exporter is not None:

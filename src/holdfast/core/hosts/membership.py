@@ -146,6 +146,11 @@ class Membership:
         """Slots that have no host."""
         return tuple(sorted(self._free))
 
+    @property
+    def heard_indices(self) -> frozenset[int]:
+        """Of the hosts that are there."""
+        return frozenset(one.index for one in self._there())
+
     def host_of(self, slot: int) -> JoinedHost | None:
         """Who has that slot."""
         return self._slots[slot]

@@ -18,6 +18,7 @@ SECOND_NS = 1_000_000_000
 TURN_NS = 2 * SECOND_NS
 LONGEST_TURN_NS = 10 * SECOND_NS
 STILL_NS = 15 * SECOND_NS
+REST_NS = 60 * SECOND_NS  # of a host whose controller had no link to the others
 
 
 class FollowStep(StrEnum):
@@ -51,11 +52,16 @@ class Succession:
         self._absent_since_ns: int | None = None
         self._beat: tuple[int, bytes] = (0, b"")
         self._beat_ns = 0
+        self._rests_until_ns = 0
 
     def store_is_away(self, at_ns: int) -> None:
         """Nothing is known: no time counts."""
         self._absent_since_ns = None
         self._beat_ns = at_ns
+
+    def has_given_back(self, at_ns: int) -> None:
+        """The controller that was started here has left the run to others."""
+        self._rests_until_ns = at_ns + REST_NS
 
     def still_ns(self, at_ns: int) -> tuple[int, int]:
         """Of which lease the heartbeat is watched, and for how long it has stood still."""
@@ -77,7 +83,7 @@ class Succession:
         if self._is_held(at_ns, sight, is_linked=is_linked):
             self._absent_since_ns = None
             return FollowStep.FOLLOW
-        if is_starting:
+        if is_starting or at_ns < self._rests_until_ns:
             return FollowStep.WAIT
         if self._absent_since_ns is None:
             self._absent_since_ns = at_ns
