@@ -69,6 +69,19 @@ def test_a_stop_left_over_does_not_stop_the_next_start(folder: RunFolder, lease:
     assert ControlInbox(folder, successor.epoch).take() == ((), ())
 
 
+def test_who_goes_on_with_an_attempt_hears_what_was_asked_since_it_began(
+    folder: RunFolder, lease: Lease
+) -> None:
+    request(folder, "save")
+    lease.release()
+    acquire(folder).release()
+    last = acquire(folder)
+    assert [asked.verb for asked in ControlInbox(folder, last.epoch, since=1).take().requests] == [
+        "save"
+    ]
+    assert ControlInbox(folder, last.epoch, since=1).take() == ((), ())
+
+
 def test_a_replaced_supervisor_leaves_its_successors_requests(
     folder: RunFolder, lease: Lease
 ) -> None:

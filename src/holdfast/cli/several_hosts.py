@@ -107,6 +107,7 @@ def control(asked: RunAsked, watched: str) -> int:
         scratch = own_scratch(folder, settings, "-controller")
         runs = running(attempts(folder))
         start.adopt(scratch, but=None if runs is None else runs.attempt)
+        start.since = None if runs is None else runs.epoch
         job = replace(asked.job(scratch, None, StandbyJob()), cache_bytes=None)
         addresses = own_addresses() or ("127.0.0.1",)
         at = "127.0.0.1" if all(map(is_loopback, addresses)) else EVERYWHERE

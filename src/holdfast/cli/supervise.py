@@ -29,7 +29,7 @@ from holdfast.controller.opening import opened
 from holdfast.controller.upkeep import LiveFiles
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy, OnNotice
-from holdfast.core.run.machine import RunPolicy
+from holdfast.core.run.machine import RunPolicy, State
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.export.asked import parse
 from holdfast.journal.adopt import adopt
@@ -271,6 +271,7 @@ class RunStart:
     notices: NoticeSources
     look: str
     exporter: ExportProcess | None = None
+    since: int | None = None  # of what may go on: since that lease it is asked for things
 
     @classmethod
     def of(cls, asked: RunAsked, lease: Lease) -> RunStart:
@@ -348,7 +349,7 @@ class RunStart:
         upkeep = supervisor.upkeep
         upkeep.add(LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)]))
         inbox = ControlInbox(folder, epoch)
-        upkeep.tasks.append(lambda: _obey(supervisor, inbox))
+        upkeep.tasks.append(lambda: self._obey(supervisor, inbox))
         if (exporter := self.exporter) is not None:
             exporter.look()
             upkeep.tasks.append(exporter.look)
@@ -358,6 +359,15 @@ class RunStart:
                 seed_programs(folder, job.cache, job.cache_bytes or 0, job.cache_seal, warn)
             )
         return supervisor
+
+    def _obey(self, supervisor: Supervisor, inbox: ControlInbox) -> None:
+        """What was asked of an earlier controller counts too, if its attempt goes on."""
+        if self.since is not None:
+            course = supervisor.machine.course
+            if course.state in (State.NEW, State.LAUNCHING) and not course.is_on_record:
+                return
+            inbox.since, self.since = self.since if course.is_adopted else None, None
+        _obey(supervisor, inbox)
 
     def close(self) -> None:
         """Give back what is still held, however far it came."""

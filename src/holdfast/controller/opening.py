@@ -27,7 +27,7 @@ def running(known: Attempts) -> ev.RunningAttempt | None:
     resume = ev.Resume(
         record.restore_set, record.resume_step, record.parent, skip_batches=record.skip_batches
     )
-    return ev.RunningAttempt(record.attempt, resume, record.ranks)
+    return ev.RunningAttempt(record.attempt, resume, record.ranks, record.epoch)
 
 
 def opened(folder: RunFolder, looks_back_ns: int = 0, memory: Path | None = None) -> ev.Opened:

@@ -47,12 +47,13 @@ class OwnFailure:
 class RunningAttempt:
     """An attempt that an earlier controller has launched, and nobody has ended.
 
-    `resume`: what it was started from. `ranks`: how many it has.
+    `resume`: what it was started from. `ranks`: how many it has. `epoch`: under which lease.
     """
 
     attempt: int
     resume: Resume
     ranks: int
+    epoch: int = 0
 
 
 @value

@@ -98,10 +98,14 @@ def request(folder: RunFolder, verb: str, **args: Any) -> Request:
 
 @dataclass(slots=True)
 class ControlInbox:
-    """The supervisor's end: requests to the holder of lease `epoch`."""
+    """The supervisor's end: requests to the holder of lease `epoch`.
+
+    `since`: also those to the holders from that lease on, whose attempt it goes on with; None: not.
+    """
 
     folder: RunFolder
     epoch: int
+    since: int | None = None
     _stuck: set[Path] = field(default_factory=set, repr=False)
     _taken: set[str] = field(default_factory=set, repr=False)
 
@@ -134,7 +138,7 @@ class ControlInbox:
                     continue
                 if asked.epoch > self.epoch:
                     continue
-                if asked.epoch == self.epoch:
+                if asked.epoch >= (self.epoch if self.since is None else self.since):
                     requests.append(asked)
                 else:
                     ignored.append(
