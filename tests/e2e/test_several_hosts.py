@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -129,6 +130,22 @@ def test_a_controller_that_is_killed_is_followed_by_one_that_goes_on(house: Hous
         out = agent.wait(EXIT_DONE)
         assert f"[{rank}] from {step}" in out
         assert f"[{rank}] final {expected_digest(end)}" in out
+
+
+def test_an_agent_that_is_started_again_brings_home_what_its_ranks_had_done(house: House) -> None:
+    house.allow(7)
+    both = hosts(house, "--host-lost", 1, "--save-every", 3, steps=12)
+    for rank, agent in enumerate(both):
+        agent.saw(rf"\[{rank}\] did 7")
+    kill(both[1].pid)
+    house.allow(FAR)
+    again = house.run(
+        "--hosts", 2, "--host-index", 1, "--host-lost", 1, "--save-every", 3, steps=12
+    )
+    for agent in (both[0], again):
+        agent.wait(EXIT_DONE)
+    assert json.loads(house.command("report", "r", "--json"))["steps_kept"] == 12
+    assert not list(Path(os.environ["HOLDFAST_SCRATCH"]).glob("*/*-host1/attempt-*"))
 
 
 def test_one_index_twice_on_one_machine_is_refused(house: House) -> None:

@@ -69,7 +69,7 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
     lock = _only_one(scratch, index, settings.host_lost_s)
     try:
         end_strays(folder, screen, index)
-        for sentence in bring_home(folder, scratch):
+        for sentence in bring_home(folder, scratch, is_locked=True):
             screen.say("warning", sentence)
         job = asked.job(scratch, None, StandbyJob(), index)
         hosts = settings.hosts + settings.spares
@@ -127,9 +127,7 @@ def control(asked: RunAsked, watched: str) -> int:
             return found
 
         def ended(words: LastWords) -> LastWords | None:
-            if linked[0].has_given_up:
-                return None
-            return words
+            return None if linked[0].has_given_up else words
 
         def told(words: LastWords) -> None:
             linked[0].end(Over(words.exit_code, words.words))

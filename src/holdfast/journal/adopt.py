@@ -55,10 +55,13 @@ def close_attempts(folder: RunFolder, but: int | None = None) -> list[str]:
     return said
 
 
-def bring_home(folder: RunFolder, scratch: Path, *, mine: Path | None = None) -> list[str]:
+def bring_home(
+    folder: RunFolder, scratch: Path, *, mine: Path | None = None, is_locked: bool = False
+) -> list[str]:
     """Copy what dead processes left in `scratch` to the store; sentences on what could not be.
 
     One process of a host at a time: another that comes meanwhile leaves it to the first.
+    `is_locked`: the caller has that folder locked already.
     """
     said: list[str] = []
     on_record = {record.attempt for record in attempts(folder).records}
@@ -66,7 +69,8 @@ def bring_home(folder: RunFolder, scratch: Path, *, mine: Path | None = None) ->
         lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         at_end.callback(os.close, lock)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not is_locked:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return said
         kept = (mine, scratch / CACHE_FOLDER)
