@@ -106,6 +106,20 @@ def test_another_attempt_is_not_theirs(place):
     assert place.standby.unfit_for(3, (2, 3)) == "other ranks run here now"
 
 
+def test_interpreters_that_only_wait_can_be_any_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr(standby_module, "Tree", TreeThatObeys)
+    standby = Standby(range(2))
+    commands = [RankCommand(rank, ["python"], {"HOLDFAST_IMPORTS": "-"}, "/", 1) for rank in (0, 1)]
+    standby.prepare(["waiting"], lambda _: commands)
+    assert standby.unfit_for(3, (0,)) == "1 ranks run here now, not 2"
+    assert standby.unfit_for(3, (4, 5)) == ""
+    standby.become((4, 5))
+    assert [output.rank for output in standby.outputs] == [4, 5]
+    standby.begin(GO, lambda _: commands)
+    assert standby.tree.how == {"waited_as": [0, 1]}
+    standby.end()
+
+
 @pytest.mark.parametrize("which", ["script", "module"])
 @pytest.mark.parametrize("how", ["written", "gone", "moved"])
 def test_what_was_read_and_has_changed(place, which, how):

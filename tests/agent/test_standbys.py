@@ -149,6 +149,21 @@ def test_a_woken_interpreter_is_the_rank(following):
 
 
 @pytest.mark.real
+def test_a_woken_interpreter_can_be_another_rank(following):
+    one = following()
+    one.ready()
+    one.standby.become((5, 4))
+    one.tree.launch(commands(one.standby.outputs, mode="now"), waited_as=(0, 1))
+    launched = one.until("launched")
+    assert launched.fields["woken"] == [5, 4]
+    for place, rank in enumerate((5, 4)):
+        assert one.line(place) == f"{rank} now {launched.fields['pids'][str(rank)]}"
+    assert {m.fields["rank"] for m in one.heard if m.event == "standby"} <= {4, 5}
+    one.until("exit", 2)
+    assert {m.fields["rank"] for m in one.heard if m.event == "exit"} == {4, 5}
+
+
+@pytest.mark.real
 def test_what_it_says_of_itself_is_known(following):
     one = following(1)
     one.ready()

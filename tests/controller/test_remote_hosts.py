@@ -252,6 +252,20 @@ def test_what_cannot_go_on_is_ended_on_each_host_before_it_joins() -> None:
     assert lab.said == []
 
 
+def test_a_host_knows_that_it_is_a_spare_once_it_was_told() -> None:
+    lab = Lab(spares=1)
+    zero, spare = lab.seat(0), lab.seat(2)
+    assert not spare.is_spare
+    for seat in (zero, spare):
+        lab.down(seat)
+    assert (zero.is_spare, spare.is_spare) == (False, True)
+    lab.seat(1)
+    lab.hosts.gone("host 1", "its machine is gone")
+    lab.down(spare)
+    assert not spare.is_spare
+    assert spare.host is not None
+
+
 def test_a_spare_keeps_the_slot_that_it_has_taken() -> None:
     lab, (zero, _), judged = succeeded(spares=1)
     before = Lab(spares=1)

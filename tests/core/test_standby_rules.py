@@ -57,6 +57,12 @@ def test_where_ranks_would_be_in_each_others_way_it_is_held(what):
     assert woken.due(sight(StandbyStage.READY, **what)) == (StandbyMove.WAKE_HELD, "")
 
 
+def test_nothing_runs_ahead_where_that_is_not_possible():
+    woken = rules(StandbyOrder.WOKEN, runs_ahead=False)
+    assert woken.due(sight(StandbyStage.READY)) == NOTHING
+    assert rules(runs_ahead=False).due(sight(StandbyStage.COLD)) == (StandbyMove.PREPARE, "")
+
+
 def test_one_that_lacks_an_interpreter_is_not_woken_early():
     woken = rules(StandbyOrder.WOKEN)
     assert woken.due(sight(StandbyStage.IMPORTING, is_whole=False)) == NOTHING

@@ -51,8 +51,9 @@ class HostAgent(Host, OwnHosts):
         upkeep: Upkeep,
         around: Surroundings,
         number: int = 0,
+        standbys: Standbys | None = None,
     ) -> None:
-        """`number`: of this host in the placement of attempts."""
+        """`number`: of this host in the placement of attempts. `standbys`: that wait already."""
         super().__init__()
         self.number = number
         self.attempt: LiveAttempt | None = None
@@ -69,9 +70,10 @@ class HostAgent(Host, OwnHosts):
         self._launch: act.Launch | None = None
         warn = partial(around.say, "warning")
         local = self._local = job.local_ranks(number)
-        self.standbys = Standbys(
+        self.standbys = standbys or Standbys(
             job.standby, local.ranks, job.scratch, selector, self._commands, say=warn
         )
+        self.standbys.commands = self._commands
         environment, place = job.command.environment, folder.ckpt_dir
         world_size = local.world_size
         self.memory = Memory(job.memory, selector, environment, world_size, place, feed=self._tell)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.agent.guessed_imports import guess
 from holdfast.agent.launch import (
     LOOPBACK,
     attempt_folder,
@@ -23,6 +25,8 @@ from holdfast.core.actions import Launch
 from holdfast.core.events import SCRATCH, Resume
 from holdfast.core.hosts.placement import Meeting, place
 from holdfast.core.run.machine import RunPolicy
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import encode_json, write_atomic
 from holdfast.journal.scratch import CACHE_FOLDER
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.keep import Keep
@@ -88,6 +92,20 @@ class Job:
         """Those that an attempt has on that host, as far as is known before any is launched."""
         placement = place(self.policy.ranks, range(self.policy.hosts))
         return LocalRanks(placement.on(host), placement.ranks)
+
+    @property
+    def ranks_of_a_host(self) -> int:
+        """How many run on the fullest one, as a rule."""
+        return -(-self.policy.ranks // self.policy.hosts)
+
+    def guess_imports(self, ranks: Sequence[int]) -> None:
+        """Say what these ranks will import, where no run has told it yet; where it can be said."""
+        paths = [imports_path(self.scratch, rank) for rank in ranks]
+        if any(not path.exists() for path in paths):
+            guessed = guess(self.command.argv, self.command.working_directory)
+            with contextlib.suppress(StoreUnavailable):  # then they start cold
+                for path in paths:
+                    write_atomic(path, encode_json(guessed))
 
     @property
     def cache(self) -> Path | None:

@@ -23,17 +23,21 @@ from holdfast.agent.attempt import NO_STANDBY
 from holdfast.agent.controller_watch import ControllerWatch, Sighting
 from holdfast.agent.host_agent import HostAgent
 from holdfast.agent.inbox import Inbox, watch_signals
-from holdfast.agent.job import Job
+from holdfast.agent.job import Job, LocalRanks
 from holdfast.agent.launch import free_ports
+from holdfast.agent.memory import NO_MEMORY
 from holdfast.agent.own_addresses import is_loopback
+from holdfast.agent.standbys import Standbys
 from holdfast.agent.supervisor import Screen
 from holdfast.agent.tree import become_subreaper
 from holdfast.controller.remote_hosts import PORTS
 from holdfast.controller.upkeep import Upkeep
+from holdfast.core import actions as act
 from holdfast.core.hosts.order import Host
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import Asking, Over
 from holdfast.core.hosts.seat import Seat
+from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.board import Notice
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.clocks import now_ns
@@ -113,6 +117,7 @@ class LinkedAgent:
         # Since when the link is, why, and whether the controller has ended it.
         self._down: tuple[int, str, bool] | None = None
         self._is_down_said = False
+        self._standbys: Standbys | None = None  # of a spare
 
     def run(self) -> Over:
         """Until the run is over, or this host is no part of it."""
@@ -140,6 +145,8 @@ class LinkedAgent:
     def _close(self) -> None:
         if self.agent is not None:
             self.agent.close(None)
+        if self._standbys is not None:
+            self._standbys.close()
         if self.listener is not None:
             self.listener.close(LISTENER_LIMIT_S)
         if self._dialer is not None:
@@ -167,7 +174,7 @@ class LinkedAgent:
             self.say("info", f"Rank {rank} starts without a standby: {cold}")
 
     def prepared(self, _: int) -> None:
-        """Nothing: no standby waits on one of several hosts."""
+        """Nothing: the controller of several hosts does not ask."""
 
     def noticed(self, notice: Notice) -> None:
         """A source of notices has told something; called from its thread."""
@@ -272,13 +279,29 @@ class LinkedAgent:
             self.say("warning", f"The link to the controller is down: {words}{goes_on}")
 
     def _begin(self, slot: int) -> Host:
+        standbys, self._standbys = self._standbys, None
         agent = self.agent = HostAgent(
-            self.folder, self._job, self.selector, self.upkeep, self, slot
+            self.folder, self._job, self.selector, self.upkeep, self, slot, standbys
         )
         agent.spared = lambda: self._watch.pids
         spare = "" if slot == self._place.index else f" in the place of host {slot}"
         self.say("info", f"This is host {self._place.index} of {self._place.hosts}{spare}")
         return agent
+
+    def _stand_by(self) -> None:
+        """A spare has interpreters at hand that have imported what the script will."""
+        job = self._job
+        if self._standbys is None and self._seat.is_spare and job.standby.argv is not None:
+            ranks = LocalRanks(tuple(range(job.ranks_of_a_host)), job.policy.ranks)
+            job.guess_imports(ranks.ranks)
+            commands = partial(job.rank_commands, self.folder, local=ranks, memory=NO_MEMORY)
+            say = partial(self.say, "warning")
+            self._standbys = Standbys(
+                job.standby, ranks.ranks, job.scratch, self.selector, commands, say
+            )
+            self._standbys.stand_by(act.StandBy(0, StandbyOrder.READY))
+        if self._standbys is not None:
+            self._standbys.turn(())
 
     def _leave_if_due(self) -> None:
         """What was taken for lost, or cannot go on, is ended before this joins anew."""
@@ -322,6 +345,7 @@ class LinkedAgent:
             agent.look_whether_we_slept()
             agent.look(now_ns())
         self._leave_if_due()
+        self._stand_by()
         self._draw_ports()
         self._speak()
         self._say_what_is_down()

@@ -67,6 +67,7 @@ class Standby:
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self.outputs = [RankOutput(rank) for rank in ranks]
+        self._waited_as: list[int] = []  # before these were other ranks
         self.tree = Tree([output.write_fd for output in self.outputs])
         self.interpreters: dict[int, Interpreter] = {}
         self.woken: Woken | None = None
@@ -135,13 +136,23 @@ class Standby:
 
     def unfit_for(self, attempt: int, ranks: Sequence[int]) -> str:
         """Why this cannot become these ranks of that attempt; empty: it can."""
-        if [output.rank for output in self.outputs] != list(ranks):
-            return "other ranks run here now"
+        if len(self.outputs) != len(ranks):
+            return f"{len(ranks)} ranks run here now, not {len(self.outputs)}"
         if self.woken is None or self.lost:
             return self.lost
+        if [output.rank for output in self.outputs] != list(ranks):
+            return "other ranks run here now"
         if self.woken.attempt != attempt:
             return f"it was to be attempt {self.woken.attempt}"
         return self.woken.files.trouble()
+
+    def become(self, ranks: Sequence[int]) -> None:
+        """It is these ranks from now on: interpreters that only wait can be any."""
+        before = [output.rank for output in self.outputs]
+        if before != list(ranks):
+            self._waited_as = before
+            for output, rank in zip(self.outputs, ranks, strict=True):
+                output.rank = rank
 
     def free(self) -> None:
         """Nothing of the attempt before is left: whoever was held may run."""
@@ -152,7 +163,7 @@ class Standby:
     def begin(self, go: Go, commands: Commands) -> None:
         """The attempt begins: the gate opens, or the ranks are started only now."""
         if self.woken is None:
-            self.tree.launch(commands(self.outputs))
+            self.tree.launch(commands(self.outputs), waited_as=self._waited_as)
             return
         self.free()
         for pid in self._pids():  # one that is idle would not be awake for a while

@@ -41,11 +41,13 @@ LOOK_S = 0.002
 class StandbyJob:
     """What is wanted of standbys: `argv`, what an interpreter is started as; None: there are none.
 
-    `is_hot`: they run the script at once, and wait where it restores.
+    `is_hot`: they run the script at once, and wait where it restores. `runs_ahead`: they may run
+    it before the attempt begins; not where other hosts are to be met, at a place not known yet.
     """
 
     argv: Sequence[str] | None = None
     is_hot: bool = False
+    runs_ahead: bool = True
 
 
 class AttemptCommands(Protocol):
@@ -98,9 +100,9 @@ class Standbys:
         self._ranks = ranks
         self._scratch = scratch
         self._selector = selector
-        self._commands = commands
+        self.commands = commands
         self._say = say
-        self._rules = StandbyRules(job.is_hot)
+        self._rules = StandbyRules(job.is_hot, runs_ahead=job.runs_ahead)
         self._standby: Standby | None = None
         self._sight = StandbySight()
         self._ending: list[GivenUpTree] = []
@@ -146,7 +148,8 @@ class Standbys:
         self._clear()
         standby, self._standby = self._standby, None
         if standby is None:
-            return Standby(self._ranks)
+            return Standby(ranks)
+        standby.become(ranks)
         self._rules.used(standby.stage)
         self._unregister(standby)
         return standby
@@ -199,14 +202,14 @@ class Standbys:
         self._sight.restores_first = all(_restores(path) for path in paths)
         self._sight.device = _device_of(pids)
         standby = self._standby = Standby(self._ranks)
-        standby.prepare(self._argv, partial(self._commands, attempt=self._rules.attempt, gate=None))
+        standby.prepare(self._argv, partial(self.commands, attempt=self._rules.attempt, gate=None))
         self._selector.register(standby.tree, selectors.EVENT_READ)
         self._selector.register(standby.tree.pidfd, selectors.EVENT_READ)
 
     def _wake(self, standby: Standby, how: StandbyMove) -> None:
         attempt = self._rules.attempt
         folder = attempt_folder(self._scratch, attempt)
-        commands = partial(self._commands, attempt=attempt, gate=folder / gate.NAME)
+        commands = partial(self.commands, attempt=attempt, gate=folder / gate.NAME)
         try:
             standby.wake(attempt, folder, commands, how)
         except OSError as error:

@@ -104,14 +104,25 @@ class Tree:
         self._say(do="standby", ranks=ranks)
 
     def launch(
-        self, ranks: Sequence[RankCommand], *, held: bool = False, beside: bool = False
+        self,
+        ranks: Sequence[RankCommand],
+        *,
+        waited_as: Sequence[int] = (),
+        held: bool = False,
+        beside: bool = False,
     ) -> None:
         """Start the ranks: a standby of that number that is there becomes it.
 
-        `held`: it makes itself ready, and runs nothing of the program before `free`. `beside`:
-        others train, and it is at the lowest priority, where it may come back from that.
+        `waited_as`: the numbers of these standbys, where they are not the ranks'. `held`: it makes
+        itself ready, and runs nothing of the program before `free`. `beside`: others train, and it
+        is at the lowest priority, where it may come back from that.
         """
-        self._say(do="launch", ranks=[_fields(rank) for rank in ranks], held=held, beside=beside)
+        waited = waited_as or [rank.rank for rank in ranks]
+        fields = [
+            _fields(rank) | {"waited_as": number}
+            for rank, number in zip(ranks, waited, strict=True)
+        ]
+        self._say(do="launch", ranks=fields, held=held, beside=beside)
 
     def free(self) -> None:
         """Whoever is held may run; again, or where nobody is: no effect."""

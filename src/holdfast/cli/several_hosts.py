@@ -33,8 +33,10 @@ from holdfast.cli.supervise import (
     RunStart,
     end_strays,
     own_scratch,
+    standby_job,
 )
 from holdfast.config import cluster_place
+from holdfast.config.kinds import HOT
 from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
 from holdfast.controller.opening import running
@@ -71,7 +73,7 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
         end_strays(folder, screen, index)
         for sentence in bring_home(folder, scratch, is_locked=True):
             screen.say("warning", sentence)
-        job = asked.job(scratch, None, StandbyJob(), index)
+        job = asked.job(scratch, None, _standbys(asked), index)
         hosts = settings.hosts + settings.spares
         place = AgentPlace(index, hosts, settings.host_address or "", _runs(asked), secret)
         agent = LinkedAgent(folder, job, place, screen, partial(_start, controls))
@@ -137,6 +139,14 @@ def control(asked: RunAsked, watched: str) -> int:
         return start.run(job, hosts, ended, told)
     finally:
         start.close()
+
+
+def _standbys(asked: RunAsked) -> StandbyJob:
+    settings = asked.settings
+    if settings.standby == HOT:
+        words = "--standby hot is for one host; with several, standbys import ahead, and no more"
+        asked.screen.say("warning", words)
+    return standby_job(settings, tuple(asked.command.argv))
 
 
 def _tell_hosts(lease: Lease, hosts: LinkedHosts) -> None:

@@ -152,7 +152,7 @@ def supervise(asked: RunAsked) -> int:
         job = asked.job(
             start.claim_scratch(settings),
             _memory(settings, folder, screen),
-            _standby(settings, tuple(asked.command.argv)),
+            standby_job(settings, tuple(asked.command.argv)),
         )
         start.exporter = beside(settings, folder, asked.command.environment, screen)
 
@@ -195,14 +195,21 @@ def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
         hang=settings.hang_policy(),
         notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
         hold_finished_ns=round(settings.hold_finished_s * SECOND_NS),
-        has_standbys=settings.standby != OFF and settings.hosts == 1,
+        has_standbys=settings.standby != OFF,
     )
 
 
-def _standby(settings: Settings, command: tuple[str, ...]) -> StandbyJob:
+def standby_job(settings: Settings, command: tuple[str, ...]) -> StandbyJob:
+    """What this host keeps ready for the next attempt.
+
+    With several hosts nothing runs ahead of its attempt: only with that is it known where the ranks
+    meet.
+    """
     if settings.standby == OFF:
         return StandbyJob()
-    return StandbyJob(standby_argv(command)[0], is_hot=settings.standby == HOT)
+    runs_ahead = not settings.has_several_hosts
+    is_hot = settings.standby == HOT and runs_ahead
+    return StandbyJob(standby_argv(command)[0], is_hot, runs_ahead)
 
 
 def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob | None:

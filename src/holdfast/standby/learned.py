@@ -6,6 +6,7 @@ standbys write: what could not be imported ahead, and why.
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import sys
@@ -56,7 +57,15 @@ def read(path: str, libraries: Libraries) -> list[str]:
     fields = json.loads(data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise ValueError(f"{path} is not a list of imports that we can read")
+    if "guessed" in fields:  # by their names alone, before anything was learned
+        fields["modules"] = [(name, _file_of(name)) for name in map(str, fields["guessed"])]
     return list(_chosen(fields["modules"], libraries))
+
+
+def _file_of(name: str) -> str | None:
+    """Where the package that this is of would be imported from; nothing is."""
+    spec = importlib.machinery.PathFinder.find_spec(name.partition(".")[0])
+    return None if spec is None else spec.origin
 
 
 def _chosen(modules: Iterable[tuple[str, str | None]], libraries: Libraries) -> Iterator[str]:

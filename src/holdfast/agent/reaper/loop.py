@@ -56,6 +56,7 @@ class StandbyProcess:
         gives way to ranks that train.
         """
         self.lift()
+        self.rank = rank["rank"]
         wake = {key: rank[key] for key in ("argv", "env", "cwd")} | {"hold": held, "beside": beside}
         line = json.dumps(wake).encode() + b"\n"
         try:
@@ -134,7 +135,7 @@ class Reaper:
         pids: dict[int, int] = {}
         woken = []
         for rank in ranks:
-            standby = self.standbys.pop(rank["rank"], None)
+            standby = self.standbys.pop(rank["waited_as"], None)
             if standby is not None and standby.wake(rank, held=held, beside=beside):
                 self.held += [standby] if held else []
                 pids[standby.pid] = rank["rank"]

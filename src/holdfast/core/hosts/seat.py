@@ -81,6 +81,15 @@ class Seat:
         self.go_on()
 
     @property
+    def is_spare(self) -> bool:
+        """Whether it belongs to the run, and the controller has no slot for it now."""
+        newest = self._newest
+        if newest is None or newest[0].is_given_up or newest[0].is_undecided:
+            return False
+        is_out = self.refused is not None or self.over is not None
+        return self.host is None and newest[0].assignment is None and not is_out
+
+    @property
     def must_leave(self) -> bool:
         """Whether this is to end what it runs, and to join as another one.
 

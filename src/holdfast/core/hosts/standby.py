@@ -65,11 +65,15 @@ class StandbySight:
 
 @dataclass(slots=True)
 class StandbyRules:
-    """Decides what becomes of a host's standby; `is_hot`: it is to run ahead of its attempt."""
+    """Decides what becomes of a host's standby.
+
+    `is_hot`: it is to run ahead of its attempt. `runs_ahead`: it may, once the attempt is certain.
+    """
 
     is_hot: bool = False
     order: StandbyOrder = StandbyOrder.AS_IS
     attempt: int = 0  # that it would be
+    runs_ahead: bool = True
     ended_by_itself: int = 0  # in a row, before it was woken
     lost_ahead: int = 0  # in a row, once it was woken
     changes: int = 0  # how often it was made anew for `changes_of`
@@ -98,7 +102,8 @@ class StandbyRules:
 
     def _woken(self, sight: StandbySight) -> StandbyMove:
         is_asleep = sight.stage in (StandbyStage.IMPORTING, StandbyStage.READY)
-        if not is_asleep or not sight.is_whole or self.lost_ahead >= TRIES:
+        may_run = self.runs_ahead and self.lost_ahead < TRIES
+        if not is_asleep or not sight.is_whole or not may_run:
             return StandbyMove.NOTHING
         return StandbyMove.WAKE_HELD if obstacle(sight) else StandbyMove.WAKE
 
