@@ -15,7 +15,14 @@ import pytest
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal import lease as leases
 from holdfast.journal.holder import RunHolder, Sign, is_dying, look
-from holdfast.journal.lease import LastWords, LeaseState, WatchedHolder, acquire, view
+from holdfast.journal.lease import (
+    LastWords,
+    LeaseState,
+    WatchedHolder,
+    acquire,
+    over_meanwhile,
+    view,
+)
 from holdfast.journal.store import RunFolder, RunStore
 
 FORK = mp.get_context("fork")
@@ -225,6 +232,27 @@ def test_what_was_watched_of_an_earlier_holder_counts_for_nothing(folder: RunFol
     clock = Clock()
     acquire(folder, clock=clock, sleep=clock.sleep, watched=WatchedHolder(1, 15.0))
     assert clock.now >= leases.SILENT_AFTER_S
+
+
+def test_the_end_of_a_run_stands_if_its_holder_was_taken_for_silent(folder: RunFolder) -> None:
+    over = LastWords(0, "done")
+    acquire(folder).release(over)
+    begun_again = acquire(folder)
+    assert over_meanwhile(begun_again, over_before=1) is None
+    begun_again.release(LastWords(75, "stopped"))
+    late = acquire(folder)
+    assert over_meanwhile(late, over_before=1) == (75, "stopped")
+    assert over_meanwhile(late, over_before=2) is None
+    late.release()
+    assert over_meanwhile(acquire(folder), over_before=0) is None
+
+
+def test_what_an_agent_tells_its_controller_is_read_back() -> None:
+    watched = WatchedHolder(7, 12.5, 3)
+    assert WatchedHolder.parse(str(watched)) == watched
+    for rubbish in ("", "7", "7:1", "x:1:2", "7:1:2:3", "7:nothing:1"):
+        with pytest.raises(ValueError):
+            WatchedHolder.parse(rubbish)
 
 
 def test_a_host_that_shows_life_keeps_the_run_whatever_its_clock_says(folder: RunFolder) -> None:

@@ -148,7 +148,8 @@ class ControllerWatch:
     def _start_one(self) -> None:
         try:
             epoch, still_ns = self._succession.still_ns(now_ns())
-            self._child = self._start(WatchedHolder(epoch, still_ns / SECOND_NS))
+            over_before = self._succession.over_before
+            self._child = self._start(WatchedHolder(epoch, still_ns / SECOND_NS, over_before))
         except OSError as error:
             self._failures += 1
             self._say("warning", f"The controller of the run cannot be started: {error}")

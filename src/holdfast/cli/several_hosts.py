@@ -47,7 +47,15 @@ from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld, StoreUnavail
 from holdfast.journal.adopt import bring_home
 from holdfast.journal.attempts import attempts
 from holdfast.journal.hosts_table import tell_hosts
-from holdfast.journal.lease import LastWords, Lease, LeaseState, WatchedHolder, acquire, view
+from holdfast.journal.lease import (
+    LastWords,
+    Lease,
+    LeaseState,
+    WatchedHolder,
+    acquire,
+    over_meanwhile,
+    view,
+)
 from holdfast.journal.listening import Listening, run_secret, tell_listening
 from holdfast.journal.store import RunFolder
 from holdfast.journal.unlinked import unlinked_hosts
@@ -99,10 +107,14 @@ def control(asked: RunAsked, watched: str) -> int:
     before = view(folder)
     is_left = before.state is LeaseState.RELEASED and before.last_words is None
     takes_over = is_left or before.state in (LeaseState.DEAD, LeaseState.UNKNOWN)
+    known = _parse(watched)
     try:
-        lease = acquire(folder, watched=WatchedHolder.parse(watched))
+        lease = acquire(folder, watched=known)
     except RunHeld:
         return EXIT_DONE  # another host's controller was faster
+    if (words := over_meanwhile(lease, known.over_before)) is not None:
+        lease.release(words)  # the agents read there how the run has ended
+        return EXIT_DONE
     # The agents listen for notices, each on its own host.
     start = RunStart.of(asked._replace(notices=NoticeSources((), asked.notices.around)), lease)
     try:
@@ -139,6 +151,16 @@ def control(asked: RunAsked, watched: str) -> int:
         return start.run(job, hosts, ended, told)
     finally:
         start.close()
+
+
+def _parse(watched: str) -> WatchedHolder:
+    try:
+        return WatchedHolder.parse(watched)
+    except ValueError:
+        raise ConfigurationError(
+            f"{AS_CONTROLLER} {watched!r} is nothing that an agent says: it is for agents alone, "
+            "which start the controller themselves"
+        ) from None
 
 
 def _standbys(asked: RunAsked) -> StandbyJob:

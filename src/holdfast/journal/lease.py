@@ -78,19 +78,22 @@ class WatchedHolder(NamedTuple):
     """For so long this host has watched the heartbeat of that epoch, and it stood still.
 
     Whoever goes on to watch must do so for some heartbeats: it may have moved in between.
+    `over_before`: if the run was over by a lease up to this one, it is begun again.
     """
 
     epoch: int
     still_s: float
+    over_before: int = 0
 
     @classmethod
     def parse(cls, words: str) -> WatchedHolder:
-        """From `7:12.5`, as `str` gives it; raises ValueError. No more than half of it counts."""
-        epoch, _, still_s = words.partition(":")
-        return cls(int(epoch), min(max(0.0, float(still_s)), SILENT_AFTER_S / 2))
+        """From `7:12.5:3`, as `str` gives it; raises ValueError. At most half of 30 s counts."""
+        epoch, still_s, over_before = words.split(":")
+        counts_s = min(max(0.0, float(still_s)), SILENT_AFTER_S / 2)
+        return cls(int(epoch), counts_s, int(over_before))
 
     def __str__(self) -> str:
-        return f"{self.epoch}:{self.still_s}"
+        return f"{self.epoch}:{self.still_s}:{self.over_before}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,16 @@ def acquire(
             continue
         reserve(_reserved(folder), _RESERVED_BYTES)
         return Lease(folder, epoch, holder)
+
+
+def over_meanwhile(lease: Lease, over_before: int) -> LastWords | None:
+    """The last words of the holder before this one, if the run was over with them.
+
+    Who waits until a holder is silent may take the lease of one that has just ended the run: that
+    end stands. `over_before`: a run that was over by then is begun again.
+    """
+    before = lease.epoch - 1
+    return _last_words(lease.folder, before) if before > over_before else None
 
 
 def view(folder: RunFolder) -> LeaseView:

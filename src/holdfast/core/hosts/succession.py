@@ -67,6 +67,11 @@ class Succession:
         """Of which lease the heartbeat is watched, and for how long it has stood still."""
         return self._beat[0], at_ns - self._beat_ns
 
+    @property
+    def over_before(self) -> int:
+        """A run that was over by a lease up to this one is begun again; no newer one is."""
+        return self._before or 0
+
     def look(
         self, at_ns: int, sight: LeaseSight, *, is_linked: bool, is_starting: bool
     ) -> FollowStep:
