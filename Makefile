@@ -41,6 +41,7 @@ SCHEDULES_FROM ?= 0
 FUZZ_SCHEDULES ?= 20000
 FAULTS_TIMES   ?= 1
 CHAOS_KILLS    ?= 10000
+CHAOS_MINUTES  ?= 60
 CHAOS_FLAGS    ?=
 HOSTS_FLAGS    ?=
 # Random stories of maintenance of `make notices`, in virtual time and with real processes.
@@ -55,7 +56,7 @@ VERSIONS_FLAGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test virtual contracts tests-real check lint format types demo faults chaos crash browser prometheus fuzz schedules \
+.PHONY: help setup test virtual contracts tests-real check lint format types demo faults chaos chaos-hosts crash browser prometheus fuzz schedules \
 	bench race kills truth trainers hosts notices versions docs picture clean
 
 help: ## Say what can be made
@@ -167,6 +168,9 @@ versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3
 
 chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing may be lost
 	$(BIN)/python tests/chaos/campaign.py --kills $(CHAOS_KILLS) $(CHAOS_FLAGS)
+
+chaos-hosts: $(STAMP) ## Strike runs of several hosts at random for CHAOS_MINUTES (60); nothing may be lost
+	$(BIN)/python tests/chaos/many_hosts.py --minutes $(CHAOS_MINUTES) $(CHAOS_FLAGS)
 
 bench: $(BENCH_STAMP) ## Measure against peers and physical floors; prints the table of bench/README.md
 	$(BIN)/python bench/run.py

@@ -92,6 +92,10 @@ class Process:
                 assert not ended, f"no {pattern!r} (×{count}) in:\n{self.text}"
                 self._changed.wait(min(left_s, 0.5))
 
+    def code(self) -> int | None:
+        """Its exit code; None: it runs."""
+        return self._popen.poll()
+
     def send(self, number: int) -> None:
         """A signal to this process alone."""
         self._popen.send_signal(number)

@@ -166,6 +166,7 @@ class LabProcess(Process):
         self, host: Host, argv: Sequence[object], *, cwd: Path, env: Mapping[str, object]
     ) -> None:
         self.argv = [str(word) for word in argv]
+        self.index = host.index
         words = {name: str(value) for name, value in env.items()}
         order = {"argv": self.argv, "cwd": str(cwd), "env": {**host.environment, **words}}
         self._follow(_Remote(host, order))
@@ -199,6 +200,9 @@ class _Remote:
             raise subprocess.TimeoutExpired(str(self.pid), within_s)
         return code
 
+    def poll(self) -> int | None:
+        return self._look(0)
+
     def _look(self, within_s: float | None) -> int | None:
         """Its exit code, once it has one; a host that went off has killed it."""
         if self._code is None and select.select([self._status], [], [], within_s)[0]:
@@ -215,7 +219,8 @@ def unshare() -> list[str]:
 
 
 @functools.cache
-def _has_namespaces() -> bool:
+def has_namespaces() -> bool:
+    """Whether hosts can be made here."""
     try:
         subprocess.run([*unshare(), "--time", "true"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -225,5 +230,5 @@ def _has_namespaces() -> bool:
 
 def skip_without_namespaces() -> None:
     """Skip the test where no host can be made."""
-    if not _has_namespaces():
+    if not has_namespaces():
         pytest.skip("no lab here: it needs root, unshare (namespaces) and /dev/net/tun (TAP)")
