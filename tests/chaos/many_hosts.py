@@ -43,6 +43,7 @@ CALM_S = (0.0, 3.0)  # between two blows
 LASTS_S = (0.2, 6.0)  # what is mended again: shorter and longer than a host is waited for
 END_S = 180.0  # from the last blow to the end of the run
 LEFT_S = 30.0
+OPENS_S = 4.0  # an agent has opened its run by then
 GOOD_CODES = (0, -signal.SIGKILL)
 
 
@@ -85,6 +86,7 @@ class Run:
         self.agents: dict[int, labs.LabProcess] = {}
         self.all: list[labs.LabProcess] = []
         self.is_store_away = False
+        self.started_s = 0.0
         for host in lab.hosts:
             self.start(host)
 
@@ -103,6 +105,7 @@ class Run:
         agent = host.start([*run, "--", sys.executable, VICTIM, STEPS], env=env)
         self.agents[host.index] = agent
         self.all.append(agent)
+        self.started_s = time.monotonic()
 
     def tend(self) -> bool:
         """Start again what was killed; whether all have ended by themselves."""
@@ -206,12 +209,16 @@ class Run:
 
     def take_store(self) -> Iterator[int]:
         away = self.store.with_name("store-away")
+        # An agent that begins without a store makes one, and another run in it.
+        time.sleep(max(0.0, self.started_s + OPENS_S - time.monotonic()))
         self.is_store_away = True
         self.store.rename(away)
         yield -1
         self._wait()
-        if self.store.exists():  # an agent that was started meanwhile has made one
-            shutil.rmtree(self.store)
+        if self.store.exists():
+            made = [str(path.relative_to(self.store)) for path in self.store.rglob("*")]
+            self.night.problems.append(f"while the store was away somebody made {made}")
+            self.store.rename(self.store.with_name(f"made-{len(self.night.blows)}"))
         away.rename(self.store)
         self.tend()
         self.is_store_away = False

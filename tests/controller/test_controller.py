@@ -31,6 +31,8 @@ class Ports:
     answers: dict[str, Callable[[], ev.Event]] = field(default_factory=dict)
     state: HostReport = field(default_factory=HostReport)
     controller: Controller | None = None
+    is_far: bool = False
+    asked: list[Callable[[], None]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_"):
@@ -52,6 +54,10 @@ class Ports:
 
     def when_complete(self, do) -> None:
         do()
+
+    def ask(self, do) -> bool:
+        self.asked.append(do)
+        return self.is_far
 
     def reports(self) -> list[tuple[int, HostReport]]:
         self.calls.append(("report",))
@@ -147,6 +153,22 @@ def test_of_an_attempt_before_nothing_is_told_any_more() -> None:
     made.feed(ev.TreeGone(8, 0))
     (ended,) = [args for name, *args in ports.calls if name == "end_attempt"]
     assert ended[1] == ()
+
+
+def test_hosts_that_are_far_are_asked_before_an_order_and_it_waits_for_them() -> None:
+    ports = Ports()
+    made = running(ports)
+    ports.is_far = True
+    made.feed(ev.SaveAsked(4, "somebody"))
+    assert ports.names() == []
+    made.hear(ports.rank_is_at(7))
+    (answered,) = ports.asked
+    answered()
+    assert [name for name in ports.names() if name.startswith("event")] == [
+        "event Heard",
+        "event SaveAsked",
+    ]
+    assert len(ports.asked) == 1
 
 
 def test_the_ranks_progress_is_read_right_before_an_order() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.controller.remote_hosts import RemoteHosts
+from holdfast.controller.remote_hosts import ANSWER_LIMIT_NS, RemoteHosts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.clocks import ClockDifference
@@ -250,6 +250,54 @@ def test_what_cannot_go_on_is_ended_on_each_host_before_it_joins() -> None:
         assert seat.host is not None
     assert lab.board.told == ["replaced 0", "replaced 1"]
     assert lab.said == []
+
+
+def test_hosts_are_asked_how_they_stand_and_who_is_silent_is_not_waited_for_long() -> None:
+    lab, asked = Lab(spares=1), []
+    assert not lab.hosts.ask(lambda: asked.append("nobody"))
+    zero, one, spare = lab.seat(0), lab.seat(1), lab.seat(2)
+    for seat in (zero, one, spare):
+        lab.down(seat)
+        lab.up(seat)
+    assert lab.hosts.ask(lambda: asked.append("first"))
+    assert lab.hosts.ask(lambda: asked.append("second"))
+    lab.up(zero)  # before it has heard of it
+    lab.down(zero)
+    lab.up(zero)
+    lab.up(one)
+    assert asked == []
+    lab.down(one)
+    lab.up(one)
+    assert asked == ["first", "second"]
+    assert lab.hosts.ask(lambda: asked.append("third"))
+    lab.down(zero)
+    lab.up(zero)
+    until_ns = lab.now_ns + ANSWER_LIMIT_NS
+    assert lab.hosts.next_look_ns == until_ns
+    lab.hosts.look()
+    assert asked == ["first", "second"]
+    lab.now_ns = until_ns
+    lab.hosts.look()
+    assert asked == ["first", "second", "third"]
+
+
+def test_agents_that_answer_each_message_are_not_sent_one_for_each_answer() -> None:
+    """A host that is refused, given up, or asked what it runs: it is told once."""
+    refused = Lab(runs=(("Python", "3.12"),))
+    seat = Seat(0, "host 0", Obeys)  # type: ignore[arg-type]
+    seat.runs = (("Python", "3.11"),)
+    given_up = Lab()
+    lost = given_up.seat(0)
+    given_up.down(lost)
+    given_up.hosts.gone("host 0", "it was silent")
+    gathering, (held, _), _ = succeeded()
+    for lab, one in ((refused, seat), (given_up, lost), (gathering, held)):
+        lab.up(one)
+        lab.down(one)
+        before = dict(lab.sent)
+        for _ in range(3):
+            lab.up(one)
+        assert lab.sent == before
 
 
 def test_a_host_knows_that_it_is_a_spare_once_it_was_told() -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real
 
 HOSTS, SPARES = 3, 1
 STEPS = 12
-STOPS = r"SIGTERM( on host \d)?: (saving, then )?stopping"  # Slurm signals the controller too
+STOPS = r"SIGTERM( on host \d| to rank \d)?: (saving, then )?stopping"  # all processes get it
 SRUN = "srun --nodes 4 --ntasks-per-node 1 --no-kill --kill-on-bad-exit=0 --unbuffered"
 
 

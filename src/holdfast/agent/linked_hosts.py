@@ -86,6 +86,10 @@ class LinkedHosts:
         """None: what the hosts have said was handed over."""
         return self._remote.reports()
 
+    def ask(self, do: Callable[[], None]) -> bool:
+        """Have the hosts say how they stand now."""
+        return self._remote.ask(do)
+
     def when_complete(self, do: Callable[[], None]) -> None:
         """Once every slot has a host."""
         self._waits_since_ns = now_ns()
@@ -107,7 +111,7 @@ class LinkedHosts:
     @property
     def next_look_ns(self) -> int | None:
         """When somebody's silence will mean something."""
-        return self._members.next_look_ns()
+        return self._remote.next_look_ns
 
     def look_whether_we_slept(self) -> bool:
         """While this process did not run, it could hear nobody."""

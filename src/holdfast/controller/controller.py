@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
@@ -54,6 +55,7 @@ class Controller:
         self._reader = ReportReader(policy.hosts, grace_ns)
         self.is_acting = False  # on an event: what is fed meanwhile waits
         self._waiting: deque[ev.Event] = deque()
+        self._informed: ev.Event | None = None  # the hosts were asked for what this is judged by
 
     def feed(self, event: ev.Event) -> None:
         """Decide on an event, and on those that come of carrying out what was decided.
@@ -75,15 +77,25 @@ class Controller:
         try:
             while waiting:
                 event = waiting.popleft()
-                is_stopping = self._order.attention.is_stopping
                 # What waits is older than what the hosts would say now, and goes first.
-                if not waiting and ev.wants_progress(event, is_stopping=is_stopping):
+                if not waiting and self._wants_progress(event):
+                    if self._link.ask(partial(self._feed_informed, event)):
+                        continue
                     for host, report in self._link.reports():
                         for one in self._news(host, report):
                             self._decide(one)
                 self._decide(event)
         finally:
             self.is_acting = False
+
+    def _wants_progress(self, event: ev.Event) -> bool:
+        is_stopping = self._order.attention.is_stopping
+        return event is not self._informed and ev.wants_progress(event, is_stopping=is_stopping)
+
+    def _feed_informed(self, event: ev.Event) -> None:
+        """The hosts have said how they stand, or do not answer."""
+        self._informed = replace(event, at_ns=max(event.at_ns, self._clock.now_ns()))
+        self.feed(self._informed)
 
     def hear(self, report: HostReport, host: int = 0) -> None:
         """The state of the host of that number may have changed."""

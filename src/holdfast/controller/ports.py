@@ -27,8 +27,11 @@ class Link(Protocol):
     def reports(self) -> Iterable[tuple[int, HostReport]]:
         """How the hosts stand now, each by its number, the ranks' plain progress included.
 
-        Over a network: nothing, for what is known was handed over.
+        Over a network: nothing, for what is known was handed over, and `ask` has them say more.
         """
+
+    def ask(self, do: Callable[[], None]) -> bool:
+        """Have the hosts say how they stand now, and then do that; False: `reports` says it."""
 
     def when_complete(self, do: Callable[[], None]) -> None:
         """Call that once every host is there that an attempt needs; at once if they are now."""
@@ -45,6 +48,10 @@ class Link(Protocol):
 
 class OwnHosts:
     """Of a link to hosts that are always there, and run nothing from before."""
+
+    def ask(self, _: Callable[[], None]) -> bool:
+        """They answer a call."""
+        return False
 
     def when_complete(self, do: Callable[[], None]) -> None:
         """At once."""

@@ -48,6 +48,7 @@ from holdfast.core.hosts.says import (
 )
 from holdfast.core.notices.board import Notice
 
+ANSWER_LIMIT_NS = 500_000_000  # to a question how a host stands
 PORTS = 2  # that a meeting needs
 FORGOTTEN = 64  # hosts at a time that the membership has forgotten
 
@@ -60,6 +61,15 @@ class Wire(Protocol):
 
 
 @dataclass(slots=True)
+class Inquiry:
+    """The hosts are asked how they stand. `of`: by agent, the message that it is to have heard."""
+
+    of: dict[str, int]
+    until_ns: int
+    do: Callable[[], None]
+
+
+@dataclass(slots=True)
 class RemoteHost:
     """One agent, as far as it was heard. `heard`: how many of its messages, by their number."""
 
@@ -68,6 +78,7 @@ class RemoteHost:
     clock: ClockDifference = field(default_factory=ClockDifference)
     assignment: Assignment | None = None
     refused: str | None = None
+    is_told_given_up: bool = False  # by the newest message
     says: HostSays | None = None
     notices: tuple[Notice, ...] = ()  # that are passed on
 
@@ -117,6 +128,7 @@ class RemoteHosts:
         self._encoded: dict[str, Any] | None = None  # the order, once it can be sent
         self._meeting: tuple[int, Meeting] | None = None  # of that attempt
         self._over: Over | None = None
+        self._inquiries: list[Inquiry] = []
         self._awaiting: Callable[[], None] | None = None
         self._awaited_ns = 0  # since then
         self._waited: ev.Waited | None = None  # for the hosts of the newest attempt
@@ -138,6 +150,46 @@ class RemoteHosts:
     def reports(self) -> Iterable[tuple[int, HostReport]]:
         """None: what the hosts have said was handed over."""
         return ()
+
+    def ask(self, do: Callable[[], None]) -> bool:
+        """An agent answers each message at once; who does not is not waited for any longer."""
+        members, now = self.membership.members, self._now_ns()
+        asked = {
+            incarnation: host.sent + 1
+            for incarnation, host in self._hosts.items()
+            if host.assignment is not None
+            and incarnation in members
+            and members[incarnation].state is MemberState.ASSIGNED
+        }
+        if not asked:
+            return False
+        self._inquiries.append(Inquiry(dict(asked), now + ANSWER_LIMIT_NS, do))
+        for incarnation in asked:
+            self._send(incarnation)
+        return True
+
+    @property
+    def next_look_ns(self) -> int | None:
+        """When `look` is due, if nothing is heard until then; None: never."""
+        due_ns = [one.until_ns for one in self._inquiries[:1]]
+        if (silent_ns := self.membership.next_look_ns()) is not None:
+            due_ns.append(silent_ns)
+        return min(due_ns, default=None)
+
+    def _answered(self, incarnation: str, heard: int) -> None:
+        for one in self._inquiries:
+            if one.of.get(incarnation, heard + 1) <= heard:
+                del one.of[incarnation]
+        self._look_who_has_answered()
+
+    def _look_who_has_answered(self) -> None:
+        """In the order in which they were asked."""
+        while self._inquiries:
+            first = self._inquiries[0]
+            if first.of and self._now_ns() < first.until_ns:
+                return
+            self._inquiries.pop(0)
+            first.do()
 
     def when_complete(self, do: Callable[[], None]) -> None:
         """Once every slot has a host; at once if that is so now."""
@@ -221,19 +273,20 @@ class RemoteHosts:
             return
         host.heard, host.says = says.number, says
         if self._is_refused(host, says):
-            self._send(incarnation)
+            self._remind(host, says)
             return
         offset_ns = host.clock.heard(at_ns, says.sent_ns, says.difference_ns)
         report_on_clock(report, offset_ns)
         report.facts.change_each(self._with_wait)
         if self._gathering is not None:
             self._gathering.heard(says.index, incarnation, _held_on_clock(says, offset_ns), report)
-            self._send(incarnation)
+            self._remind(host, says)
             self._judge()
         elif self._is_left_over(incarnation, says):
-            self._send(incarnation)
+            self._remind(host, says)
         else:
             self._take_in(host, says, report, at_ns)
+        self._answered(incarnation, says.heard)
         self._pass_on(host, says, at_ns, offset_ns)
 
     def _is_left_over(self, incarnation: str, says: HostSays) -> bool:
@@ -242,12 +295,18 @@ class RemoteHosts:
             self._is_not_adopted.add(incarnation)
         return incarnation in self._is_not_adopted
 
+    def _remind(self, host: RemoteHost, says: HostSays) -> None:
+        """Tell it how it stands, until it has heard that: agents answer whatever they hear."""
+        is_news = self._is_given_up(says.incarnation) and not host.is_told_given_up
+        if is_news or says.heard < host.sent or not host.sent:
+            self._send(says.incarnation)
+
     def _take_in(self, host: RemoteHost, says: HostSays, report: HostReport, at_ns: int) -> None:
         incarnation, is_new = says.incarnation, host.sent == 0
         moves = self.membership.joined(at_ns, says.index, incarnation)
         self._carry_out(moves)
         if (is_new and host.sent == 0) or self._is_given_up(incarnation):
-            self._send(incarnation)
+            self._remind(host, says)
         if self._encoded is None and self._order is not None:
             self._send_order()  # it may say now where the ranks meet
         assignment = host.assignment
@@ -281,8 +340,9 @@ class RemoteHosts:
         self._carry_out(self.membership.gone(self._now_ns(), incarnation, words))
 
     def look(self) -> None:
-        """Judge who is silent; due at `membership.next_look_ns`."""
+        """Judge who is silent; due at `next_look_ns`."""
         self._judge()
+        self._look_who_has_answered()
         self._carry_out(self.membership.look(self._now_ns()))
 
     @property
@@ -403,12 +463,13 @@ class RemoteHosts:
         host, member = self._hosts[incarnation], self.membership.members.get(incarnation)
         has_slot = member is not None and member.slot is not None
         host.sent += 1
+        host.is_told_given_up = self._is_given_up(incarnation)
         says = ControllerSays(
             host.sent,
             self._now_ns(),
             host.clock.measured_ns,
             host.assignment if has_slot else None,
-            self._is_given_up(incarnation),
+            host.is_told_given_up,
             host.refused,
             self._over,
             self._gathering is not None,

@@ -20,7 +20,7 @@ from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.plain_json import Parts
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class Asking(StrEnum):
@@ -66,7 +66,8 @@ class HostSays:
     `runs`: what it would run, and with what, as pairs of a name and a value: the same on all hosts.
 
     `held`: what it runs; None: it has no slot. `address` and `ports`: where its ranks can be met,
-    should one of them be rank 0. `asks` and `notices` hold for as long as the run lives.
+    should one of them be rank 0. `heard`: the number of the controller's newest message, by which
+    this was said. `asks` and `notices` hold for as long as the run lives.
     """
 
     index: int
@@ -82,6 +83,7 @@ class HostSays:
     asks: tuple[HostAsks, ...] = ()
     notices: tuple[Notice, ...] = ()
     held: HeldSlot | None = None
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,11 @@ class Seat:
         self.go_on()
 
     @property
+    def heard(self) -> int:
+        """The number of the controller's newest message."""
+        return self._heard
+
+    @property
     def is_spare(self) -> bool:
         """Whether it belongs to the run, and the controller has no slot for it now."""
         newest = self._newest
@@ -163,5 +168,6 @@ class Seat:
             self._asks,
             tuple(self._notices.values()),
             self._held,
+            self._heard,
         )
         return encode_host(says, report or NOTHING)

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count, cycle
 from typing import Any
 
-from holdfast.controller.remote_hosts import RemoteHosts
+from holdfast.controller.remote_hosts import ANSWER_LIMIT_NS, RemoteHosts
 from holdfast.core import actions as act
 from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.membership import Membership
@@ -42,6 +42,7 @@ class VirtualAgent:
         self.index = index
         self.host: VirtualHost | None = None
         self.reported: Callable[[], None] = lambda: None
+        self.answered: Callable[[], None] = lambda: None  # the same, with the ranks' progress
         self.takes_ns: dict[str, Iterator[int]] = {}  # a message, by its way
         self._world = world
         self._renew = renew
@@ -67,7 +68,10 @@ class VirtualAgent:
         """The controller has said that to whoever this was then."""
         if self.is_lost or incarnation != self.seat.incarnation:
             return
+        before = self.seat.heard
         self.seat.take(self._world.now_ns, json.loads(text))
+        if self.seat.heard != before:
+            self.answered()
         if self.seat.must_leave and not self._is_ending:
             self._is_ending = True
             if self.host is not None:
@@ -86,9 +90,10 @@ class VirtualAgent:
         self.seat.has_left(self._incarnation())
         self.reported()
 
-    def says(self) -> dict[str, Any]:
+    def says(self, *, with_progress: bool = False) -> dict[str, Any]:
         """Its message now."""
-        report = None if self.host is None else self.host.report_now()
+        host = self.host
+        report = None if host is None else host.report_now(with_progress=with_progress)
         return self.seat.says(self._world.now_ns, report)
 
 
@@ -127,6 +132,7 @@ class RemoteLink:
         )
         agent.takes_ns = {way: cycle(self._link_ns) for way in (UP, DOWN)}
         agent.reported = lambda: self._send_up(agent)
+        agent.answered = lambda: self._send_up(agent, with_progress=True)
         return agent
 
     def _host_for(self, agent: VirtualAgent, slot: int) -> VirtualHost:
@@ -145,6 +151,19 @@ class RemoteLink:
     def reports(self) -> list[tuple[int, HostReport]]:
         """No more than has come."""
         return []
+
+    def ask(self, do: Callable[[], None]) -> bool:
+        """Have the hosts say how they stand now."""
+        world = self._world
+
+        def look() -> None:
+            if not world.is_over:
+                world.heard.give(Source.TIMER, self._remote.look)
+
+        is_asked = self._remote.ask(lambda: None if world.is_over else do())
+        if is_asked:
+            world.clock.later(ANSWER_LIMIT_NS, look)
+        return is_asked
 
     def when_complete(self, do: Callable[[], None]) -> None:
         """Once all hosts have joined."""
@@ -195,10 +214,11 @@ class RemoteLink:
             if agent.seat.incarnation == incarnation:
                 self._deliver(agent, DOWN, partial(agent.take_text, incarnation, text))
 
-    def _send_up(self, agent: VirtualAgent) -> None:
+    def _send_up(self, agent: VirtualAgent, *, with_progress: bool = False) -> None:
         if agent.is_lost:
             return
-        text, incarnation = json.dumps(agent.says()), agent.seat.incarnation
+        says = agent.says(with_progress=with_progress)
+        text, incarnation = json.dumps(says), agent.seat.incarnation
         take = lambda: self._remote.take(incarnation, json.loads(text))  # noqa: E731
         self._deliver(agent, UP, lambda: self._world.heard.give(Source.WORDS, take))
 
