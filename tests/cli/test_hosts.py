@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.hosts import hosts
+from holdfast.errors import StoreUnavailable
 from holdfast.journal.hosts_table import ListedHost, read_hosts, tell_hosts
 from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.quarantine import put_in_quarantine, quarantined, release
 from holdfast.journal.store import RunStore
 
 
@@ -66,3 +68,37 @@ def test_rubbish_is_no_table(lease: Lease, rubbish: str) -> None:
     (path,) = lease.folder.lease_dir.glob("*.hosts")
     path.write_text(rubbish)
     assert read_hosts(lease.folder, lease.epoch) is None
+
+
+def test_a_host_goes_into_quarantine_and_comes_out(lease: Lease) -> None:
+    said = shown("--quarantine", "3", "--reason", "a\n slow  one")
+    assert said == (
+        "Host 3 of run 'lm' goes into quarantine; `holdfast hosts lm --release 3` ends that\n"
+    )
+    assert shown().splitlines()[-1].startswith("host 3 is in quarantine (a slow one), by pid")
+    (kept,) = json.loads(shown("--json"))["quarantine"]
+    assert (kept["index"], kept["reason"]) == (3, "a slow one")
+    assert shown("--release", "3") == "Host 3 of run 'lm' may have a part again\n"
+    assert shown("--release", "3") == "Host 3 of run 'lm' was not in quarantine\n"
+    assert json.loads(shown("--json"))["quarantine"] == []
+
+
+def test_a_quarantine_that_cannot_be_read_holds(lease: Lease) -> None:
+    put_in_quarantine(lease.folder, 1, "slow")
+    (lease.folder.path / "quarantine" / "000001.json").write_text("[")
+    assert quarantined(lease.folder)[1].reason == "for a reason that cannot be read"
+    assert release(lease.folder, 1)
+
+
+def test_of_a_store_that_is_away_nothing_is_known_of_quarantine(lease: Lease) -> None:
+    lease.folder.path.rename(lease.folder.path.with_name("away"))
+    with pytest.raises(StoreUnavailable):
+        quarantined(lease.folder)
+    with pytest.raises(StoreUnavailable):
+        put_in_quarantine(lease.folder, 1, "slow")
+    assert not lease.folder.path.exists()
+
+
+@pytest.mark.parametrize("number", ["-1", "1000000", "one"])
+def test_a_host_that_cannot_be_is_refused(lease: Lease, number: str) -> None:
+    assert CliRunner().invoke(hosts, ["lm", f"--quarantine={number}"]).exit_code == 2

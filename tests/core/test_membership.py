@@ -185,3 +185,44 @@ def test_whatever_happens_each_slot_has_one_host_and_each_loss_is_told_once(
         assert set(held.values()) <= {incarnation for _, incarnation in there}
         for slot, holder in held.items():
             assert members.members[holder].slot == slot
+
+
+def test_a_host_in_quarantine_has_no_slot_until_it_is_released() -> None:
+    members = of_two(spares=1)
+    members.joined(0, 2, "spare")
+    words = "it is in quarantine (slow)"
+    assert members.set_quarantine(S, {1: "slow"}) == [
+        Lose(1, 1, "b", words),
+        Tell("warning", f"Host 1 gives up its part: {words}"),
+        Assign(1, "spare"),
+        Tell("info", "Host 2, a spare, takes the place of host 1"),
+    ]
+    assert members.set_quarantine(S, {1: "slow"}) == []
+    told = [Tell("warning", "Host 1 is in quarantine (slow)")]
+    assert members.joined(2 * S, 1, "b again") == told
+    assert members.members["b again"].state is MemberState.QUARANTINED
+    assert acts(members.gone(3 * S, "spare", "off"))[0].slot == 1  # nobody can take its place
+    assert members.missing == (1,)
+    assert acts(members.set_quarantine(4 * S, {})) == [Assign(1, "b again")]
+
+
+def test_a_spare_in_quarantine_takes_nobodys_place() -> None:
+    members = of_two(spares=1)
+    members.set_quarantine(0, {2: "slow"})
+    members.joined(0, 2, "spare")
+    assert acts(members.gone(S, "a", "off")) == [Lose(0, 0, "a", "off")]
+    assert acts(members.set_quarantine(2 * S, {})) == [Assign(0, "spare")]
+    members.joined(3 * S, 0, "a again")
+    assert members.members["a again"].state is MemberState.SPARE
+    members.set_quarantine(4 * S, {0: "slow"})
+    assert members.members["a again"].state is MemberState.QUARANTINED
+    members.set_quarantine(5 * S, {})
+    assert members.members["a again"].state is MemberState.SPARE
+
+
+def test_a_spare_does_not_wait_for_a_host_in_quarantine() -> None:
+    members = Membership(2, 1, LIMITS)
+    members.set_quarantine(0, {1: "slow"})
+    assert acts(members.joined(0, 2, "spare")) == [Assign(1, "spare")]
+    assert acts(members.joined(0, 0, "a")) == [Assign(0, "a")]
+    assert members.is_complete

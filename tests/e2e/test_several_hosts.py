@@ -107,6 +107,30 @@ def test_a_spare_takes_the_place_of_a_host_that_is_gone(house: House) -> None:
     shutil.rmtree(scratch)  # the machine went with its agent
 
 
+def test_a_host_that_is_announced_to_go_leaves_its_part_to_a_spare(house: House) -> None:
+    """The run saves, and goes on without it; with nobody to take its part all hosts stop."""
+    house.allow(7)
+    noticed = [house.folder / f"notice-{index}" for index in range(3)]
+    agents = [
+        house.run(
+            *("--hosts", 2, "--spares", 1, "--host-index", index, "--save-every", 1000),
+            *("--notice", f"file:{noticed[index]}"),
+            steps=FAR,
+        )
+        for index in range(3)
+    ]
+    for rank in (0, 1):
+        agents[rank].saw(rf"\[{rank}\] did 7$")
+    noticed[1].write_text("600")
+    house.allow(FAR)
+    agents[0].saw("Host 1 gives up its part: it is in quarantine .terminate announced by file")
+    agents[2].saw(r"\[1\] from ([1-9]\d*)")
+    noticed[0].write_text("1")
+    agents[0].saw("saving, then stopping")
+    words = [agent.wait(EXIT_SAVED) for agent in agents]
+    assert len(set(re.findall(r"stopped; step (\d+) is saved", "\n".join(words)))) == 1
+
+
 def test_a_controller_that_is_killed_is_followed_by_one_that_goes_on(house: House) -> None:
     house.allow(7)
     both = hosts(house, "--save-every", 3, steps=FAR)

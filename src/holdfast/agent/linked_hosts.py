@@ -13,10 +13,14 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
 from holdfast.core.hosts.adoption import LastOrdered
+from holdfast.core.hosts.evacuation import Evacuation
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
-from holdfast.core.hosts.says import Over
+from holdfast.core.hosts.says import HostSays, Over
+from holdfast.core.notices.board import Notice
+from holdfast.core.notices.plan import NoticePolicy
+from holdfast.core.run.machine import RunMachine
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.hosts_table import ListedHost
@@ -26,6 +30,7 @@ from holdfast.link.values import LinkState, Peer
 LONGEST_WAIT_NS = 250_000_000
 SAY_NS = 30_000_000_000  # between two words on what is waited for
 FIRST_SAY_NS = 3_000_000_000
+SAVE_LIMIT_NS = 30_000_000_000  # before a host that trains goes into quarantine
 NOBODY_NS = 120_000_000_000  # without any host: then there is nobody to be a controller of
 
 
@@ -33,6 +38,10 @@ class ControllerLoop(Protocol):
     """The loop."""
 
     selector: selectors.BaseSelector
+
+    @property
+    def machine(self) -> RunMachine:
+        """What decides."""
 
     def tell(self, event: ev.Event) -> None:
         """Something has happened."""
@@ -52,8 +61,12 @@ class LinkedHosts:
         server: LinkServer,
         membership: Membership,
         runs: tuple[tuple[str, str], ...],
+        policy: NoticePolicy,
     ) -> None:
-        """`runs`: what every host is to run (`core.hosts.says.HostSays`)."""
+        """`runs`: what every host is to run (`core.hosts.says.HostSays`).
+
+        `policy`: what follows where a host is announced to go.
+        """
         self._around = around
         self._server = server
         self._members = membership
@@ -63,6 +76,10 @@ class LinkedHosts:
         self._waits_since_ns = self._next_say_ns = 0
         self._heard_ns = now_ns()
         self._strangers = 0
+        self._quarantine: dict[int, str] = {}  # as people want it
+        self._evacuation = Evacuation(policy)
+        self._remote.leaves_alone = self._leaves_alone
+        self._saved_by: tuple[int, int] | None = None  # what is to be saved before it holds
         self.has_given_up = False  # others have the store, and more of the hosts
         around.selector.register(server, selectors.EVENT_READ)
 
@@ -128,6 +145,9 @@ class LinkedHosts:
             self._peers[peer.incarnation] = peer
             self._heard_ns = now_ns()
             self._remote.take(peer.incarnation, message)
+            says = self._remote.newest_of(peer.incarnation)
+            if says is not None and self._evacuation.heard(says.index, says.agent):
+                self._empty_hosts()
         for peer, change in news.changes.items():
             if change.state is LinkState.DOWN:
                 self._remote.closed(peer.incarnation)
@@ -139,6 +159,7 @@ class LinkedHosts:
     def look(self, now: int) -> None:
         """Judge silence, and say what is waited for."""
         self._remote.look()
+        self._look_at_quarantine(now)
         if now - self._heard_ns > NOBODY_NS:
             self._heard_ns = now
             words = f"no host was heard of for {in_words(NOBODY_NS)}"
@@ -152,7 +173,8 @@ class LinkedHosts:
     def _awaited(self) -> str:
         missing = self._members.missing
         if missing and self._remote.is_waiting:
-            return f"for {_hosts(missing)}"
+            kept = ", ".join(map(str, sorted(self._members.quarantine)))
+            return f"for {_hosts(missing)}" + (f"; in quarantine: {kept}" if kept else "")
         waits_for = self._remote.waits_for
         return f"to go on: {waits_for}" if waits_for else ""
 
@@ -169,6 +191,57 @@ class LinkedHosts:
         self.has_given_up = True
         words = f"{_hosts(tuple(others))} cannot reach this controller: another one goes on"
         self._around.tell(ev.StopNowAsked(now_ns(), words, EXIT_SAVED_START_ME_AGAIN))
+
+    def quarantined(self, reasons: dict[int, str]) -> None:
+        """These hosts are to have no part of the run; `reasons`: by index.
+
+        What trains on one of them is saved first, if that can be done in time.
+        """
+        if reasons != self._quarantine:
+            self._quarantine = reasons
+            self._empty_hosts()
+
+    def _leaves_alone(self, says: HostSays, notice: Notice) -> bool:
+        """A host is announced to go: a spare takes its part, if there is one."""
+        if self._around.machine.attention.is_stopping:
+            return False
+        trains = {one.index for one in self._members.members.values() if one.slot is not None}
+        leaving = trains & self._wanted_quarantine.keys()
+        is_alone = self._evacuation.takes(
+            says.index,
+            says.agent,
+            notice,
+            trains=says.index in trains,
+            spares=self._members.spares - len(leaving),
+        )
+        if is_alone:
+            self._empty_hosts()
+        return is_alone
+
+    @property
+    def _wanted_quarantine(self) -> dict[int, str]:
+        return self._evacuation.reasons | self._quarantine
+
+    def _empty_hosts(self) -> None:
+        """Save what trains on hosts that are to have no part."""
+        now = now_ns()
+        new = sorted(self._wanted_quarantine.keys() - self._members.quarantine.keys())
+        trains = [one.index for one in self._members.members.values() if one.slot is not None]
+        if self._saved_by is None and any(index in trains for index in new):
+            saving = self._around.machine.saving
+            self._saved_by = saving.fastest_step, now + SAVE_LIMIT_NS
+            self._around.tell(ev.SaveAsked(now, f"{_hosts(tuple(new))} to give up their part"))
+        self._look_at_quarantine(now)
+
+    def _look_at_quarantine(self, now: int) -> None:
+        if self._saved_by is not None:
+            step, until_ns = self._saved_by
+            if now < until_ns and self._around.machine.saving.committed_step < step:
+                return
+            self._saved_by = None
+        wanted = self._wanted_quarantine
+        if wanted != self._members.quarantine:
+            self._remote.set_quarantine(wanted)
 
     def rows(self) -> tuple[ListedHost, ...]:
         """How each host stands, by its number; of one that came several times the last one."""

@@ -15,24 +15,51 @@ from holdfast.cli.places import open_run, store_option
 from holdfast.core.visible import clean
 from holdfast.journal.hosts_table import ListedHost, read_hosts
 from holdfast.journal.lease import LeaseState, view
+from holdfast.journal.quarantine import put_in_quarantine, quarantined
+from holdfast.journal.quarantine import release as release_host
 from holdfast.journal.store import RunFolder
 
 HEADINGS = ("host", "state", "trains as", "address", "last heard")
 GAP = "   "
 WATCH_S = 1.0
+MOST_HOSTS = 1_000_000
 
 
 @click.command(short_help="Show the hosts of RUN.")
 @click.argument("run")
 @store_option
+@click.option(
+    "--quarantine",
+    metavar="HOST",
+    type=click.IntRange(0, MOST_HOSTS - 1),
+    help="Give host HOST no part any more: what it trains is saved first, a spare takes its place.",
+)
+@click.option("--reason", metavar="WORDS", default="asked for", help="Why, for people to read.")
+@click.option(
+    "--release",
+    metavar="HOST",
+    type=click.IntRange(0, MOST_HOSTS - 1),
+    help="Host HOST may have a part again.",
+)
 @click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def hosts(run: str, store: str | None, watch: bool, as_json: bool) -> None:
+def hosts(
+    run: str,
+    store: str | None,
+    quarantine: int | None,
+    reason: str,
+    release: int | None,
+    watch: bool,
+    as_json: bool,
+) -> None:
     """Show the hosts of RUN: which of them train, which wait, and when each was last heard.
 
     A host without a part is a spare. Of a run that is over it shows how they stood last.
     """
     folder = open_run(run, store)
+    if quarantine is not None or release is not None:
+        _change(folder, quarantine, reason, release)
+        return
     while True:
         _show(folder, as_json=as_json)
         if not watch:
@@ -41,20 +68,40 @@ def hosts(run: str, store: str | None, watch: bool, as_json: bool) -> None:
         click.clear()
 
 
+def _change(folder: RunFolder, quarantine: int | None, reason: str, release: int | None) -> None:
+    if quarantine is not None:
+        put_in_quarantine(folder, quarantine, reason)
+        ends = f"`holdfast hosts {folder.name} --release {quarantine}` ends that"
+        click.echo(f"Host {quarantine} of run {folder.name!r} goes into quarantine; {ends}")
+    if release is not None:
+        was_there = release_host(folder, release)
+        how = "may have a part again" if was_there else "was not in quarantine"
+        click.echo(f"Host {release} of run {folder.name!r} {how}")
+
+
 def _show(folder: RunFolder, *, as_json: bool) -> None:
     lease = view(folder)
-    rows = read_hosts(folder, lease.epoch)
+    rows, kept = read_hosts(folder, lease.epoch), quarantined(folder)
     is_over = lease.state in (LeaseState.RELEASED, LeaseState.DEAD, LeaseState.FREE)
     if as_json:
-        found = {"run": folder.name, "is_over": is_over}
-        json.dump(found | {"hosts": [asdict(row) for row in rows or ()]}, sys.stdout, indent=1)
+        found = {
+            "run": folder.name,
+            "is_over": is_over,
+            "hosts": [asdict(row) for row in rows or ()],
+            "quarantine": [{"index": n} | asdict(one) for n, one in kept.items()],
+        }
+        json.dump(found, sys.stdout, indent=1)
         print()
-    elif rows is None:
+        return
+    if rows is None:
         click.echo(f"run {folder.name!r} has one host, or no controller of it has told of others")
     else:
         _print(rows)
         if is_over:
             click.echo("nobody runs it now: that is how they stood last")
+    for index, one in kept.items():
+        words = f"host {index} is in quarantine ({clean(one.reason)}), by {clean(one.sender)}"
+        click.echo(words)
 
 
 def _print(rows: tuple[ListedHost, ...]) -> None:

@@ -42,6 +42,7 @@ from holdfast.config.settings import Settings
 from holdfast.controller.opening import running
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.says import Over
+from holdfast.core.visible import clean
 from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal.adopt import bring_home
@@ -57,6 +58,7 @@ from holdfast.journal.lease import (
     view,
 )
 from holdfast.journal.listening import Listening, run_secret, tell_listening
+from holdfast.journal.quarantine import quarantined
 from holdfast.journal.store import RunFolder
 from holdfast.journal.unlinked import unlinked_hosts
 from holdfast.link.server import LinkServer
@@ -133,11 +135,14 @@ def control(asked: RunAsked, watched: str) -> int:
 
         def hosts(supervisor: Supervisor) -> LinkedHosts:
             membership = Membership(settings.hosts, settings.spares, limits)
-            found = LinkedHosts(supervisor, server, membership, _runs(asked))
+            found = LinkedHosts(supervisor, server, membership, _runs(asked), job.policy.notice)
             linked.append(found)
+            with contextlib.suppress(StoreUnavailable):  # upkeep looks again
+                found.quarantined(_quarantine(folder))
             tasks = supervisor.upkeep.tasks
             tasks.append(partial(_tell_hosts, lease, found))
             tasks.append(partial(_look_who_is_unlinked, lease, found, supervisor.later))
+            tasks.append(partial(_look_who_is_in_quarantine, lease, found, supervisor.later))
             return found
 
         def ended(words: LastWords) -> LastWords | None:
@@ -186,6 +191,18 @@ def _look_who_is_unlinked(
     with contextlib.suppress(StoreUnavailable):
         if found := unlinked_hosts(lease.folder, lease.epoch):
             later(partial(hosts.unlinked, found))
+
+
+def _look_who_is_in_quarantine(
+    lease: Lease, hosts: LinkedHosts, later: Callable[[Callable[[], None]], None]
+) -> None:
+    """As people want it; called by the upkeep thread."""
+    with contextlib.suppress(StoreUnavailable):
+        later(partial(hosts.quarantined, _quarantine(lease.folder)))
+
+
+def _quarantine(folder: RunFolder) -> dict[int, str]:
+    return {index: clean(one.reason) for index, one in quarantined(folder).items()}
 
 
 def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:

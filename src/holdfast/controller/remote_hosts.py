@@ -129,6 +129,8 @@ class RemoteHosts:
         self._meeting: tuple[int, Meeting] | None = None  # of that attempt
         self._over: Over | None = None
         self._inquiries: list[Inquiry] = []
+        # Whether what is announced on a host is its own affair, and not the run's.
+        self.leaves_alone: Callable[[HostSays, Notice], bool] = lambda _, __: False
         self._awaiting: Callable[[], None] | None = None
         self._awaited_ns = 0  # since then
         self._waited: ev.Waited | None = None  # for the hosts of the newest attempt
@@ -240,9 +242,13 @@ class RemoteHosts:
         gathering = self._gathering
         return "" if gathering is None else gathering.judge(self._now_ns())[1]
 
+    def newest_of(self, incarnation: str) -> HostSays | None:
+        """What that agent has said last; None: nothing."""
+        return self._hosts[incarnation].says if incarnation in self._hosts else None
+
     def address_of(self, incarnation: str) -> str:
         """Where the ranks of that host can be met, as it has said; "" if it has not."""
-        says = self._hosts[incarnation].says if incarnation in self._hosts else None
+        says = self.newest_of(incarnation)
         return "" if says is None else says.address
 
     @property
@@ -339,6 +345,10 @@ class RemoteHosts:
         """It is known that this agent is no more."""
         self._carry_out(self.membership.gone(self._now_ns(), incarnation, words))
 
+    def set_quarantine(self, reasons: dict[int, str]) -> None:
+        """These hosts are to have no slot; by index, why."""
+        self._carry_out(self.membership.set_quarantine(self._now_ns(), reasons))
+
     def look(self) -> None:
         """Judge who is silent; due at `next_look_ns`."""
         self._judge()
@@ -364,7 +374,7 @@ class RemoteHosts:
                 source = f"{asked.source} on host {says.index}"
                 self._told.feed(_event_of(asked, source, at_ns, offset_ns))
         for notice in says.notices:
-            if notice not in host.notices:
+            if notice not in host.notices and not self.leaves_alone(says, notice):
                 moved = _notice_on_clock(notice, offset_ns, f"host {says.index}")
                 self._told.feed(ev.Noticed(at_ns, moved))
         host.notices = says.notices

@@ -35,6 +35,7 @@ class MemberState(StrEnum):
     SPARE = "spare"
     ASSIGNED = "assigned"
     SUSPECT = "suspect"  # assigned, and silent for a while
+    QUARANTINED = "quarantined"  # it is to have no slot, until somebody releases it
     LOST = "lost"
     REFUSED = "refused"
 
@@ -123,6 +124,7 @@ class Membership:
         self._free = set(range(slots))  # those that have none
         self._of_index: dict[int, list[JoinedHost]] = {}  # the same members
         self._gather_by_ns: int | None = None  # until then spares wait
+        self.quarantine: dict[int, str] = {}  # why, by index
 
     # --- what is known ----------------------------------------------------------------------
 
@@ -145,6 +147,11 @@ class Membership:
     def missing(self) -> tuple[int, ...]:
         """Slots that have no host."""
         return tuple(sorted(self._free))
+
+    @property
+    def spares(self) -> int:
+        """How many hosts wait for a slot."""
+        return sum(one.state is MemberState.SPARE for one in self.members.values())
 
     @property
     def heard_indices(self) -> frozenset[int]:
@@ -202,6 +209,21 @@ class Membership:
         self._of_index.setdefault(index, []).append(member)
         self._gather_by_ns = at_ns
         self._assign(member, slot)
+
+    def set_quarantine(self, at_ns: int, reasons: dict[int, str]) -> list[Move]:
+        """These hosts are to have no slot, and all others may; `reasons`: by index."""
+        released, self.quarantine = self.quarantine.keys() - reasons, dict(reasons)
+        moves: list[Move] = []
+        for member in list(self._there()):
+            if member.index in reasons and member.state is MemberState.SPARE:
+                moves += self._place(at_ns, member)
+            elif member.index in reasons and member.slot is not None:
+                words = f"it is in quarantine ({reasons[member.index]})"
+                moves += self._lose(at_ns, member, words, "gives up its part")
+            elif member.index in released and member.state is MemberState.QUARANTINED:
+                moves.append(Tell("info", f"Host {member.index} is in quarantine no more"))
+                moves += self._place(at_ns, member)
+        return moves
 
     def heard(self, at_ns: int, incarnation: str) -> list[Move]:
         """It lives."""
@@ -283,8 +305,7 @@ class Membership:
     @property
     def _waits_for_spares(self) -> bool:
         """Whether a slot is empty though a spare is there."""
-        is_spare = any(one.state is MemberState.SPARE for one in self.members.values())
-        return is_spare and not self.is_complete
+        return not self.is_complete and self.spares > 0
 
     def _forget(self, index: int) -> None:
         """Who is gone is remembered for a while: a late message of it is no new host."""
@@ -296,17 +317,21 @@ class Membership:
 
     def _place(self, at_ns: int, member: JoinedHost) -> list[Move]:
         """The slot of its own number, if that is free; else the first one; else it is a spare."""
+        if member.index in self.quarantine:
+            member.state = MemberState.QUARANTINED
+            reason = self.quarantine[member.index]
+            return [Tell("warning", f"Host {member.index} is in quarantine ({reason})")]
         member.state = MemberState.SPARE
-        if not self._free:
-            return []
-        slot = member.index if member.index in self._free else min(self._free)
-        if slot != member.index and not self._is_in_want(at_ns, slot):
-            return []
-        return [self._assign(member, slot)]
+        if member.index in self._free:
+            return [self._assign(member, member.index)]
+        wanted = [slot for slot in self.missing if self._is_in_want(at_ns, slot)]
+        return [self._assign(member, wanted[0])] if wanted else []
 
     def _is_in_want(self, at_ns: int, slot: int) -> bool:
         """Whether another host takes that slot: its own was lost, or is late."""
         if self._gather_by_ns is not None and at_ns >= self._gather_by_ns:
+            return True
+        if slot in self.quarantine:
             return True
         own = self._of_index.get(slot, [])
         return bool(own) and all(one.state is not MemberState.WAITING for one in own)
@@ -317,7 +342,9 @@ class Membership:
         self._free.remove(slot)
         return Assign(slot, member.incarnation)
 
-    def _lose(self, at_ns: int, member: JoinedHost, words: str) -> list[Move]:
+    def _lose(
+        self, at_ns: int, member: JoinedHost, words: str, what: str = "is lost"
+    ) -> list[Move]:
         was_waiting, slot = member.state is MemberState.WAITING, member.slot
         member.state, member.slot = MemberState.LOST, None
         moves: list[Move] = []
@@ -325,7 +352,7 @@ class Membership:
             self._slots[slot] = None
             self._free.add(slot)
             moves.append(Lose(slot, member.index, member.incarnation, words))
-            moves.append(Tell("warning", f"Host {member.index} is lost: {words}"))
+            moves.append(Tell("warning", f"Host {member.index} {what}: {words}"))
             moves += self._fill(slot)
         elif not was_waiting:
             moves.append(Tell("warning", f"Host {member.index}, a spare, is lost: {words}"))

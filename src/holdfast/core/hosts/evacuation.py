@@ -1,0 +1,71 @@
+"""Hosts that are announced to go, and leave their part to a spare while the run goes on. Pure.
+
+    evacuation = Evacuation(policy)
+    if not evacuation.takes(index, agent, notice, trains=True, spares=1):
+        ...  # it is the whole run's affair: all ranks save and leave
+    evacuation.reasons  # by index: who is to have no part, and why
+
+A notice is about one host. Where a spare can take its part, the run goes on without that host
+before it goes; a host that has no part just gets none. What ends the whole job is the run's affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
+from holdfast.core.notices.plan import NoticePolicy
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """One host. `agent`: whose machine it is; another one of that index is another machine."""
+
+    agent: str
+    why: dict[tuple[str, str, str], str] = field(default_factory=dict)  # by event
+
+
+class Evacuation:
+    """For the controller of several hosts."""
+
+    def __init__(self, policy: NoticePolicy) -> None:
+        self._policy = policy
+        self._leaving: dict[int, _Leaving] = {}
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """Why a host is to have no part, by its index."""
+        return {index: next(iter(one.why.values())) for index, one in self._leaving.items()}
+
+    def takes(self, index: int, agent: str, notice: Notice, *, trains: bool, spares: int) -> bool:
+        """Whether that notice is that host's affair alone.
+
+        `trains`: it has a part. `spares`: how many hosts could take one, those included that are to
+        take the part of a host that is leaving already.
+        """
+        known = self._leaving.get(index)
+        if notice.state is NoticeState.WITHDRAWN:
+            if known is None or notice.key not in known.why:
+                return False
+            del known.why[notice.key]
+            if not known.why:
+                del self._leaving[index]
+            return True
+        policy = self._policy
+        is_job_wide = notice.action is NoticeAction.TIME_LIMIT
+        if not policy.leaves or not policy.ends(notice.action) or is_job_wide:
+            return False
+        if known is None:
+            if trains and spares <= 0:
+                return False
+            known = self._leaving[index] = _Leaving(agent)
+        known.why.setdefault(notice.key, f"{notice.action} announced by {notice.source}")
+        return True
+
+    def heard(self, index: int, agent: str) -> bool:
+        """An agent of that index lives; whether it is another one than the one that was to go."""
+        known = self._leaving.get(index)
+        if known is None or known.agent == agent:
+            return False
+        del self._leaving[index]
+        return True
