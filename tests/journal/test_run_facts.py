@@ -265,30 +265,6 @@ def test_a_journal_before_one_that_is_missing_ends_where_it_did(make_writer, tmp
     assert told.of(AttemptFact)[0] == AttemptFact(0, 1002 * S, 1000 * S + end, SUPERVISOR_LOST)
 
 
-def test_steps_that_a_lost_host_did_not_live_to_tell_of_are_kept_if_they_were_restored(
-    make_writer, tmp_path
-):
-    """Of one rank the journal ends at step 3; the next attempt begins behind step 6."""
-    clock = (0, 1000 * S)
-    for rank, last in ((0, 8), (1, 3)):
-        writer = make_writer(rank_file(0, rank), rank=rank, clock=clock)
-        steps(writer, 1, last, 1 * S, S)
-    supervisor = controller_of(make_writer, 1)
-    fact(supervisor, "run", name="r", requested_ns=0, chips=1)
-    an_attempt(supervisor, 0, 1, 10)
-    an_attempt(supervisor, 1, 12, 30)
-    run = load_run(tmp_path)
-    assert run.account(1040 * S).steps_kept == 3
-    for rank in (0, 1):
-        writer = make_writer(rank_file(1, rank), attempt=1, rank=rank, clock=clock)
-        writer.record_restore(12 * S, 13 * S, 6, 0)
-        steps(writer, 7, 10, 13 * S, S)
-    run.refresh()
-    account = run.account(1040 * S)
-    assert (account.steps_kept, account.lost_steps) == (10, 0)
-    assert load_run(tmp_path).account(1040 * S) == account
-
-
 def test_a_run_end_is_void_if_an_attempt_starts_later(controller, tmp_path):
     fact(controller, "run", name="r", requested_ns=0, chips=1)
     fact(controller, "attempt_start", attempt=0, at_ns=1 * S)

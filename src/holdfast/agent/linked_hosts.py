@@ -21,7 +21,7 @@ from holdfast.core.hosts.says import HostSays, Over
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy
 from holdfast.core.run.machine import RunMachine
-from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.hosts_table import ListedHost
 from holdfast.link.server import LinkServer
@@ -62,11 +62,14 @@ class LinkedHosts:
         membership: Membership,
         runs: tuple[tuple[str, str], ...],
         policy: NoticePolicy,
+        *,
+        is_done: bool = False,
     ) -> None:
         """`runs`: what every host is to run (`core.hosts.says.HostSays`).
 
-        `policy`: what follows where a host is announced to go.
+        `policy`: what follows where a host is announced to go. `is_done`: the run was done before.
         """
+        self._is_done = is_done
         self._around = around
         self._server = server
         self._members = membership
@@ -164,10 +167,19 @@ class LinkedHosts:
             self._heard_ns = now
             words = f"no host was heard of for {in_words(NOBODY_NS)}"
             self._around.tell(ev.StopNowAsked(now, words, EXIT_SAVED_START_ME_AGAIN))
+        if self._is_done and self.lacks_hosts and self._around.machine.course.attempt < 0:
+            self._leave_if_done(now)
         if now >= self._next_say_ns and (awaited := self._awaited):
             self._next_say_ns = now + SAY_NS
             waited = in_words(now - self._waits_since_ns)
             self._around.say("info", f"Waiting {awaited} ({waited} so far)")
+
+    def _leave_if_done(self, now: int) -> None:
+        """Who begins a run anew that is done does so on all hosts; one alone has come too late."""
+        if now - self._waits_since_ns > NOBODY_NS:
+            self._is_done = False
+            words = "the run was done already, and its other hosts have not come to begin it again"
+            self._around.tell(ev.StopNowAsked(now, words, EXIT_DONE))
 
     @property
     def _awaited(self) -> str:

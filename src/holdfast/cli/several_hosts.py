@@ -135,7 +135,14 @@ def control(asked: RunAsked, watched: str) -> int:
 
         def hosts(supervisor: Supervisor) -> LinkedHosts:
             membership = Membership(settings.hosts, settings.spares, limits)
-            found = LinkedHosts(supervisor, server, membership, _runs(asked), job.policy.notice)
+            found = LinkedHosts(
+                supervisor,
+                server,
+                membership,
+                _runs(asked),
+                job.policy.notice,
+                is_done=before.last_words is not None and before.last_words.exit_code == EXIT_DONE,
+            )
             linked.append(found)
             with contextlib.suppress(StoreUnavailable):  # upkeep looks again
                 found.quarantined(_quarantine(folder))

@@ -34,7 +34,13 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.journal.adopt import close_attempts
-from holdfast.journal.attempts import AttemptEnd, adopt_attempt, create_attempt, end_attempt
+from holdfast.journal.attempts import (
+    AttemptEnd,
+    adopt_attempt,
+    attempts,
+    create_attempt,
+    end_attempt,
+)
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import (
     stacks_name,
@@ -219,10 +225,17 @@ class Storekeeper:
 
     def _close_inherited(self) -> None:
         """Nothing goes on of what an earlier controller had launched."""
-        if self._inherited is not None:
-            for sentence in close_attempts(self._folder):
-                self._say(sentence)
-            self._inherited = None
+        inherited, folder = self._inherited, self._folder
+        if inherited is None:
+            return
+        if all(record.attempt != inherited for record in attempts(folder).records):
+            raise StoreUnavailable(
+                f"attempt {inherited} is not in {folder.path} (any more); "
+                "check that the store is mounted"
+            )
+        for sentence in close_attempts(folder):
+            self._say(sentence)
+        self._inherited = None
 
     def commit(self, attempt: int, epoch: int, step: int, ranks: int) -> None:
         """Write the manifest; then throw away what retention does not keep."""

@@ -20,7 +20,7 @@ from holdfast.journal.facts.lines import (
     AttemptStarted,
     AttemptStated,
 )
-from holdfast.journal.facts.rank_steps import Ints, TimedSteps, UnderWay
+from holdfast.journal.facts.rank_steps import Ints, UnderWay
 from holdfast.journal.facts.steps import AttemptSteps, FirstStep, SaveSpans
 from holdfast.journal.layout import RankPhase
 
@@ -33,23 +33,12 @@ Open = tuple[tuple[tuple[str, int], ...], UnderWay | None]
 """What is open: (kind, start) of spans, and the step under way."""
 
 
-MOST_PROVEN = 1 << 16  # a damaged number would cost more memory than there is
-
-
 class Proof(NamedTuple):
-    """Steps that nobody is known to have seen end: a later attempt resumed behind the last."""
+    """A step that nobody saw end: a later attempt resumed behind it."""
 
-    first: int
-    last: int
+    step: int
     start_ns: int
     end_ns: int
-
-    def rows(self) -> TimedSteps:
-        """All of them take equally long."""
-        steps = np.arange(self.first, self.last + 1, dtype=np.int64)
-        edges = np.linspace(self.start_ns, self.end_ns, len(steps) + 1).astype(np.int64)
-        edges[0], edges[-1] = self.start_ns, self.end_ns
-        return TimedSteps(steps, edges[:-1], edges[1:])
 
 
 @dataclass(slots=True)
@@ -150,11 +139,11 @@ class KnownAttempts:
         return [self._attempts[number] for number in sorted(self._attempts)]
 
     def proofs(self) -> dict[int, Proof]:
-        """Steps that were not complete by their journals, and were restored: by attempt.
+        """Steps that were under way when their attempt ended, and were restored: by attempt.
 
-        They were completed; whoever saved them did not live to say so, or what a lost host has said
-        last is lost with it. Such steps took as long as others did there, or less; where there are
-        too few others, as in the nearest attempt before it that has enough, else behind it.
+        They were completed; whoever saved them did not live to say so. Such a step took as long as
+        others did there, or less; where there are too few others, as in the nearest attempt before
+        it that has enough, else behind it.
         """
         found: dict[int, Proof] = {}
         for attempt in self.in_order():
@@ -163,14 +152,11 @@ class KnownAttempts:
                 if donor is None or donor.fact is None or donor.fact.end_ns is None:
                     continue
                 step = donor.steps.under_way()
-                if step is None or donor.number in found:
+                if step is None or step.step != restore.step or donor.number in found:
                     continue
-                count = restore.step - step.step + 1
-                if not 0 < count <= MOST_PROVEN:
-                    continue
-                typical_ns = count * self._typical_near(donor)
+                typical_ns = self._typical_near(donor)
                 end_ns = min(step.start_ns + typical_ns, max(restore.start_ns, step.start_ns))
-                found[donor.number] = Proof(step.step, restore.step, step.start_ns, end_ns)
+                found[donor.number] = Proof(step.step, step.start_ns, end_ns)
         return found
 
     def _typical_near(self, attempt: KnownAttempt) -> int:

@@ -252,7 +252,8 @@ class RunFacts:
                 self.superseded = self.superseded or attempt.proof is not None
                 attempt.proof = proof
                 if proof is not None:
-                    batch.steps.append((attempt.number, proof.rows()))
+                    rows = TimedSteps(*(np.array([n], np.int64) for n in proof))
+                    batch.steps.append((attempt.number, rows))
                 self._send_fact(attempt, start_ns, next_ns, batch)
             if (open_now := attempt.open_now()) != attempt.open:
                 attempt.open = open_now
