@@ -56,7 +56,9 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def keeper_of(folder: RunFolder, lease: Held) -> tuple[Storekeeper, list[str]]:
+def keeper_of(
+    folder: RunFolder, lease: Held, feed: Callable[[ev.Event], None] = lambda _: None
+) -> tuple[Storekeeper, list[str]]:
     """A storekeeper, and what it says."""
     said: list[str] = []
     keeper = Storekeeper(
@@ -65,7 +67,7 @@ def keeper_of(folder: RunFolder, lease: Held) -> tuple[Storekeeper, list[str]]:
         Keep(3),
         AttemptFacts(),
         later=lambda job: job(),
-        feed=lambda _: None,
+        feed=feed,
         say=said.append,
     )
     return keeper, said
@@ -102,6 +104,27 @@ def test_what_another_supervisor_writes_is_left_alone(folder: RunFolder) -> None
     (said,) = close(folder, lease, is_done=True)
     assert "was taken over" in said
     assert left(folder) == (1, 1)
+
+
+def test_an_attempt_from_before_is_closed_once_the_store_is_back(folder: RunFolder) -> None:
+    """A store that is away looks like one in which nothing was launched."""
+    lease = acquire(folder)
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None, epoch=lease.epoch)
+    told: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+    keeper, said = keeper_of(folder, lease, told.put)
+    keeper.inherit(0)
+    records = folder.path / "attempts"
+    records.rename(folder.path / "away")
+    keeper.look(None)
+    failed = told.get(timeout=LIMIT_S)
+    assert isinstance(failed, ev.ChoiceFailed)
+    assert failed.is_away
+    (folder.path / "away").rename(records)
+    keeper.look(None)
+    assert isinstance(told.get(timeout=LIMIT_S), ev.SetsSeen)
+    assert attempts(folder).records[0].end is not None
+    assert len(said) == 1
+    assert keeper.close(LIMIT_S, is_done=False)
 
 
 def test_an_incident_is_told_by_the_rank_that_broke(folder: RunFolder) -> None:
