@@ -20,7 +20,7 @@ from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HostSays, Over
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy
-from holdfast.core.run.machine import RunMachine
+from holdfast.core.run.machine import RunMachine, State
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.hosts_table import ListedHost
@@ -30,7 +30,8 @@ from holdfast.link.values import LinkState, Peer
 LONGEST_WAIT_NS = 250_000_000
 SAY_NS = 30_000_000_000  # between two words on what is waited for
 FIRST_SAY_NS = 3_000_000_000
-SAVE_LIMIT_NS = 30_000_000_000  # before a host that trains goes into quarantine
+SAVE_LIMIT_NS = 600_000_000_000  # before a host that trains goes into quarantine
+GOING_LIMIT_NS = 30_000_000_000  # the same where it is announced to go
 NOBODY_NS = 120_000_000_000  # without any host: then there is nobody to be a controller of
 
 
@@ -82,7 +83,8 @@ class LinkedHosts:
         self._quarantine: dict[int, str] = {}  # as people want it
         self._evacuation = Evacuation(policy)
         self._remote.leaves_alone = self._leaves_alone
-        self._saved_by: tuple[int, int] | None = None  # what is to be saved before it holds
+        # Before it holds: the attempt, the step that is to be saved, and until when.
+        self._saved_by: tuple[int, int, int] | None = None
         self.has_given_up = False  # others have the store, and more of the hosts
         around.selector.register(server, selectors.EVENT_READ)
 
@@ -240,15 +242,19 @@ class LinkedHosts:
         new = sorted(self._wanted_quarantine.keys() - self._members.quarantine.keys())
         trains = [one.index for one in self._members.members.values() if one.slot is not None]
         if self._saved_by is None and any(index in trains for index in new):
-            saving = self._around.machine.saving
-            self._saved_by = saving.fastest_step, now + SAVE_LIMIT_NS
+            machine = self._around.machine
+            is_hasty = any(index in self._evacuation.reasons for index in new)
+            limit_ns = GOING_LIMIT_NS if is_hasty else SAVE_LIMIT_NS
+            self._saved_by = machine.course.attempt, machine.saving.fastest_step, now + limit_ns
             self._around.tell(ev.SaveAsked(now, f"{_hosts(tuple(new))} to give up their part"))
         self._look_at_quarantine(now)
 
     def _look_at_quarantine(self, now: int) -> None:
         if self._saved_by is not None:
-            step, until_ns = self._saved_by
-            if now < until_ns and self._around.machine.saving.committed_step < step:
+            attempt, step, until_ns = self._saved_by
+            machine = self._around.machine
+            is_running = (machine.course.attempt, machine.state) == (attempt, State.RUNNING)
+            if is_running and now < until_ns and machine.saving.committed_step < step:
                 return
             self._saved_by = None
         wanted = self._wanted_quarantine
