@@ -30,7 +30,7 @@ def flush_set(
     step: int,
     flow: Flow | None = None,
 ) -> SetInfo:
-    """Write every rank's shard and receipt; on return all of them are durable.
+    """Write every rank's shard and receipt that is here; on return all of them are durable.
 
     A shard that an earlier try has finished is not written again. Raises:
 
@@ -45,7 +45,7 @@ def flush_set(
             f"not step {step} of attempt {attempt}"
         )
     vault = open_vault(set_dir.parent)
-    for rank in range(manifest.world_size):
+    for rank in manifest.ranks:
         try:
             receipt = Receipt.from_json(read_sealed(buffer / receipt_name(rank)))
         except ValueError as error:

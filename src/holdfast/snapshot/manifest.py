@@ -36,6 +36,9 @@ from holdfast.snapshot.receipt import (
 )
 
 
+ELSEWHERE = Shard(8, 8, "")  # in the place of a shard that is on another host
+
+
 class ArraySharing(StrEnum):
     """How the ranks share an array, or the structure of a part of the tree."""
 
@@ -65,7 +68,10 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A committed set. `shards[r]` is rank r's file; `structures` says which paths are shared."""
+    """A committed set. `shards[r]` is rank r's file; `structures` says which paths are shared.
+
+    `here`: these ranks' shards alone are here, the part of one host; None: all are.
+    """
 
     attempt: int
     step: int
@@ -75,15 +81,22 @@ class Manifest:
     shards: tuple[Shard, ...]
     structures: Mapping[str, ArraySharing]
     arrays: Mapping[str, StoredArray]
+    here: tuple[int, ...] | None = None
 
     @property
     def world_size(self) -> int:
         """How many ranks wrote it."""
         return len(self.shards)
 
+    @property
+    def ranks(self) -> Sequence[int]:
+        """Those whose shards are here."""
+        return range(self.world_size) if self.here is None else self.here
+
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {
+        part = {} if self.here is None else {"here": list(self.here)}
+        return part | {
             "format": FORMAT,
             "version": VERSION,
             "attempt": self.attempt,
@@ -123,6 +136,11 @@ class Manifest:
                 held[rank].append(tensor)
         for rank, tensors in held.items():
             shards[rank].check_all(tensors)
+        here = numbers(said, "here") if "here" in said else None
+        if here is not None and not _are_some(here, len(shards)):
+            raise ValueError(f"the ranks that are here are {here!r:.100}")
+        if here is not None and any(rank not in here for rank in held):
+            raise ValueError("a piece is of a rank that is not here")
         return cls(
             attempt=number(said, "attempt"),
             step=number(said, "step"),
@@ -132,7 +150,12 @@ class Manifest:
             shards=shards,
             structures={path: ArraySharing(placed) for path, placed in structures.items()},
             arrays=stored,
+            here=here,
         )
+
+
+def _are_some(ranks: Sequence[int], world_size: int) -> bool:
+    return bool(ranks) and list(ranks) == sorted(set(ranks)) and ranks[-1] < world_size
 
 
 def _stored_json(stored: StoredArray) -> dict[str, Any]:
@@ -192,27 +215,54 @@ def compose(
     tags: Sequence[str] = (),
 ) -> Manifest:
     """Put the receipts of all ranks together; ValueError, in words, when they do not agree."""
+    return _composed(receipts, range(len(receipts)), len(receipts), created_unix_ns, extras, tags)
+
+
+def compose_part(
+    receipts: Sequence[Receipt],
+    ranks: Sequence[int],
+    created_unix_ns: int,
+    extras: Mapping[str, Any],
+) -> Manifest:
+    """The same of these ranks alone: the part of one host. Of all of them, it is the whole set."""
+    world_size = receipts[0].world_size
+    if not _are_some(ranks, world_size):
+        raise ValueError(f"{list(ranks)!r:.100} are no ranks of {world_size}")
+    return _composed(receipts, ranks, world_size, created_unix_ns, extras)
+
+
+def _composed(
+    receipts: Sequence[Receipt],
+    ranks: Sequence[int],
+    world_size: int,
+    created_unix_ns: int,
+    extras: Mapping[str, Any],
+    tags: Sequence[str] = (),
+) -> Manifest:
     first = receipts[0]
-    for rank, receipt in enumerate(receipts):
+    for rank, receipt in zip(ranks, receipts, strict=True):
         said = (receipt.attempt, receipt.step, receipt.world_size, receipt.rank)
-        want = (first.attempt, first.step, len(receipts), rank)
+        want = (first.attempt, first.step, world_size, rank)
         if said != want:
             names = "(attempt, step, ranks, rank)"
             raise ValueError(f"the receipt of rank {rank} says {names} = {said}, not {want}")
         if set(receipt.structures) != set(first.structures):
-            raise ValueError(f"rank {rank} shares other parts than rank 0")
+            raise ValueError(f"rank {rank} shares other parts than rank {first.rank}")
     by_path: dict[str, list[tuple[int, Tensor]]] = defaultdict(list)
     for receipt in receipts:
         for tensor in receipt.tensors:
             by_path[tensor.path].append((receipt.rank, tensor))
-    shared = tuple(first.structures)
+    shared, is_whole = tuple(first.structures), len(ranks) == world_size
+    shards = [ELSEWHERE] * world_size
+    for receipt in receipts:
+        shards[receipt.rank] = Shard(receipt.file_bytes, receipt.data_begin, receipt.header_xxh3)
     return Manifest(
         attempt=first.attempt,
         step=first.step,
         created_unix_ns=created_unix_ns,
         tags=tuple(sorted({*tags, *(tag for receipt in receipts for tag in receipt.tags)})),
         extras=extras,
-        shards=tuple(Shard(r.file_bytes, r.data_begin, r.header_xxh3) for r in receipts),
+        shards=tuple(shards),
         structures={
             path: ArraySharing.REPLICATED
             if len({receipt.structures[path] for receipt in receipts}) == 1
@@ -220,8 +270,10 @@ def compose(
             for path in shared
         },
         arrays={
-            path: _stored(path, pieces, len(receipts), shared) for path, pieces in by_path.items()
+            path: _stored(path, pieces, ranks, shared, is_whole=is_whole)
+            for path, pieces in by_path.items()
         },
+        here=None if is_whole else tuple(ranks),
     )
 
 
@@ -231,7 +283,12 @@ def is_shared(path: str, shared: Sequence[str]) -> bool:
 
 
 def _stored(
-    path: str, pieces: list[tuple[int, Tensor]], world_size: int, shared: Sequence[str]
+    path: str,
+    pieces: list[tuple[int, Tensor]],
+    ranks: Sequence[int],
+    shared: Sequence[str],
+    *,
+    is_whole: bool,
 ) -> StoredArray:
     tensors = [tensor for _, tensor in pieces]
     kinds = {(str(tensor.dtype), tensor.global_shape) for tensor in tensors}
@@ -239,14 +296,24 @@ def _stored(
     if any(tensor.index is not None for tensor in tensors):
         if len(kinds) > 1 or any(tensor.index is None for tensor in tensors):
             raise ValueError(f"the ranks disagree on the dtype or the shape of {path}")
-        if not tiles(one.global_shape, [tensor.index or () for tensor in tensors]):
+        pieces = _each_once(pieces)
+        indexes = [tensor.index or () for _, tensor in pieces]
+        if is_whole and not tiles(one.global_shape, indexes):
             raise ValueError(f"the ranks' slices of {path} do not make the whole array")
         return StoredArray(one.dtype, one.global_shape, ArraySharing.SHARDED, tuple(pieces))
     same = len(kinds) == 1 and len({tensor.xxh3 for tensor in tensors}) == 1
-    everywhere = [rank for rank, _ in pieces] == list(range(world_size))
+    everywhere = [rank for rank, _ in pieces] == list(ranks)
     replicated = same and everywhere and is_shared(path, shared)
     placement = ArraySharing.REPLICATED if replicated else ArraySharing.PER_RANK
     return StoredArray(one.dtype, one.global_shape, placement, tuple(pieces))
+
+
+def _each_once(pieces: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
+    """Of a slice that several hosts hold, each with a copy of its own, the first one's."""
+    once: dict[Index | None, tuple[int, Tensor]] = {}
+    for rank, tensor in pieces:
+        once.setdefault(tensor.index, (rank, tensor))
+    return list(once.values())
 
 
 def tiles(shape: tuple[int, ...], indexes: Sequence[Index]) -> bool:

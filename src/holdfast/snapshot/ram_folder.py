@@ -214,10 +214,14 @@ def _remove(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SealedBuffer:
-    """A buffer that restores. `number` is its own: its folder is `buffer-NUMBER`."""
+    """A buffer that restores. `number` is its own: its folder is `buffer-NUMBER`.
+
+    `ranks`: those whose shards are in it; on one of several hosts, its own.
+    """
 
     number: int
     info: SetInfo
+    ranks: tuple[int, ...]
 
 
 def buffer_name(number: int) -> str:
@@ -238,10 +242,10 @@ def sealed_buffers(ram_dir: Path) -> tuple[tuple[SealedBuffer, ...], dict[int, s
             continue
         try:
             manifest = read_manifest(folder)
-            for rank, shard in enumerate(manifest.shards):
-                check_size(folder, rank, shard.file_bytes)
+            for rank in manifest.ranks:
+                check_size(folder, rank, manifest.shards[rank].file_bytes)
         except (CorruptCheckpoint, StoreUnavailable) as error:
             damage[number] = str(error)
             continue
-        found.append(SealedBuffer(number, info(folder, manifest)))
+        found.append(SealedBuffer(number, info(folder, manifest), tuple(manifest.ranks)))
     return tuple(sorted(found, key=lambda one: (one.info.attempt, one.info.step))), damage

@@ -195,12 +195,19 @@ class SliceReader:
         shape = tuple(stop - start for start, stop in wanted)
         dtype = dtypes.numpy_dtype(pieces[0][1].dtype)
         out = allocate([math.prod(shape) * dtype.itemsize])[0].view(dtype).reshape(shape)
+        found = 0
         for rank, tensor in pieces:
             index = tensor.index or tuple((0, size) for size in tensor.global_shape)
             overlap = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(index, wanted, strict=True)]
             if all(start < stop for start, stop in overlap):
                 part = self._part(rank, tensor, _inside(overlap, index))
                 out[_inside(overlap, wanted)] = part
+                found += part.size
+        if found != out.size:  # pieces do not overlap
+            raise CorruptCheckpoint(
+                f"{self._files.path(pieces[0][0])}: a slice of {pieces[0][1].path} is on another "
+                "host, and not in the memory of this one"
+            )
         return out
 
     def _part(self, rank: int, tensor: Tensor, inside: tuple[slice, ...]) -> npt.NDArray[Any]:

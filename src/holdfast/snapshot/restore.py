@@ -225,7 +225,9 @@ class _Assembly:
 
         What processes hold together, and each of them whole, is stored by one of them, in one.
         """
-        return array.path in self._cut or len(self._pieces(array)) > 1
+        pieces = self._pieces(array)
+        is_whole = len(pieces) == 1 and pieces[0][1].nbytes == array.nbytes
+        return array.path in self._cut or not is_whole
 
     def _bytes(self, array: Array) -> Bytes:
         found = self._whole.get(array.path)
@@ -247,9 +249,10 @@ class _Assembly:
         except ValueError as error:
             raise CorruptCheckpoint(f"{array.path}: {error}") from error
         held = sum(tensor.nbytes for _, tensor in pieces)
+        is_part = self._manifest.here is not None and held < array.nbytes
         if (
             not pieces
-            or held != array.nbytes
+            or (held != array.nbytes and not is_part)
             or any(tensor.dtype != array.dtype for _, tensor in pieces)
             or any(tensor.global_shape != array.shape for _, tensor in pieces)
             or any(tensor.nbytes != math.prod(tensor.shape) * size for _, tensor in pieces)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import xxhash
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.regular import open_regular
 from holdfast.snapshot.layout import MAX_HEADER_BYTES, decode_header
-from holdfast.snapshot.manifest import compose
+from holdfast.snapshot.manifest import compose_part
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
     MANIFEST,
@@ -42,8 +42,17 @@ READ_BYTES = 1 << 20  # stays in a core's cache between the read and the hash
 _LENGTH_BYTES = 8  # of the header, in front of it; 0 while a rank writes
 
 
-def seal_buffer(buffer_dir: Path, world_size: int, *, attempt: int, step: int) -> SetInfo:
+def seal_buffer(
+    buffer_dir: Path,
+    world_size: int,
+    *,
+    attempt: int,
+    step: int,
+    ranks: Sequence[int] | None = None,
+) -> SetInfo:
     """Hash every rank's shard, write the receipts, then the manifest; on return it restores.
+
+    `ranks`: those of this host; None: all are here.
 
     For a buffer that all ranks have said they copied (attempt, step) into, and into which none
     writes now. Calling it again, also after it was killed in the middle, gives the same.
@@ -55,8 +64,9 @@ def seal_buffer(buffer_dir: Path, world_size: int, *, attempt: int, step: int) -
 
     """
     (buffer_dir / MANIFEST).unlink(missing_ok=True)
+    ranks = range(world_size) if ranks is None else ranks
     receipts = []
-    for rank in range(world_size):
+    for rank in ranks:
         receipt = hash_shard(buffer_dir, rank)
         found = (receipt.attempt, receipt.step, receipt.rank, receipt.world_size)
         if found != (attempt, step, rank, world_size):
@@ -68,11 +78,11 @@ def seal_buffer(buffer_dir: Path, world_size: int, *, attempt: int, step: int) -
         write_sealed(buffer_dir / receipt_name(rank), receipt.to_json())
         receipts.append(receipt)
     try:
-        manifest = compose(receipts, time.time_ns(), {}, ())
+        manifest = compose_part(receipts, ranks, time.time_ns(), {})
     except ValueError as error:
         raise CorruptCheckpoint(f"{buffer_dir} cannot be sealed: {error}") from error
-    for rank, receipt in enumerate(receipts):
-        check_size(buffer_dir, rank, receipt.file_bytes)
+    for receipt in receipts:
+        check_size(buffer_dir, receipt.rank, receipt.file_bytes)
     write_sealed(buffer_dir / MANIFEST, manifest.to_json())
     return info(buffer_dir, manifest)
 

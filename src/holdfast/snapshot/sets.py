@@ -143,7 +143,7 @@ def info(set_dir: Path, manifest: Manifest) -> SetInfo:
         attempt=manifest.attempt,
         step=manifest.step,
         world_size=manifest.world_size,
-        nbytes=sum(shard.file_bytes for shard in manifest.shards),
+        nbytes=sum(manifest.shards[rank].file_bytes for rank in manifest.ranks),
         created_unix_ns=manifest.created_unix_ns,
         tags=manifest.tags,
     )

@@ -98,7 +98,7 @@ class VirtualStore:
     def seen(self, memory: VirtualMemory) -> SeenSets:
         """What there is to restore, as `Catalog.look` finds it."""
         sets = [replace(one, doomed_by=self.doomed.get(one.name)) for one in self.sets]
-        buffers = [SealedBuffer(number, one) for number, one in memory.sets()]
+        buffers = [SealedBuffer(number, one, tuple(range(one.world_size))) for number, one in memory.sets()]
         newest = len(self.attempts) - 1
         place = "attempts/{}".format
         return seen("r", newest, self.attempts, sets, {}, buffers=buffers, place=place)
