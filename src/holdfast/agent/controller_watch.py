@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from holdfast.core.hosts.says import Over
 from holdfast.core.hosts.succession import FollowStep, LeaseSight, Succession
-from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, HoldfastError
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, HoldfastError
 from holdfast.journal.attempts import attempts
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import LeaseState, LeaseView, WatchedHolder, heartbeat, view
@@ -110,7 +110,8 @@ class ControllerWatch:
             at_ns, sight, is_linked=self.is_linked, is_starting=self._is_starting()
         )
         if step is FollowStep.LEAVE and lease.last_words is not None:
-            self._seen(Sighting(over=Over(*lease.last_words)))
+            code, words = lease.last_words
+            self._seen(Sighting(over=Over(code, words, leaves_memory=code != EXIT_DONE)))
         elif step is FollowStep.FOLLOW:
             self._follow(lease)
             self._tell_whether_linked(lease.epoch, at_ns)

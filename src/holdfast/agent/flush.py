@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ GIVING_WAY_NICE = 15
 
 
 TOLD = {
-    "why": "why", "is_gone": "is_gone", "ranks": "ranks", "bytes": "nbytes", "took_ns": "took_ns",
+    "why": "why", "is_gone": "is_gone", "ranks": "ranks", "world_size": "world_size",
+    "bytes": "nbytes", "took_ns": "took_ns",
 }  # fmt: skip
 
 
@@ -40,7 +41,8 @@ class FlushResult:
 
     why: str | None = None
     is_gone: bool = False  # what is in memory is not what was sealed
-    ranks: int = 0  # that wrote the set
+    ranks: Sequence[int] = ()  # whose shards were here
+    world_size: int = 0  # so many wrote the set
     nbytes: int = 0
     took_ns: int = 0
 
@@ -270,15 +272,17 @@ class FlushProcesses:
         *,
         attempt: int,
         step: int,
+        ranks: Sequence[int],
         world_size: int,
     ) -> None:
-        """Put checksums and a manifest to a buffer that all ranks have copied into."""
+        """Put checksums and a manifest to a buffer that these ranks have copied into."""
         self._at_hand.ask(
             "seal",
             done,
             buffer=str(buffer),
             attempt=attempt,
             step=step,
+            ranks=list(ranks),
             world_size=world_size,
         )
 

@@ -79,8 +79,9 @@ def seal(command: Command) -> dict[str, Any]:
         command["world_size"],
         attempt=command["attempt"],
         step=command["step"],
+        ranks=command["ranks"],
     )
-    return {"bytes": done.nbytes, "ranks": done.world_size}
+    return {"bytes": done.nbytes}
 
 
 def flush(command: Command) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def flush(command: Command) -> dict[str, Any]:
         step=command["step"],
         flow=_flows[command["id"]],
     )
-    return {"bytes": done.nbytes, "ranks": done.world_size}
+    return {"bytes": done.nbytes, "ranks": list(done.ranks), "world_size": done.world_size}
 
 
 DO: dict[str, Callable[[Command], dict[str, Any]]] = {"seal": seal, "flush": flush}

@@ -38,6 +38,7 @@ ACTIVE_POLL_NS = 2_000_000
 IDLE_POLL_NS = 50_000_000
 PROGRESS_NS = 250_000_000
 LONGEST_WAIT_NS = 250_000_000
+OF_PARTS = (ev.TreeGone, ev.HostLost, ev.Sealed, ev.SealFailed)  # after which sets are other ones
 
 
 class HostAgent(Host, OwnHosts):
@@ -75,8 +76,9 @@ class HostAgent(Host, OwnHosts):
         )
         self.standbys.commands = self._commands
         environment, place = job.command.environment, folder.ckpt_dir
-        world_size = local.world_size
-        self.memory = Memory(job.memory, selector, environment, world_size, place, feed=self._tell)
+        self.memory = Memory(job.memory, selector, environment, place, feed=self._tell)
+        self.memory.begin(local.ranks, local.world_size)
+        self.parts = self.memory.held()  # as of when no rank was writing
 
     # --- what the loop does -----------------------------------------------------------------
 
@@ -163,6 +165,8 @@ class HostAgent(Host, OwnHosts):
 
     def _tell(self, event: ev.Event) -> None:
         """Something has happened here."""
+        if self.attempt is None and isinstance(event, OF_PARTS):
+            self.parts = self.memory.held()
         self._report.note(event)
         self._around.reported(self._numbered())
 
@@ -231,6 +235,7 @@ class HostAgent(Host, OwnHosts):
         """Another one has taken over: what was seen for the one before is of no use to it."""
         super().meet_controller()
         self._report.meet_controller()
+        self.parts = self.memory.held()
 
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
         """Keep of the seals' outcomes those that the controller has not heard of."""
@@ -241,6 +246,7 @@ class HostAgent(Host, OwnHosts):
         self._launch = action
         self._local = LocalRanks.of(action, self.number)
         ranks = self._local.ranks
+        self.memory.begin(ranks, self._local.world_size)
         self._report.begin(action.attempt, action.resume.step, len(ranks))
         self._hear(host.Start(now_ns(), action.attempt, ranks))
 

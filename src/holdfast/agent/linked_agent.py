@@ -25,7 +25,7 @@ from holdfast.agent.host_agent import HostAgent
 from holdfast.agent.inbox import Inbox, watch_signals
 from holdfast.agent.job import Job, LocalRanks
 from holdfast.agent.launch import free_ports
-from holdfast.agent.memory import NO_MEMORY
+from holdfast.agent.memory import NO_MEMORY, held_parts
 from holdfast.agent.own_addresses import is_loopback
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.supervisor import Screen
@@ -118,6 +118,7 @@ class LinkedAgent:
         self._down: tuple[int, str, bool] | None = None
         self._is_down_said = False
         self._standbys: Standbys | None = None  # of a spare
+        self._seat.copies = () if job.memory is None else held_parts(job.memory.folder.path)
 
     def run(self) -> Over:
         """Until the run is over, or this host is no part of it."""
@@ -143,8 +144,7 @@ class LinkedAgent:
         return self._over
 
     def _close(self) -> None:
-        if self.agent is not None:
-            self.agent.close(None)
+        self._let_go_of_memory()
         if self._standbys is not None:
             self._standbys.close()
         if self.listener is not None:
@@ -153,6 +153,15 @@ class LinkedAgent:
             self._dialer.close()
         self.upkeep.close(CLOSE_LIMIT_S)
         self._watch.close()
+
+    def _let_go_of_memory(self) -> None:
+        """It is freed, unless the run goes on and may want what is there."""
+        over, memory = self._over, self._job.memory
+        leaves_sets = over is None or over.leaves_memory
+        if self.agent is not None:
+            self.agent.close(act.Finish(0, "", leaves_memory=leaves_sets))
+        elif memory is not None and not leaves_sets:
+            memory.folder.remove()
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -368,6 +377,8 @@ class LinkedAgent:
         self._is_news, self._next_beat_ns = False, now + BEAT_NS
         agent = self.agent
         report = agent.reports()[0][1] if agent is not None else None
+        if agent is not None:
+            self._seat.copies = agent.parts
         self._dialer.put(self._seat.says(now, report))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from holdfast.agent.look import Wakefulness
@@ -16,11 +17,13 @@ from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.evacuation import Evacuation
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import HostOrder
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HostSays, Over
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy
 from holdfast.core.run.machine import RunMachine, State
+from holdfast.core.save.choose import SealedSet
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.hosts_table import ListedHost
@@ -63,10 +66,11 @@ class LinkedHosts:
         membership: Membership,
         runs: tuple[tuple[str, str], ...],
         policy: NoticePolicy,
+        placement: Placement,
         *,
         is_done: bool = False,
     ) -> None:
-        """`runs`: what every host is to run (`core.hosts.says.HostSays`).
+        """`runs`: what every host is to run (`core.hosts.says.HostSays`). `placement`: its ranks.
 
         `policy`: what follows where a host is announced to go. `is_done`: the run was done before.
         """
@@ -74,12 +78,13 @@ class LinkedHosts:
         self._around = around
         self._server = server
         self._members = membership
-        self._remote = RemoteHosts(self, membership, now_ns, around.say, runs)
+        self._remote = RemoteHosts(self, membership, now_ns, around.say, runs, placement)
         self._peers: dict[str, Peer] = {}  # by incarnation
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._waits_since_ns = self._next_say_ns = 0
         self._heard_ns = now_ns()
         self._strangers = 0
+        self._leaves_memory = True
         self._quarantine: dict[int, str] = {}  # as people want it
         self._evacuation = Evacuation(policy)
         self._remote.leaves_alone = self._leaves_alone
@@ -117,6 +122,10 @@ class LinkedHosts:
         self._waits_since_ns = now_ns()
         self._next_say_ns = self._waits_since_ns + FIRST_SAY_NS
         self._remote.when_complete(do)
+
+    def sealed(self) -> tuple[SealedSet, ...] | None:
+        """Which sets are in the hosts' memory."""
+        return self._remote.sealed()
 
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts of an attempt that runs."""
@@ -278,11 +287,12 @@ class LinkedHosts:
         )
 
     def close(self, finish: act.Finish | None) -> None:
-        """Nothing: the hosts are told of it once it is on record (`end`)."""
+        """The hosts are told of it once it is on record (`end`)."""
+        self._leaves_memory = finish is None or finish.leaves_memory
 
     def end(self, over: Over) -> None:
         """It is on record: have all hosts leave."""
-        self._remote.end(over)
+        self._remote.end(replace(over, leaves_memory=self._leaves_memory))
         self._server.close()
 
 

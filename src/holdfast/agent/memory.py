@@ -6,19 +6,21 @@ attempt that they are of, and what becomes of them is fed to the run's machine.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.agent.flush import FlushProcesses, FlushResult
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.copies import HeldPart
 from holdfast.core.hosts.order import Hurry
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.names import set_name
-from holdfast.snapshot.ram_folder import RamFolder, buffer_name, claim_ram
+from holdfast.snapshot.ram_folder import RamFolder, buffer_name, claim_ram, sealed_buffers
 
 LOOK_NS = 1_000_000_000  # at a flush under way; at a long one more and more seldom
 LONGEST_LOOK_NS = 30 * LOOK_NS
@@ -65,6 +67,23 @@ def _held(job: MemoryJob) -> MemoryJob:
     return replace(job, folder=again)
 
 
+def held_parts(ram_dir: Path) -> tuple[HeldPart, ...]:
+    """What of which sets lies in a run's folder in memory. Never raises."""
+    with contextlib.suppress(OSError):
+        return tuple(
+            HeldPart(
+                one.info.attempt,
+                one.info.step,
+                tuple(one.info.ranks),
+                one.info.world_size,
+                one.number,
+                one.info.tags,
+            )
+            for one in sealed_buffers(ram_dir)[0]
+        )
+    return ()
+
+
 class Memory:
     """Seals and flushes, for the loop's thread alone. Without a folder there is nothing to do."""
 
@@ -73,13 +92,13 @@ class Memory:
         job: MemoryJob | None,
         selector: selectors.BaseSelector,
         environment: Mapping[str, str],
-        ranks: int,
         ckpt_dir: Path,
         *,
         feed: Callable[[ev.Event], None],
     ) -> None:
         self._job = job
-        self._ranks = ranks
+        self._ranks: Sequence[int] = ()
+        self._world_size = 0
         self._ckpt_dir = ckpt_dir
         self._feed = feed
         self._flushes = FlushProcesses(selector, environment)
@@ -91,6 +110,10 @@ class Memory:
         """What the ranks are told."""
         job = self._job
         return NO_MEMORY if job is None else MemoryPlace(str(job.folder.path), job.buffers)
+
+    def begin(self, ranks: Sequence[int], world_size: int) -> None:
+        """These ranks of an attempt run on this host, of so many in all."""
+        self._ranks, self._world_size = ranks, world_size
 
     @property
     def pids(self) -> list[int]:
@@ -132,7 +155,8 @@ class Memory:
             done,
             attempt=action.attempt,
             step=action.step,
-            world_size=self._ranks,
+            ranks=self._ranks,
+            world_size=self._world_size,
         )
 
     def flush(self, action: act.Flush) -> None:
@@ -148,8 +172,8 @@ class Memory:
                 self._feed(ev.FlushFailed(now_ns(), *of, outcome.why, outcome.is_gone))
                 return
             attempt, epoch, step = of
-            for rank in range(outcome.ranks):  # of a set from before: perhaps not as many as now
-                self._feed(ev.Flushed(now_ns(), attempt, rank, epoch, step, outcome.ranks))
+            for rank in outcome.ranks:  # of a set from before: perhaps not as many as now
+                self._feed(ev.Flushed(now_ns(), attempt, rank, epoch, step, outcome.world_size))
 
         self._flushes.flush(
             self._buffer(action.buffer),
@@ -179,6 +203,10 @@ class Memory:
             self._job.folder.release()
         else:
             self._job.folder.remove()
+
+    def held(self) -> tuple[HeldPart, ...]:
+        """What of which sets lies here; to be asked while no rank may be writing."""
+        return () if self._job is None else held_parts(self._job.folder.path)
 
     def _buffer(self, number: int) -> Path:
         return Path(self.place.folder or "") / buffer_name(number)

@@ -32,6 +32,7 @@ from holdfast.cli.supervise import (
     RunAsked,
     RunStart,
     end_strays,
+    memory_job,
     own_scratch,
     standby_job,
 )
@@ -41,6 +42,7 @@ from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
 from holdfast.controller.opening import running
 from holdfast.core.hosts.membership import HostLimits, Membership
+from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.says import Over
 from holdfast.core.visible import clean
 from holdfast.distribution import VERSION
@@ -83,10 +85,11 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
         end_strays(folder, screen, index)
         for sentence in bring_home(folder, scratch, is_locked=True):
             screen.say("warning", sentence)
-        job = asked.job(scratch, None, _standbys(asked), index)
+        memory = memory_job(settings, folder, screen, f"-host{index}")
+        job = asked.job(scratch, memory, _standbys(asked), index)
         hosts = settings.hosts + settings.spares
-        place = AgentPlace(index, hosts, settings.host_address or "", _runs(asked), secret)
-        agent = LinkedAgent(folder, job, place, screen, partial(_start, controls))
+        here = AgentPlace(index, hosts, settings.host_address or "", _runs(asked), secret)
+        agent = LinkedAgent(folder, job, here, screen, partial(_start, controls))
         agent.listener = asked.notices.listener(agent.noticed, agent.say_later, job.grace_ns)
         asked.notices.say(screen)
         over = agent.run()
@@ -141,6 +144,7 @@ def control(asked: RunAsked, watched: str) -> int:
                 membership,
                 _runs(asked),
                 job.policy.notice,
+                place(job.policy.ranks, range(job.policy.hosts)),
                 is_done=before.last_words is not None and before.last_words.exit_code == EXIT_DONE,
             )
             linked.append(found)

@@ -151,7 +151,7 @@ def supervise(asked: RunAsked) -> int:
     try:
         job = asked.job(
             start.claim_scratch(settings),
-            _memory(settings, folder, screen),
+            memory_job(settings, folder, screen),
             standby_job(settings, tuple(asked.command.argv)),
         )
         start.exporter = beside(settings, folder, asked.command.environment, screen)
@@ -212,11 +212,16 @@ def standby_job(settings: Settings, command: tuple[str, ...]) -> StandbyJob:
     return StandbyJob(standby_argv(command)[0], is_hot, runs_ahead)
 
 
-def _memory(settings: Settings, folder: RunFolder, screen: Screen) -> MemoryJob | None:
-    """The run's folder of the memory tier; None: there is none, and a word on why."""
+def memory_job(
+    settings: Settings, folder: RunFolder, screen: Screen, part: str = ""
+) -> MemoryJob | None:
+    """The run's folder of the memory tier; None: there is none, and a word on why.
+
+    `part`: which of several hosts on one machine this is.
+    """
     if not settings.memory_buffers:
         return None
-    base, key = Path(settings.memory_dir), folder.scratch_key
+    base, key = Path(settings.memory_dir), folder.scratch_key + part
     reclaim(base, but=key)
     try:
         return MemoryJob(claim_ram(base, key), settings.memory_buffers)

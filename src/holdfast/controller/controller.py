@@ -158,6 +158,10 @@ class Controller:
         """Order it of the hosts."""
         self._order.want(action)
 
+    def _choose(self, action: act.Choose) -> None:
+        """What is in memory is asked of the hosts that are there then."""
+        self._link.when_complete(lambda: self._store.look(action.wish, self._link.sealed()))
+
     def _launch(self, action: act.Launch) -> None:
         def created() -> None:
             at_ns = self._clock.now_ns()
@@ -217,9 +221,7 @@ NOTE: dict[type[ev.Event], Callable[[Controller, Any], None]] = {
 }
 
 DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
-    act.Choose: lambda self, action: self._link.when_complete(
-        partial(self._store.look, action.wish)
-    ),
+    act.Choose: Controller._choose,
     act.Launch: Controller._launch,
     act.Adopt: Controller._adopt,
     act.CarryOut: Controller._carry_out,

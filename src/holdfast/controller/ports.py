@@ -16,6 +16,7 @@ from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.rollback import Wish
+from holdfast.core.save.choose import SealedSet
 
 
 class Link(Protocol):
@@ -35,6 +36,9 @@ class Link(Protocol):
 
     def when_complete(self, do: Callable[[], None]) -> None:
         """Call that once every host is there that an attempt needs; at once if they are now."""
+
+    def sealed(self) -> tuple[SealedSet, ...] | None:
+        """Which sets are in the hosts' memory; None: the store is asked, which is on this host."""
 
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts of an attempt that runs; `judged` is told what they are at, or why not.
@@ -57,6 +61,10 @@ class OwnHosts:
         """At once."""
         do()
 
+    def sealed(self) -> tuple[SealedSet, ...] | None:
+        """The store looks: it is on the same machine."""
+        return None
+
     def gather(self, _: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """They end with their controller."""
         judged("its hosts are gone")
@@ -68,8 +76,11 @@ class OwnHosts:
 class Store(Protocol):
     """The run's store, behind a thread of its own. Each method returns at once."""
 
-    def look(self, wish: Wish | None) -> None:
-        """Complete whole sets, then see which there are: SetsSeen or ChoiceFailed follows."""
+    def look(self, wish: Wish | None, sealed: tuple[SealedSet, ...] | None = None) -> None:
+        """Complete whole sets, then see which there are: SetsSeen or ChoiceFailed follows.
+
+        `sealed`: those in memory; None: they are looked for on this host.
+        """
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
         """Put the attempt on record; then `created` in the loop, or LaunchFailed follows."""

@@ -21,6 +21,15 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
 from holdfast.core.hosts.clocks import ClockDifference, report_on_clock
+from holdfast.core.hosts.copies import (
+    NOWHERE,
+    CopyPlaces,
+    CopyServer,
+    HeldPart,
+    has_own,
+    restorable,
+    source,
+)
 from holdfast.core.hosts.membership import (
     Assign,
     Lose,
@@ -32,7 +41,8 @@ from holdfast.core.hosts.membership import (
 )
 from holdfast.core.hosts.messages import encode_order
 from holdfast.core.hosts.order import HostOrder, Want
-from holdfast.core.hosts.placement import Meeting
+from holdfast.core.hosts.placement import NOWHERE as NO_PLACEMENT
+from holdfast.core.hosts.placement import Meeting, Placement
 from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import (
@@ -47,6 +57,7 @@ from holdfast.core.hosts.says import (
     encode_controller,
 )
 from holdfast.core.notices.board import Notice
+from holdfast.core.save.choose import SealedSet
 
 ANSWER_LIMIT_NS = 500_000_000  # to a question how a host stands
 PORTS = 2  # that a meeting needs
@@ -109,14 +120,16 @@ class RemoteHosts:
         now_ns: Callable[[], int],
         say: Callable[[str, str], None],
         runs: tuple[tuple[str, str], ...] = (),
+        placement: Placement = NO_PLACEMENT,
     ) -> None:
-        """`say(level, words)`: tell the people watching.
+        """`say(level, words)`: tell the people watching. `placement`: of the run's ranks.
 
         `runs`: what each host is to run; one that would run anything else is refused.
         """
         self.membership = membership
         self._wire = wire
         self._runs = runs
+        self._placement = placement
         self._now_ns = now_ns
         self._say = say
         self._controller: Told | None = None
@@ -137,6 +150,8 @@ class RemoteHosts:
         self._gathering: Gathering | None = None  # what runs, and is not adopted yet
         self._judged: Callable[[LastOrdered | str], None] | None = None
         self._is_not_adopted: set[str] = set()  # what those run is to end
+        self._found_for = -1  # the attempt
+        self._own_places: dict[int, CopyServer] = {}  # by slot, where its part of the set is
 
     def attach(self, controller: Told) -> None:
         """Whom to tell."""
@@ -197,6 +212,22 @@ class RemoteHosts:
         """Once every slot has a host; at once if that is so now."""
         self._awaiting, self._awaited_ns = do, self._now_ns()
         self._look_whether_complete()
+
+    def sealed(self) -> tuple[SealedSet, ...] | None:
+        """By what the hosts that are there have said."""
+        return restorable(self._copies, self._placement)
+
+    @property
+    def _copies(self) -> dict[str, tuple[HeldPart, ...]]:
+        members = self.membership.members
+        return {
+            incarnation: host.says.copies
+            for incarnation, host in self._hosts.items()
+            if host.says is not None
+            and host.says.copies
+            and incarnation in members
+            and members[incarnation].is_there
+        }
 
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts; they look for their controller by the store, and dial."""
@@ -444,6 +475,7 @@ class RemoteHosts:
                 if meeting is None:
                     return None
                 want = replace(want, meeting=meeting)
+                self._find_parts(want)
             wants.newest = number - 1
             wants.put(number, want)
         wants.newest = order.wants.newest
@@ -461,6 +493,36 @@ class RemoteHosts:
         meeting = Meeting(says.address, *says.ports[:PORTS])
         self._meeting = launch.attempt, meeting
         return meeting
+
+    def _find_parts(self, launch: act.Launch) -> None:
+        """Where each host gets its part of the set that it is to start from, once an attempt."""
+        if self._found_for == launch.attempt:
+            return
+        self._found_for, self._own_places = launch.attempt, {}
+        resume = launch.resume
+        if resume.buffer is None or resume.parent is None:
+            return
+        copies = self._copies
+        wanted = SealedSet(resume.parent, resume.step, resume.buffer)
+        for slot in range(self.membership.slots):
+            member, ranks = self.membership.host_of(slot), launch.placement.on(slot)
+            if member is None or has_own(copies.get(member.incarnation, ()), wanted, ranks):
+                continue
+            holder = source(copies, wanted, ranks)
+            if holder is not None and (place := self._server_of(holder)) is not None:
+                self._own_places[slot] = place
+
+    def _server_of(self, incarnation: str) -> CopyServer | None:
+        says = self.newest_of(incarnation)
+        if says is None or not says.address or not says.copy_port:
+            return None
+        return CopyServer(says.address, says.copy_port)
+
+    def _places_of(self, slot: int) -> CopyPlaces:
+        """The neighbours make a ring: each host copies the parts of the one before it."""
+        before = self.membership.host_of((slot - 1) % self.membership.slots)
+        neighbour = None if before is None else self._server_of(before.incarnation)
+        return CopyPlaces(self._own_places.get(slot), neighbour)
 
     def _is_given_up(self, incarnation: str) -> bool:
         """Whether it was taken for lost: should it live, it is told so whenever it is heard."""
@@ -483,6 +545,7 @@ class RemoteHosts:
             host.refused,
             self._over,
             self._gathering is not None,
+            NOWHERE if member is None or member.slot is None else self._places_of(member.slot),
         )
         self._wire.put(incarnation, encode_controller(says, self._encoded if has_slot else None))
 

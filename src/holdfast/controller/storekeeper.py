@@ -25,6 +25,7 @@ from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
+from holdfast.core.save.choose import SealedSet
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
     EXIT_UNAVAILABLE,
@@ -112,7 +113,7 @@ class Storekeeper:
         """Adopt or close that attempt: an earlier controller has launched it, nobody ended it."""
         self._inherited = attempt
 
-    def look(self, wish: Wish | None) -> None:
+    def look(self, wish: Wish | None, sealed: tuple[SealedSet, ...] | None = None) -> None:
         """Complete whole sets, then see which there are: SetsSeen or ChoiceFailed follows."""
 
         def job() -> None:
@@ -120,7 +121,7 @@ class Storekeeper:
             try:
                 self._close_inherited()
                 self._tidy()
-                seen = self._catalog.look(wish)
+                seen = self._catalog.look(wish, sealed)
             except HoldfastError as error:
                 is_away = isinstance(error, StoreUnavailable) and not isinstance(error, RunHeld)
                 self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error), is_away))

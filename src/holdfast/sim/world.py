@@ -26,6 +26,7 @@ from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
+from holdfast.core.save.choose import SealedSet
 from holdfast.core.save.policy import Optimal
 from holdfast.core.save.word import Order
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
@@ -221,7 +222,7 @@ class World(NoOps):
 
     # --- attempts ---------------------------------------------------------------------------
 
-    def look(self, _: Wish | None) -> None:
+    def look(self, _: Wish | None, __: tuple[SealedSet, ...] | None = None) -> None:
         """The store answers at once: what that takes is part of a restart."""
         self._feed(ev.SetsSeen(self._clock.now_ns, self._tiers.seen()))
 

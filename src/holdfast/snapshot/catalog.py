@@ -119,8 +119,11 @@ class Catalog:
             raise RuntimeError("only who holds the run's lease may change its checkpoints")
         return self._lease
 
-    def look(self, wish: Wish | None = None) -> SeenSets:
-        """What there is to choose from; raises StoreUnavailable when that cannot be known."""
+    def look(self, wish: Wish | None = None, sealed: Sequence[SealedSet] | None = None) -> SeenSets:
+        """What there is to choose from; raises StoreUnavailable when that cannot be known.
+
+        `sealed`: what is in memory; None: on this host, in the run's folder.
+        """
         with store_errors("read the checkpoints", self._folder.ckpt_dir):
             # A store that is gone (unmounted) looks like one in which nothing was ever saved.
             self._folder.attempts_dir.stat()
@@ -134,7 +137,7 @@ class Catalog:
             known.records,
             sets,
             damage,
-            buffers=buffers,
+            sealed=_sealed(buffers) if sealed is None else sealed,
             bad_copies=tuple(bad.values()),
             pins=read_pins(self._folder.pins_path) if wish is not None else None,
             place=lambda attempt: self._folder.attempt_dir(attempt) / ATTEMPT_FILE,
@@ -254,6 +257,12 @@ class Catalog:
         return names
 
 
+def _sealed(buffers: Sequence[SealedBuffer]) -> list[SealedSet]:
+    return [
+        SealedSet(one.info.attempt, one.info.step, one.number, one.info.tags) for one in buffers
+    ]
+
+
 def seen(
     run: str,
     newest_attempt: int,
@@ -261,7 +270,7 @@ def seen(
     sets: Sequence[SetInfo],
     damage: Mapping[str, str],
     *,
-    buffers: Sequence[SealedBuffer] = (),
+    sealed: Sequence[SealedSet] = (),
     bad_copies: Sequence[str] = (),
     pins: Mapping[str, str] | None = None,
     place: Callable[[int], object],
@@ -269,7 +278,6 @@ def seen(
     """Pure. `place` of an attempt's record, for a sentence. Sets that are being removed are bad."""
     doomed = {one.name: REMOVED for one in sets if is_doomed(one.name, one.doomed_by, records)}
     stored = [StoredSet(one.attempt, one.step, one.tags) for one in sets if one.name not in doomed]
-    sealed = [SealedSet(b.info.attempt, b.info.step, b.number, b.info.tags) for b in buffers]
     wanted = {newest_attempt, *(s.attempt for s in stored), *(s.attempt for s in sealed)}
     known = {record.attempt for record in records}
     return SeenSets(

@@ -35,7 +35,6 @@ from holdfast.snapshot.receipt import (
     texts,
 )
 
-
 ELSEWHERE = Shard(8, 8, "")  # in the place of a shard that is on another host
 
 

@@ -214,14 +214,10 @@ def _remove(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SealedBuffer:
-    """A buffer that restores. `number` is its own: its folder is `buffer-NUMBER`.
-
-    `ranks`: those whose shards are in it; on one of several hosts, its own.
-    """
+    """A buffer that restores. `number` is its own: its folder is `buffer-NUMBER`."""
 
     number: int
     info: SetInfo
-    ranks: tuple[int, ...]
 
 
 def buffer_name(number: int) -> str:
@@ -247,5 +243,5 @@ def sealed_buffers(ram_dir: Path) -> tuple[tuple[SealedBuffer, ...], dict[int, s
         except (CorruptCheckpoint, StoreUnavailable) as error:
             damage[number] = str(error)
             continue
-        found.append(SealedBuffer(number, info(folder, manifest), tuple(manifest.ranks)))
+        found.append(SealedBuffer(number, info(folder, manifest)))
     return tuple(sorted(found, key=lambda one: (one.info.attempt, one.info.step))), damage

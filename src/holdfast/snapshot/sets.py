@@ -59,12 +59,18 @@ class SetInfo:
     nbytes: int  # of all shards
     created_unix_ns: int
     tags: tuple[str, ...]
+    here: tuple[int, ...] | None = None  # these ranks' shards alone; None: all
     doomed_by: int | None = None  # the newest lease whose holder is removing it
 
     @property
     def name(self) -> str:
         """Unique in the run: its folder's name, or what that would be, of one in memory."""
         return set_name(self.attempt, self.step)
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """Those whose shards are here."""
+        return range(self.world_size) if self.here is None else self.here
 
 
 def commit(
@@ -146,6 +152,7 @@ def info(set_dir: Path, manifest: Manifest) -> SetInfo:
         nbytes=sum(manifest.shards[rank].file_bytes for rank in manifest.ranks),
         created_unix_ns=manifest.created_unix_ns,
         tags=manifest.tags,
+        here=manifest.here,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.copies import NOWHERE
 from holdfast.core.hosts.register import Register
 from holdfast.core.save import events as news
 from holdfast.core.save.word import pack
@@ -120,6 +121,7 @@ class Host(ABC):
 
     def __init__(self) -> None:
         self.attention = CALM
+        self.places = NOWHERE  # of parts of sets in other hosts' memory
         self.order_word = self.verdict_word = 0  # in the ranks' pages; 0: none
         self._seen = self._carried_out = 0
         self._to_do: deque[Want] = deque()

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from holdfast.core.hosts.copies import NOWHERE, CopyPlaces, HeldPart
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_report
 from holdfast.core.hosts.order import Attention, HostOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.plain_json import Parts
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 class Asking(StrEnum):
@@ -67,7 +68,8 @@ class HostSays:
 
     `held`: what it runs; None: it has no slot. `address` and `ports`: where its ranks can be met,
     should one of them be rank 0. `heard`: the number of the controller's newest message, by which
-    this was said. `asks` and `notices` hold for as long as the run lives.
+    this was said. `asks` and `notices` hold for as long as the run lives. `copies`: what of sets
+    lies in its memory, and `copy_port`, where others get that; 0: nowhere.
     """
 
     index: int
@@ -84,6 +86,8 @@ class HostSays:
     notices: tuple[Notice, ...] = ()
     held: HeldSlot | None = None
     heard: int = 0
+    copies: tuple[HeldPart, ...] = ()
+    copy_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,14 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The run is over for this controller: with which exit code, and in words."""
+    """The run is over for this controller: with which exit code, and in words.
+
+    `leaves_memory`: a set in memory is newer than all that is durable.
+    """
 
     exit_code: int
     words: str
+    leaves_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ class ControllerSays:
     `is_undecided`: whether what it runs goes on is not known yet. `is_given_up`: it was taken for
     lost, or what it runs is of no use, and it is to join as another one. `refused`: why it is no
     part of the run. `difference_ns`: what the controller has measured
-    between the host's clock and its own.
+    between the host's clock and its own. `places`: where it gets parts of sets in memory.
     """
 
     number: int
@@ -126,6 +134,7 @@ class ControllerSays:
     refused: str | None = None
     over: Over | None = None
     is_undecided: bool = False
+    places: CopyPlaces = NOWHERE
 
 
 _FORM = Parts("part", (HostSays, HeldSlot, HostAsks, Notice, ControllerSays, Assignment, Over))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.hosts.clocks import ClockDifference, order_on_clock
+from holdfast.core.hosts.copies import HeldPart
 from holdfast.core.hosts.order import Host, HostOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import (
@@ -47,6 +48,8 @@ class Seat:
         self.runs: tuple[tuple[str, str], ...] = ()
         self.address = ""
         self.ports: tuple[int, ...] = ()
+        self.copies: tuple[HeldPart, ...] = ()
+        self.copy_port = 0
         self._begin = begin
         self._heard = self._said = 0
         self._is_from_before = False  # the slot is one of an earlier controller's
@@ -131,6 +134,7 @@ class Seat:
             self.host = self._begin(says.assignment.slot)
             self.host.join(says.assignment.begins_at)
         if self.host is not None and order is not None:
+            self.host.places = says.places
             self.host.obey(order)
 
     # --- what it says -----------------------------------------------------------------------
@@ -169,5 +173,7 @@ class Seat:
             tuple(self._notices.values()),
             self._held,
             self._heard,
+            self.copies,
+            self.copy_port,
         )
         return encode_host(says, report or NOTHING)

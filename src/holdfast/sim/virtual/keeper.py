@@ -14,6 +14,7 @@ from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
+from holdfast.core.save.choose import SealedSet
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.sim.clock import SECOND
@@ -37,8 +38,8 @@ class VirtualKeeper:
 
     # --- controller.ports.Store -------------------------------------------------------------
 
-    def look(self, wish: Wish | None) -> None:
-        """Complete whole sets, then see which there are."""
+    def look(self, wish: Wish | None, _: tuple[SealedSet, ...] | None = None) -> None:
+        """Complete whole sets, then see which there are; the hosts' memory is the world's."""
         world, store = self._world, self._store
 
         def job(_: bool) -> None:

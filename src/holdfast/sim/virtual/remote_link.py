@@ -20,6 +20,7 @@ from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import Host, HostOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.seat import Seat
+from holdfast.core.save.choose import SealedSet
 from holdfast.sim.clock import MS
 from holdfast.sim.virtual.host import VirtualHost
 from holdfast.sim.virtual.link import ECHO_NS, LOST, TWICE
@@ -171,6 +172,10 @@ class RemoteLink:
         if not self._is_begun:
             self._is_begun = True
             self._beat()
+
+    def sealed(self) -> tuple[SealedSet, ...] | None:
+        """The store looks: it has the memory of the whole world."""
+        return None
 
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts of an attempt that runs."""

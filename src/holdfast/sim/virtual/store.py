@@ -8,12 +8,11 @@ from pathlib import Path
 
 from holdfast.core import events as ev
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save.choose import SeenSets, choose
+from holdfast.core.save.choose import SealedSet, SeenSets, choose
 from holdfast.journal.attempts import AttemptRecord, lineage
 from holdfast.sim.virtual.memory import VirtualMemory
 from holdfast.snapshot.catalog import seen
 from holdfast.snapshot.keep import Keep
-from holdfast.snapshot.ram_folder import SealedBuffer
 from holdfast.snapshot.removal import is_doomed
 from holdfast.snapshot.retention import plan
 from holdfast.snapshot.sets import SetInfo, set_name
@@ -98,10 +97,10 @@ class VirtualStore:
     def seen(self, memory: VirtualMemory) -> SeenSets:
         """What there is to restore, as `Catalog.look` finds it."""
         sets = [replace(one, doomed_by=self.doomed.get(one.name)) for one in self.sets]
-        buffers = [SealedBuffer(number, one, tuple(range(one.world_size))) for number, one in memory.sets()]
+        sealed = [SealedSet(one.attempt, one.step, number) for number, one in memory.sets()]
         newest = len(self.attempts) - 1
         place = "attempts/{}".format
-        return seen("r", newest, self.attempts, sets, {}, buffers=buffers, place=place)
+        return seen("r", newest, self.attempts, sets, {}, sealed=sealed, place=place)
 
     def recover(self) -> None:
         """It is well: what it took meanwhile is done."""
