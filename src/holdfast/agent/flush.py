@@ -31,7 +31,7 @@ GIVING_WAY_NICE = 15
 
 TOLD = {
     "why": "why", "is_gone": "is_gone", "ranks": "ranks", "world_size": "world_size",
-    "bytes": "nbytes", "took_ns": "took_ns",
+    "bytes": "nbytes", "took_ns": "took_ns", "alike": "alike", "differing": "differing",
 }  # fmt: skip
 
 
@@ -45,6 +45,8 @@ class FlushResult:
     world_size: int = 0  # so many wrote the set
     nbytes: int = 0
     took_ns: int = 0
+    alike: int = 0  # tensors that this host has as the other one has them, and
+    differing: Sequence[str] = ()  # those that it has, too, and not alike
 
 
 @dataclass(slots=True)
@@ -58,15 +60,24 @@ class _Job:
 
 
 class FlushProcess:
-    """One process, and what it has been asked for."""
+    """One process, and what it has been asked for. `port`: where it listens, if it does."""
 
     def __init__(
-        self, selector: selectors.BaseSelector, environment: Mapping[str, str], nice: int
+        self,
+        selector: selectors.BaseSelector,
+        environment: Mapping[str, str],
+        nice: int,
+        program: str = "holdfast.agent.flusher",
+        purpose: str = "writes it to disk",
     ) -> None:
+        """`purpose`: what it does, in words that follow 'the process that'."""
         self._selector = selector
         paths = [str(SOURCES), environment.get("PYTHONPATH", "")]
         self._environment = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self._nice = nice
+        self._program = program
+        self._purpose = purpose
+        self.port = 0
         self._jobs: dict[int, _Job] = {}
         self._next = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -125,7 +136,7 @@ class FlushProcess:
         self._buffer = b""
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "holdfast.agent.flusher"),
+                *(sys.executable, "-P", "-m", self._program),
                 *(str(os.getpid()), str(self._nice)),
             ],
             stdin=subprocess.PIPE,
@@ -178,6 +189,8 @@ class FlushProcess:
         job = self._jobs.get(said["id"])
         if job is not None and said["event"] == "wrote":
             job.nbytes = said["bytes"]
+        elif job is not None and said["event"] == "listening":
+            self.port = said["port"]
         elif job is not None:
             values = {name: said[key] for key, name in TOLD.items() if key in said}
             self._settle(said["id"], FlushResult(**values))
@@ -193,16 +206,16 @@ class FlushProcess:
     def _try(self, number: int) -> None:
         """Ask for it, in a new process if there is none; again, if one has died over it."""
         job = self._jobs[number]
-        why = (
-            f"the process that writes it to disk died {TRIES} times" if job.tries >= TRIES else None
-        )
+        why = f"the process that {self._purpose} died {TRIES} times" if job.tries >= TRIES else None
         if job.heir is not None:
             why = "handed over"
         if why is None:
             try:
                 self.start()
             except OSError as error:
-                why = f"the flush process cannot be started: {error.strerror or error}"
+                why = (
+                    f"the process that {self._purpose} cannot be started: {error.strerror or error}"
+                )
         if why is not None:
             self._settle(number, FlushResult(why))
             return

@@ -132,13 +132,13 @@ def seal_all(seals: queue.SimpleQueue[Command]) -> None:
         carry_out(seals.get())
 
 
-def take_place(parent: int, nice: int) -> None:
+def take_place(parent: int, nice: int, name: bytes = NAME) -> None:
     """Die with the agent, ignore what is meant for others, stand back for the training.
 
     Only now, when all is imported: standing back, that alone can take seconds.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_NAME, NAME, 0, 0, 0)
+    libc.prctl(PR_SET_NAME, name, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before prctl took hold
         os._exit(0)

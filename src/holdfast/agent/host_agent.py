@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.agent.attempt import LiveAttempt, Surroundings
+from holdfast.agent.copying import Copying
 from holdfast.agent.job import Job, LocalRanks
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory
@@ -27,12 +28,15 @@ from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts import machine as host
+from holdfast.core.hosts.copies import has_own
 from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.save import events as news
+from holdfast.core.save.choose import SealedSet
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.gate import Go
 from holdfast.journal.store import RunFolder
+from holdfast.snapshot.part import PartName
 
 ACTIVE_POLL_NS = 2_000_000
 IDLE_POLL_NS = 50_000_000
@@ -53,8 +57,12 @@ class HostAgent(Host, OwnHosts):
         around: Surroundings,
         number: int = 0,
         standbys: Standbys | None = None,
+        copying: Copying | None = None,
     ) -> None:
-        """`number`: of this host in the placement of attempts. `standbys`: that wait already."""
+        """`number`: of this host in the placement of attempts. `standbys`: that wait already.
+
+        `copying`: how parts of sets come from other hosts; None: there is no other.
+        """
         super().__init__()
         self.number = number
         self.attempt: LiveAttempt | None = None
@@ -69,6 +77,7 @@ class HostAgent(Host, OwnHosts):
         self._report = HostReport()
         self._next_poll_ns = self._next_progress_ns = 0
         self._launch: act.Launch | None = None
+        self._copying = copying
         warn = partial(around.say, "warning")
         local = self._local = job.local_ranks(number)
         self.standbys = standbys or Standbys(
@@ -248,7 +257,18 @@ class HostAgent(Host, OwnHosts):
         ranks = self._local.ranks
         self.memory.begin(ranks, self._local.world_size)
         self._report.begin(action.attempt, action.resume.step, len(ranks))
+        self._fetch_own(action.resume, ranks)
         self._hear(host.Start(now_ns(), action.attempt, ranks))
+
+    def _fetch_own(self, resume: ev.Resume, ranks: tuple[int, ...]) -> None:
+        """Have this host's part of what is restored from memory here, if it is not."""
+        buffer, parent = resume.buffer, resume.parent
+        if self._copying is None or buffer is None or parent is None:
+            return
+        set_ = SealedSet(parent, resume.step, buffer)
+        if not has_own(self.parts, set_, ranks):
+            part = PartName(parent, resume.step, ranks)
+            self._copying.fetch(part, buffer, self.places.own)
 
     def publish_order(self, order: news.PublishOrder, deadline_ns: int | None) -> None:
         """Store an order in every page."""
@@ -311,6 +331,15 @@ class HostAgent(Host, OwnHosts):
         """Have a process of the memory tier write a sealed set to the store."""
         self._report.begin_flush()
         self.memory.flush(action)
+
+    def replicate(self, action: act.Replicate) -> None:
+        """Have the copy process keep a copy of the part of the host before this one."""
+        launch, copying = self._launch, self._copying
+        if launch is not None and copying is not None:
+            hosts = sorted(set(launch.placement.hosts))
+            before = hosts[hosts.index(self.number) - 1]
+            ranks = launch.placement.on(before)
+            copying.replicate(action, ranks, self.places.neighbour, self._tell)
 
     def hurry(self, action: Hurry) -> None:
         """Have the process that flushes go on at full speed."""

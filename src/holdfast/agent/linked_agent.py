@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.attempt import NO_STANDBY
 from holdfast.agent.controller_watch import ControllerWatch, Sighting
+from holdfast.agent.copying import Copying, CopyTrust
 from holdfast.agent.host_agent import HostAgent
 from holdfast.agent.inbox import Inbox, watch_signals
 from holdfast.agent.job import Job, LocalRanks
@@ -64,6 +65,7 @@ class AgentPlace:
     """One host among those of the run. `hosts`: how many there are, with spares.
 
     `address`: by which others reach it; "": by the way to the controller. `secret`: the run's.
+    `copies_at`: the address at which they get parts of sets in its memory.
     `runs`: what it runs, and with what, which is the same on all hosts.
     """
 
@@ -72,6 +74,7 @@ class AgentPlace:
     address: str = ""
     runs: tuple[tuple[str, str], ...] = ()
     secret: bytes = field(default=b"", repr=False)
+    copies_at: str = "127.0.0.1"
 
 
 class LinkedAgent:
@@ -118,6 +121,17 @@ class LinkedAgent:
         self._down: tuple[int, str, bool] | None = None
         self._is_down_said = False
         self._standbys: Standbys | None = None  # of a spare
+        memory = job.memory
+        self._copying = (
+            None
+            if memory is None
+            else Copying(
+                self.selector,
+                job.command.environment,
+                memory.folder.path,
+                CopyTrust(folder.identity.run_id, place.secret, place.index, place.copies_at),
+            )
+        )
         self._seat.copies = () if job.memory is None else held_parts(job.memory.folder.path)
 
     def run(self) -> Over:
@@ -151,6 +165,8 @@ class LinkedAgent:
             self.listener.close(LISTENER_LIMIT_S)
         if self._dialer is not None:
             self._dialer.close()
+        if self._copying is not None:
+            self._copying.close()
         self.upkeep.close(CLOSE_LIMIT_S)
         self._watch.close()
 
@@ -290,12 +306,16 @@ class LinkedAgent:
     def _begin(self, slot: int) -> Host:
         standbys, self._standbys = self._standbys, None
         agent = self.agent = HostAgent(
-            self.folder, self._job, self.selector, self.upkeep, self, slot, standbys
+            self.folder, self._job, self.selector, self.upkeep, self, slot, standbys, self._copying
         )
-        agent.spared = lambda: self._watch.pids
+        agent.spared = self._other_pids
         spare = "" if slot == self._place.index else f" in the place of host {slot}"
         self.say("info", f"This is host {self._place.index} of {self._place.hosts}{spare}")
         return agent
+
+    def _other_pids(self) -> list[int]:
+        """Children that are no attempt's."""
+        return [*self._watch.pids, *(self._copying.pids if self._copying is not None else ())]
 
     def _stand_by(self) -> None:
         """A spare has interpreters at hand that have imported what the script will."""
@@ -348,6 +368,7 @@ class LinkedAgent:
             do()
         if self._dialer is not None:
             self._hear(self._dialer)
+        self._turn_copying()
         agent = self.agent
         if agent is not None:
             agent.turn()
@@ -361,6 +382,14 @@ class LinkedAgent:
         if self._leave_by_ns is not None and now_ns() > self._leave_by_ns and self._over is None:
             words = "no controller has ended the run by the deadline of the stop"
             self._over = Over(EXIT_SAVED_START_ME_AGAIN, words)
+
+    def _turn_copying(self) -> None:
+        copying = self._copying
+        if copying is None:
+            return
+        copying.turn()
+        if copying.port != self._seat.copy_port:
+            self._seat.copy_port, self._is_news = copying.port, True
 
     def _draw_ports(self) -> None:
         """Fresh ones for each attempt: no rank may meet a store or coordinator of the last one."""

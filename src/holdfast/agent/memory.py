@@ -20,6 +20,7 @@ from holdfast.core.hosts.order import Hurry
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.names import set_name
+from holdfast.snapshot.part import held_copies
 from holdfast.snapshot.ram_folder import RamFolder, buffer_name, claim_ram, sealed_buffers
 
 LOOK_NS = 1_000_000_000  # at a flush under way; at a long one more and more seldom
@@ -70,16 +71,11 @@ def _held(job: MemoryJob) -> MemoryJob:
 def held_parts(ram_dir: Path) -> tuple[HeldPart, ...]:
     """What of which sets lies in a run's folder in memory. Never raises."""
     with contextlib.suppress(OSError):
+        own = [(one.info, one.number) for one in sealed_buffers(ram_dir)[0]]
+        found = [*own, *((one, None) for one in held_copies(ram_dir))]
         return tuple(
-            HeldPart(
-                one.info.attempt,
-                one.info.step,
-                tuple(one.info.ranks),
-                one.info.world_size,
-                one.number,
-                one.info.tags,
-            )
-            for one in sealed_buffers(ram_dir)[0]
+            HeldPart(one.attempt, one.step, tuple(one.ranks), one.world_size, buffer, one.tags)
+            for one, buffer in found
         )
     return ()
 

@@ -68,6 +68,7 @@ from holdfast.link.values import Trust
 
 TRY_S = 0.2
 AS_CONTROLLER = "--as-controller"
+LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - whoever dials proves that it knows the secret
 
 
@@ -88,7 +89,8 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
         memory = memory_job(settings, folder, screen, f"-host{index}")
         job = asked.job(scratch, memory, _standbys(asked), index)
         hosts = settings.hosts + settings.spares
-        here = AgentPlace(index, hosts, settings.host_address or "", _runs(asked), secret)
+        address = settings.host_address or ""
+        here = AgentPlace(index, hosts, address, _runs(asked), secret, _listens_at())
         agent = LinkedAgent(folder, job, here, screen, partial(_start, controls))
         agent.listener = asked.notices.listener(agent.noticed, agent.say_later, job.grace_ns)
         asked.notices.say(screen)
@@ -128,8 +130,7 @@ def control(asked: RunAsked, watched: str) -> int:
         start.adopt(scratch, but=None if runs is None else runs.attempt)
         start.since = None if runs is None else runs.epoch
         job = replace(asked.job(scratch, None, StandbyJob()), cache_bytes=None)
-        addresses = own_addresses() or ("127.0.0.1",)
-        at = "127.0.0.1" if all(map(is_loopback, addresses)) else EVERYWHERE
+        addresses, at = own_addresses() or (LOOPBACK,), _listens_at()
         members = settings.hosts + settings.spares
         run, term = folder.identity.run_id, lease.epoch
         server = LinkServer(run, term, Trust(secret), (at,), hosts=members)
@@ -167,6 +168,11 @@ def control(asked: RunAsked, watched: str) -> int:
         return start.run(job, hosts, ended, told)
     finally:
         start.close()
+
+
+def _listens_at() -> str:
+    """Where other hosts come to: a machine without a network is alone."""
+    return LOOPBACK if all(map(is_loopback, own_addresses())) else EVERYWHERE
 
 
 def _parse(watched: str) -> WatchedHolder:

@@ -196,6 +196,7 @@ def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
         notice=NoticePolicy(OnNotice(settings.on_notice), has_accelerator(around)),
         hold_finished_ns=round(settings.hold_finished_s * SECOND_NS),
         has_standbys=settings.standby != OFF,
+        replicates=settings.hosts > 1,
     )
 
 

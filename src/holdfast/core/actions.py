@@ -99,6 +99,20 @@ class Flush:
 
 
 @value
+class Replicate:
+    """Have each host copy the sealed part of its neighbour: Replicated or NotReplicated follows.
+
+    `kept`: the (attempt, step) of the set whose copies must stay until then; None: there is none.
+    """
+
+    attempt: int
+    epoch: int
+    step: int
+    buffer: int
+    kept: tuple[int, int] | None = None
+
+
+@value
 class AbandonFlush:
     """End the flush of that set, be it by force: nothing is heard of it; FlushFailed says why."""
 
@@ -235,6 +249,7 @@ Action = (
     | CarryOut
     | Seal
     | Flush
+    | Replicate
     | AbandonFlush
     | CommitFlushed
     | PublishCommitted

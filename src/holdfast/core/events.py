@@ -25,6 +25,8 @@ from holdfast.core.save.tier_events import FlushCommitted as FlushCommitted
 from holdfast.core.save.tier_events import Flushed as Flushed
 from holdfast.core.save.tier_events import FlushFailed as FlushFailed
 from holdfast.core.save.tier_events import Flushing as Flushing
+from holdfast.core.save.tier_events import NotReplicated as NotReplicated
+from holdfast.core.save.tier_events import Replicated as Replicated
 from holdfast.core.save.tier_events import Sealed as Sealed
 from holdfast.core.save.tier_events import SealFailed as SealFailed
 from holdfast.core.save.tier_events import TierEvent as TierEvent

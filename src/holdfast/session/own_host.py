@@ -140,6 +140,9 @@ class OwnHost(Host):
     def flush(self, action: act.Flush) -> None:
         """There is no memory tier."""
 
+    def replicate(self, action: act.Replicate) -> None:
+        """There is no memory tier."""
+
     def hurry(self, action: Hurry) -> None:
         """There is no memory tier."""
 

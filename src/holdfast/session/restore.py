@@ -69,10 +69,12 @@ def _read(
     init: Callable[[], Any] | None,
     only: str | None,
 ) -> dict[str, Any]:
+    from holdfast.snapshot.part import await_part
     from holdfast.snapshot.restore import read_own, read_set
     from holdfast.snapshot.sets import read_manifest
 
     set_dir = attachment.set_dir(resume)
+    await_part(set_dir)
     warm = attachment.warming.take(set_dir) if attachment.warming is not None else None
     shape = like if like is not None or init is None else _shape_of(init)
     manifest = read_manifest(set_dir) if warm is None else warm.manifest

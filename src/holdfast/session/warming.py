@@ -47,9 +47,11 @@ class Warming:
 
     def _run(self) -> None:
         try:
+            from holdfast.snapshot.part import await_part
             from holdfast.snapshot.restore import prepare
             from holdfast.snapshot.sets import read_manifest
 
+            await_part(self._set_dir)
             manifest = read_manifest(self._set_dir)
             room = prepare(self._set_dir, self._rank, self._world_size, manifest)
             self._warm = Warm(manifest, room)

@@ -368,6 +368,10 @@ class World(NoOps):
         """It takes as long as a write."""
         self._tiers.flush(action)
 
+    def replicate(self, action: act.Replicate) -> None:
+        """Never: its hosts are one."""
+        raise NotImplementedError
+
     def abandon_flush(self, action: act.AbandonFlush) -> None:
         """It ends at once."""
         self._tiers.abandon(action)

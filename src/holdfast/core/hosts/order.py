@@ -214,6 +214,10 @@ class Host(ABC):
         """Write a sealed set to the store: Flushing now and then, Flushed or FlushFailed."""
 
     @abstractmethod
+    def replicate(self, action: act.Replicate) -> None:
+        """Copy the neighbour's part of a sealed set: Replicated or NotReplicated follows."""
+
+    @abstractmethod
     def hurry(self, action: Hurry) -> None:
         """Have that flush go on at full speed, if it is under way still."""
 
@@ -249,6 +253,7 @@ DO: dict[type[Want], Callable[[Host, Any], None]] = {
     act.CollectStacks: lambda host, action: host.collect_stacks(action),
     act.Seal: lambda host, action: host.seal(action),
     act.Flush: lambda host, action: host.flush(action),
+    act.Replicate: lambda host, action: host.replicate(action),
     Hurry: lambda host, action: host.hurry(action),
     act.AbandonFlush: lambda host, action: host.abandon_flush(action),
 }

@@ -28,6 +28,7 @@ BEGINNINGS = (ev.Launched, ev.LaunchFailed, ev.Suspended)  # told before what th
 WORDS = "its host is lost"
 
 SealOutcome = ev.Sealed | ev.SealFailed
+ReplicaOutcome = ev.Replicated | ev.NotReplicated
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ class ReportReader:
             Hashable, dict[int, SealOutcome]
         ] = {}  # answers, by what was to be sealed
         self._flush: _Flush | None = None
+        self._replicas: tuple[act.Replicate, dict[int, ReplicaOutcome]] | None = None
 
     # --- what is wanted of the hosts --------------------------------------------------------
 
@@ -101,6 +103,11 @@ class ReportReader:
                 self.begin(want)
             elif isinstance(want, act.Flush):
                 self._begin_flush((want.attempt, want.epoch, want.step))
+            elif isinstance(want, act.Replicate):
+                self._replicas = want, {}
+                for number, host in enumerate(self._hosts):
+                    if host.is_lost:
+                        self._hear_replica(number, host, _no_replica(want))
             elif isinstance(want, act.Seal):
                 self._wanted_seals[subject_of_want(want)] = want
                 for number, host in enumerate(self._hosts):
@@ -197,6 +204,8 @@ class ReportReader:
             self._hear(number, host, ev.TreeGone(at_ns, attempt))
         for want in list(self._wanted_seals.values()):  # what it had sealed is gone with it
             self._hear_seal(number, host, _no_seal(want))
+        if self._replicas is not None:
+            self._hear_replica(number, host, _no_replica(self._replicas[0]))
         if self._flush is not None and not host.is_flush_over:
             self._hear(number, host, _no_flush(at_ns, self._flush.of))
         host.is_lost = True
@@ -339,6 +348,20 @@ class ReportReader:
             failed = (one for one in outcomes.values() if isinstance(one, ev.SealFailed))
             self._tell(next(failed, fact))
 
+    def _hear_replica(self, number: int, _: _Host, fact: ReplicaOutcome) -> None:
+        """Told once every host has done its part, or could not."""
+        if self._replicas is None:
+            return
+        want, outcomes = self._replicas
+        of = (want.attempt, want.epoch, want.step)
+        if (fact.of_attempt, fact.epoch, fact.step) != of:
+            return
+        outcomes[number] = fact
+        if len(outcomes) == len(self._hosts):
+            self._replicas = None
+            failed = (one for one in outcomes.values() if isinstance(one, ev.NotReplicated))
+            self._tell(next(failed, fact))
+
     def _hear_flush(
         self, _: int, host: _Host, fact: ev.Flushing | ev.Flushed | ev.FlushFailed
     ) -> None:
@@ -392,6 +415,8 @@ HEAR: dict[type[ev.Event], Callable[[ReportReader, int, _Host, Any], None]] = {
     ev.StacksCollected: ReportReader._hear_stacks,
     ev.Sealed: ReportReader._hear_seal,
     ev.SealFailed: ReportReader._hear_seal,
+    ev.Replicated: ReportReader._hear_replica,
+    ev.NotReplicated: ReportReader._hear_replica,
     ev.Flushing: ReportReader._hear_flush,
     ev.Flushed: ReportReader._hear_flush,
     ev.FlushFailed: ReportReader._hear_flush,
@@ -400,6 +425,10 @@ HEAR: dict[type[ev.Event], Callable[[ReportReader, int, _Host, Any], None]] = {
 
 def _no_seal(want: act.Seal) -> ev.SealFailed:
     return ev.SealFailed(0, want.attempt, want.epoch, want.step, want.buffer, WORDS)
+
+
+def _no_replica(want: act.Replicate) -> ev.NotReplicated:
+    return ev.NotReplicated(0, want.attempt, want.epoch, want.step, WORDS)
 
 
 def _no_flush(at_ns: int, of: tuple[int, int, int]) -> ev.FlushFailed:

@@ -92,6 +92,8 @@ def subject_of_fact(event: ev.Event) -> Hashable:
         return type(event).__name__, event.rank
     if isinstance(event, ev.Sealed | ev.SealFailed):
         return seal_subject(event)
+    if isinstance(event, ev.Replicated | ev.NotReplicated):
+        return ev.Replicated.__name__
     if isinstance(event, ev.StopAsked):
         return type(event).__name__, event.source
     return type(event).__name__

@@ -22,7 +22,17 @@ from holdfast.core.plain_json import Parts
 from holdfast.core.run import ending, holding, restart, rollback, stopping
 from holdfast.core.run.course import RunState
 from holdfast.core.run.state import RunPolicy
-from holdfast.core.save import agree_moves, choose, flushes, frequency, memory, pace, ranks, saving
+from holdfast.core.save import (
+    agree_moves,
+    choose,
+    flushes,
+    frequency,
+    memory,
+    pace,
+    ranks,
+    replicas,
+    saving,
+)
 from holdfast.core.save import events as news
 from holdfast.core.save import policy as saves
 
@@ -38,7 +48,8 @@ STATE = (
     *POLICY,
     RunState, stopping.StopIntent, Placement,
     saving.Saving, agree_moves.Agreement, ranks.Ranks, news.StopDue,
-    ranks.Extremes, pace.SavePace, pace.FailureRate, memory.MemoryTier, flushes.Flushes, Resume,
+    ranks.Extremes, pace.SavePace, pace.FailureRate, memory.MemoryTier, flushes.Flushes,
+    replicas.Replicas, Resume,
     frequency.SaidFrequency, choose.Rejected,
     watch.HangWatch, watch.Suspicion, hang_events.RankStack,
     stopping.Stopping, StopNowAsked, holding.Holding, holding.Absence,

@@ -64,6 +64,7 @@ class RunState:
     ending: EndEvidence = field(default_factory=EndEvidence)
     ended_ns: int | None = None
     standby: StandbyOrder = StandbyOrder.AS_IS
+    said_replica: str | None = None  # why a set is on its own hosts alone; "": it is not
     done_ns: int | None = None  # its ranks ended as done, which is not on record yet
 
     # Of what comes next.
@@ -81,6 +82,7 @@ class RunState:
             request_reaction_ns=policy.request_reaction_ns,
             hold_ns=policy.hold_finished_ns,
             flush_patience_ns=policy.store_patience_ns // 2,
+            replicates=policy.replicates,
         )
         return cls(
             policy,

@@ -24,6 +24,7 @@ def hear(run: RunState, event: ev.TierEvent) -> list[act.Action]:
     """Take in what became of a seal or a flush, and do what is due after it."""
     answer = HEAR[type(event)](run, event)
     answer += flush_if_due(run, event.at_ns)
+    answer += replicate_if_due(run, event.at_ns)
     if run.state is State.RUNNING:
         answer += run.carry_out(run.saving.look(event.at_ns))
         if not isinstance(event, ev.Flushed):  # one rank's shard: no figure has changed by that
@@ -86,6 +87,12 @@ def flush_newest(run: RunState, at_ns: int, why: str) -> list[act.Action]:
     return list(tier.flushes.want(at_ns, Wanted(newest, why, is_urgent=True)))
 
 
+def replicate_if_due(run: RunState, at_ns: int) -> list[act.Action]:
+    """Have the newest set in memory copied to other hosts, if the last one is, for a while."""
+    wanted = run.saving.tier.to_replicate(at_ns) if run.state is State.RUNNING else None
+    return [] if wanted is None else [wanted]
+
+
 # --- what became of it ----------------------------------------------------------------------
 
 
@@ -111,6 +118,21 @@ def _on_seal(run: RunState, event: ev.Sealed | ev.SealFailed) -> list[act.Action
     if is_awaited and agreement.epoch == event.epoch:
         return _tell_agreement(run, news.NotWritten(event.at_ns, event.epoch, event.step, words))
     return [act.Say("warning", words)]
+
+
+def _on_replicated(run: RunState, event: ev.Replicated | ev.NotReplicated) -> list[act.Action]:
+    """People are told when that is another matter than before."""
+    if not run.saving.tier.replicas.over(event) or run.state is not State.RUNNING:
+        return []
+    why = event.why if isinstance(event, ev.NotReplicated) else ""
+    if why == run.said_replica:
+        return []
+    run.said_replica = why
+    if why:
+        words = f"step {event.step} is in the memory of its own hosts alone: {why}"
+        return [act.Say("warning", words)]
+    words = f"step {event.step} is in memory on two hosts each: any one of them may be lost"
+    return [act.Say("info", words)]
 
 
 def _on_flushing(run: RunState, event: ev.Flushing) -> list[act.Action]:
@@ -171,6 +193,8 @@ def _tell_agreement(run: RunState, what: news.Event) -> list[act.Action]:
 HEAR: dict[type[ev.TierEvent], Callable[[RunState, Any], list[act.Action]]] = {
     ev.Sealed: _on_seal,
     ev.SealFailed: _on_seal,
+    ev.Replicated: _on_replicated,
+    ev.NotReplicated: _on_replicated,
     ev.Flushing: _on_flushing,
     ev.Flushed: _on_flushed,
     ev.FlushFailed: _on_flush_over,

@@ -33,6 +33,7 @@ def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
     said = saving.hear(event.news)
     answer = run.carry_out(said) if said else []
     answer += flushing.flush_if_due(run, at_ns)
+    answer += flushing.replicate_if_due(run, at_ns)
     slowest = saving.slowest_step
     if slowest > run.resume.step:
         run.hangs.stepped(at_ns)

@@ -49,6 +49,7 @@ class RunPolicy:
     `is_supervised`: the controller starts the ranks' processes, and ends them. Else they are
     scripts that run by themselves: nobody starts them again, and a stop before their first step
     waits for that. `has_standbys`: processes wait for the next attempt, and are told what to do.
+    `replicates`: what is in the memory of one host is copied to another one.
     `request_reaction_ns` as of `saving.Saving`.
     """
 
@@ -66,4 +67,5 @@ class RunPolicy:
     hosts: int = 1
     is_supervised: bool = True
     has_standbys: bool = True
+    replicates: bool = False
     request_reaction_ns: int = REQUEST_REACTION_NS

@@ -74,9 +74,9 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name} by {notice.source}: {notice.action} {notice.state}, deadline {when}"
         case ev.BuffersReady():
             return f"{name} rank {event.rank}: {event.buffers}"
-        case ev.Sealed() | ev.Flushing() | ev.FlushCommitted():
+        case ev.Sealed() | ev.Replicated() | ev.Flushing() | ev.FlushCommitted():
             return f"{name} {event.of_attempt}-{event.step}"
-        case ev.SealFailed() | ev.FlushFailed() | ev.FlushCommitFailed():
+        case ev.SealFailed() | ev.NotReplicated() | ev.FlushFailed() | ev.FlushCommitFailed():
             return f"{name} {event.of_attempt}-{event.step}: {event.why}"
         case ev.Flushed():
             return f"{name} {event.of_attempt}-{event.step} of rank {event.rank}"
@@ -135,6 +135,8 @@ def action_line(action: act.Action, at_ns: int) -> str:
         case act.Flush():
             how = " at once" if action.urgent else ""
             return f"flush step {action.step} from buffer {action.buffer}{how} ({action.why})"
+        case act.Replicate():
+            return f"replicate step {action.step} from buffer {action.buffer}"
         case act.AbandonFlush():
             return f"abandon the flush of step {action.step}: {action.why}"
         case act.CommitFlushed():

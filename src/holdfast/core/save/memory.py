@@ -6,8 +6,9 @@
 A set in a buffer is *copied* when all ranks say so, and *sealed* when it has its checksums: then it
 restores. What must hold: the newest sealed set is never overwritten (but where there is only one
 buffer), nor one that waits for its seal, nor one that is being flushed, nor one that ranks may
-still be reading at their start. So there are three buffers: one to keep, one to flush or to seal,
-one to copy into. With two, a flush pauses the saves.
+still be reading at their start; with several hosts, nor the newest replicated one. So there are
+three buffers: one to keep, one to flush or to seal, one to copy into. With two, a flush pauses the
+saves.
 
 An order that came too late leaves ranks that may still copy for it. Its buffer stays `opened`, and
 the next order names it again: each rank writes its own shard there, and the copy for the newer
@@ -21,9 +22,10 @@ from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.save.flushes import Flushes, FlushOver, Wanted
+from holdfast.core.save.flushes import Flushes, FlushOver
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.ranks import Extremes
+from holdfast.core.save.replicas import Replicas
 from holdfast.core.save.tier_events import SetInBuffer
 from holdfast.core.save.word import MAX_BUFFERS
 
@@ -106,6 +108,7 @@ class MemoryTier:
 
     ranks: int
     flushes: Flushes = field(default_factory=Flushes)
+    replicas: Replicas = field(default_factory=Replicas)
     buffers: Buffers = field(default_factory=Buffers)
     is_there: bool = False  # whether every rank has a buffer
     is_lost: bool = False  # whether it had one in this attempt, and has none now
@@ -119,7 +122,7 @@ class MemoryTier:
     _seals_ns: tuple[int, ...] = ()  # the last few
     _sealing_ns: tuple[tuple[SetInBuffer, int], ...] = ()
     _free: tuple[int, ...] = ()
-    _free_by: tuple[Buffers, Wanted | None, Wanted | None] | None = None
+    _free_by: tuple[Buffers, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
         """No rank has told of a buffer yet."""
@@ -140,6 +143,7 @@ class MemoryTier:
                 if kept._replace(epoch=0) == restored:
                     restored = kept
         self.buffers = self.buffers.begin(restored)
+        self.replicas.begin(restored)
         self._no_buffers()
         self.flushes.forget()
 
@@ -157,9 +161,9 @@ class MemoryTier:
     @property
     def free(self) -> tuple[int, ...]:
         """Buffers that an order may name now, the best first."""
-        by = self.buffers, self.flushes.under_way, self.flushes.waiting
+        by = self.buffers, (*self.flushes.pinned, *self.replicas.pinned)
         if self._free_by != by:  # each news of each rank asks, and hardly one changes it
-            self._free_by, self._free = by, self.buffers.free(self.flushes.pinned)
+            self._free_by, self._free = by, self.buffers.free(by[1])
         return self._free
 
     @property
@@ -223,6 +227,10 @@ class MemoryTier:
         if not sealed or sealed[-1].step <= committed_step or at_ns < flushes.again_ns:
             return None
         return sealed[-1] if flushes.under_way is None else None
+
+    def to_replicate(self, at_ns: int) -> act.Replicate | None:
+        """The newest set, once no rank reads it any more at its start."""
+        return self.replicas.next(at_ns, self.newest) if self.buffers.read is None else None
 
     def flush_over(self, event: FlushOver) -> tuple[SetInBuffer | None, tuple[act.Action, ...]]:
         """The set whose flush has ended, if it was under way; it may not be in its buffer."""

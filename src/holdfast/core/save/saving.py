@@ -22,6 +22,7 @@ from holdfast.core.save.flushes import PATIENCE_NS, Flushes
 from holdfast.core.save.memory import MemoryTier
 from holdfast.core.save.pace import FailureRate, SavePace, latest, median
 from holdfast.core.save.policy import Never, SavePolicy, SaveView, Tier
+from holdfast.core.save.replicas import Replicas
 from holdfast.core.save.word import buffer_of
 
 # From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.
@@ -54,6 +55,7 @@ class Saving:
     request_reaction_ns: int = REQUEST_REACTION_NS
     hold_ns: int = 0
     flush_patience_ns: InitVar[int] = PATIENCE_NS
+    replicates: InitVar[bool] = False
 
     # Of the run.
     tier: MemoryTier = field(init=False)
@@ -74,9 +76,9 @@ class Saving:
     _ordered_ns: int = 0
     _known_ns: int = 0  # when the fastest rank was last seen to move
 
-    def __post_init__(self, flush_patience_ns: int) -> None:
+    def __post_init__(self, flush_patience_ns: int, replicates: bool) -> None:
         """No attempt has begun yet."""
-        self.tier = MemoryTier(self.ranks, Flushes(flush_patience_ns))
+        self.tier = MemoryTier(self.ranks, Flushes(flush_patience_ns), Replicas(replicates))
         self.begin(0, 0)
 
     def begin(

@@ -62,6 +62,27 @@ class SealFailed:
 
 
 @value
+class Replicated:
+    """Each part of a sealed set is in the memory of another host, too."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+
+
+@value
+class NotReplicated:
+    """Some host could not copy the part of its neighbour."""
+
+    at_ns: int
+    of_attempt: int
+    epoch: int
+    step: int
+    why: str
+
+
+@value
 class Flushing:
     """A flush is under way still, and has given the store so many bytes; reported now and then."""
 
@@ -125,5 +146,13 @@ class FlushCommitFailed:
 
 # Those that are taken in every state: they may be of an attempt that is long over.
 TierEvent = (
-    Sealed | SealFailed | Flushing | Flushed | FlushFailed | FlushCommitted | FlushCommitFailed
+    Sealed
+    | SealFailed
+    | Replicated
+    | NotReplicated
+    | Flushing
+    | Flushed
+    | FlushFailed
+    | FlushCommitted
+    | FlushCommitFailed
 )

@@ -320,6 +320,10 @@ class VirtualHost(Host):
         """Flushing now and then, Flushed or FlushFailed follows."""
         self._work.flush(action)
 
+    def replicate(self, action: act.Replicate) -> None:
+        """Replicated or NotReplicated follows."""
+        self._work.replicate(action)
+
     def hurry(self, action: Hurry) -> None:
         """Go on with that flush, faster."""
         self._work.hurry(action)

@@ -93,6 +93,11 @@ class MemoryWork:
         if not world.flush_starves or action.urgent:
             self._write_on(action, 0)
 
+    def replicate(self, action: act.Replicate) -> None:
+        """The neighbour's part comes at once."""
+        of = (action.attempt, action.epoch, action.step)
+        self._note(ev.Replicated(self._world.now_ns, *of))
+
     def _gone(self, action: act.Flush) -> ev.FlushFailed:
         of = (action.attempt, action.epoch, action.step)
         return ev.FlushFailed(self._world.now_ns, *of, "it is gone", is_gone=True)

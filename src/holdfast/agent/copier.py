@@ -1,0 +1,220 @@
+"""The copy process of a host: brings parts of sets here, and has other hosts get theirs from here.
+
+Runs as a program of its own (`python -P -m holdfast.agent.copier PARENT NICE`), one of several
+hosts' alone, and is asked in JSON lines like `agent.flusher`. `serve` is never over: `listening`
+says on which port. `pull` is over with `done` or `failed`.
+
+Both ends of each connection prove the run's secret, which comes with the command. Whoever has done
+so may read what is sealed in the run's memory folder on this host, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.agent.flusher import COMMAND_FD, GIVING_WAY_SHARE, Command, report, take_place
+from holdfast.errors import CorruptCheckpoint, HoldfastError, StoreUnavailable
+from holdfast.journal.flow import Flow
+from holdfast.link.exchange import BLOCK_BYTES, Exchange
+from holdfast.link.frames import LinkError
+from holdfast.link.values import Peer
+from holdfast.snapshot.part import (
+    OwnTensors,
+    PartName,
+    PartReader,
+    PulledPart,
+    find_part,
+    names_of,
+    own_tensors,
+    pull,
+    read_receipts,
+)
+from holdfast.snapshot.receipt import Receipt, number, objects
+
+NAME = b"hf-copy"
+BACKLOG = 64
+MOST_AT_ONCE = 16  # connections that are served; a stranger has no more than a few seconds of one
+
+
+class RemotePart:
+    """A `snapshot.part.PartSource` over a connection."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def receipts(self, part: PartName) -> list[Receipt]:
+        """Of the part's ranks."""
+        self._exchange.say(
+            {"get": "part", "attempt": part.attempt, "step": part.step, "ranks": list(part.ranks)}
+        )
+        said = self._answer()
+        try:
+            return [Receipt.from_json(one) for one in objects(said, "receipts")]
+        except ValueError as error:
+            raise CorruptCheckpoint(f"another host sent no receipt: {error}") from error
+
+    def read(self, rank: int, begin: int, end: int) -> Iterator[memoryview]:
+        """Bytes of that part."""
+        self._exchange.say({"get": "bytes", "rank": rank, "begin": begin, "end": end})
+        self._answer()
+        while begin < end:
+            block = self._exchange.receive()
+            if not 0 < len(block) <= end - begin:
+                raise LinkError(f"a block of {len(block)} bytes, and {end - begin} were to come")
+            begin += len(block)
+            yield memoryview(block)
+
+    def _answer(self) -> Command:
+        said = self._exchange.hear()
+        if isinstance(why := said.get("error"), str):
+            raise StoreUnavailable(f"the other host cannot give it: {why:.300}")
+        return said
+
+
+def bring(command: Command) -> PulledPart:
+    """Bring a part here; raises HoldfastError."""
+    part = PartName(command["attempt"], command["step"], tuple(command["ranks"]))
+    ram_dir, secret = Path(command["ram"]), bytes.fromhex(command["secret"])
+    own = own_tensors(ram_dir, part.attempt, part.step) if command["compare"] else OwnTensors()
+    flow = Flow(share=GIVING_WAY_SHARE if command["gives_way"] else 1.0)
+    me = Peer(command["index"], uuid.uuid4().hex)
+    address, port = command["address"], command["port"]
+    try:
+        exchange = Exchange.dial(address, port, command["run"], secret, me)
+        with contextlib.closing(exchange):
+            source = RemotePart(exchange)
+            return pull(source, part, ram_dir / command["into"], own, flow.rest)
+    except (LinkError, OSError) as error:
+        words = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise StoreUnavailable(f"{address} port {port}: {words}") from error
+
+
+def bring_in_turn(command: Command) -> None:
+    """Bring a part, and say what came of it."""
+    number_, started_s = command["id"], time.monotonic()
+    try:
+        done = bring(command)
+    except HoldfastError as error:
+        report("failed", number_, why=str(error), is_gone=isinstance(error, CorruptCheckpoint))
+    except Exception as error:  # whatever it is, somebody waits for an answer
+        report("failed", number_, why=f"internal error in the copy process: {error!r}")
+    else:
+        took_ns = round((time.monotonic() - started_s) * 1e9)
+        told = {"bytes": done.nbytes, "alike": done.alike, "differing": list(done.differing)}
+        report("done", number_, took_ns=took_ns, **told)
+
+
+class PartServer:
+    """Gives parts to hosts that ask, each in a thread."""
+
+    def __init__(self, command: Command) -> None:
+        self._ram_dir = Path(command["ram"])
+        self._run, self._secret = command["run"], bytes.fromhex(command["secret"])
+        self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._listening = socket.create_server((command["at"], 0), backlog=BACKLOG)
+        self.port = int(self._listening.getsockname()[1])
+
+    def serve(self) -> None:
+        """For ever."""
+        while True:
+            self._room.acquire()
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                self._room.release()
+                time.sleep(0.1)  # out of descriptors, say
+                continue
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        try:
+            with connection, contextlib.suppress(LinkError, OSError):
+                exchange = Exchange.answer(connection, self._run, self._secret)
+                with contextlib.closing(_Asked(self._ram_dir, exchange)) as asked:
+                    while True:
+                        asked.answer(exchange.hear())
+        finally:
+            self._room.release()
+
+
+class _Asked:
+    """One host's questions: first which part, then for bytes of it."""
+
+    def __init__(self, ram_dir: Path, exchange: Exchange) -> None:
+        self._ram_dir = ram_dir
+        self._exchange = exchange
+        self._reader: PartReader | None = None
+
+    def close(self) -> None:
+        """It asks no more."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def answer(self, question: Command) -> None:
+        """One question."""
+        try:
+            if question.get("get") == "part":
+                part = names_of(question)
+                folder = find_part(self._ram_dir, part)
+                receipts = [one.to_json() for one in read_receipts(folder, part.ranks)]
+                self.close()
+                self._reader = PartReader(self._ram_dir, folder)
+                self._exchange.say({"receipts": receipts})
+                return
+            rank, begin, end = (number(question, name) for name in ("rank", "begin", "end"))
+            if self._reader is None:
+                raise ValueError("bytes of which part?")
+            blocks = range(begin, end, BLOCK_BYTES)
+            # The first is read before it is said that they come.
+            data = self._reader.read(rank, begin, min(begin + BLOCK_BYTES, end))
+        except (HoldfastError, ValueError) as error:
+            self._exchange.say({"error": str(error)})
+            return
+        self._exchange.say({})
+        for start in blocks:
+            if start > begin:
+                try:
+                    data = self._reader.read(rank, start, min(start + BLOCK_BYTES, end))
+                except HoldfastError as error:
+                    raise LinkError(str(error)) from error  # it has been said that they come
+            self._exchange.send(memoryview(data))
+
+
+def carry_out(command: Command) -> None:
+    """Do what was asked for, in a thread of its own."""
+    if command["do"] == "pull":
+        bring_in_turn(command)
+        return
+    try:
+        server = PartServer(command)
+    except OSError as error:
+        why = f"no port can be had for copies: {error.strerror or error}"
+        report("failed", command["id"], why=why)
+        return
+    report("listening", command["id"], port=server.port)
+    server.serve()
+
+
+def main(parent: int, nice: int) -> None:
+    """Serve until there is nobody to serve."""
+    take_place(parent, nice, NAME)
+    waiting = b""
+    while data := os.read(COMMAND_FD, 1 << 16):
+        *lines, waiting = (waiting + data).split(b"\n")
+        for line in lines:
+            command: Command = json.loads(line)
+            threading.Thread(target=carry_out, args=(command,), daemon=True).start()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,170 @@
+"""Parts of sets between the memories of hosts: what an agent has its copy process do.
+
+    copying = Copying(selector, environment, ram_dir, CopyTrust(run, secret, index, at))
+    copying.replicate(action, ranks, place, feed)  # keep a copy of the neighbour's part
+    copying.fetch(part, buffer, place)  # bring this host's own part here, while ranks start
+    copying.port  # where other hosts get parts from this one; 0: nowhere
+
+All methods return at once, and are called by the loop's thread alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.agent.flush import FlushProcess, FlushResult
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.hosts.copies import CopyServer
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.clocks import now_ns
+from holdfast.snapshot.part import (
+    COPIES,
+    PartName,
+    begin_fetch,
+    copy_name,
+    end_fetch,
+    held_copies,
+)
+from holdfast.snapshot.ram_folder import buffer_name
+
+NICE = 5  # not the last: who fetches its part keeps all ranks waiting
+PROGRAM = "holdfast.agent.copier"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTrust:
+    """Who this is, and what it proves. `at`: the address on which it listens."""
+
+    run: str
+    secret: bytes = field(repr=False)
+    index: int
+    at: str
+
+
+class Copying:
+    """One host's copies, whichever part of the run it has."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        environment: Mapping[str, str],
+        ram_dir: Path,
+        trust: CopyTrust,
+    ) -> None:
+        """`ram_dir`: the run's folder in memory on this host."""
+        self._ram_dir = ram_dir
+        self._trust = trust
+        self._into: str | None = None  # that copy is being written
+        self.why_not = ""  # others get nothing here
+        self._process = FlushProcess(selector, environment, NICE, PROGRAM, "copies parts of sets")
+        self._process.ask("serve", self._serves_no_more, **self._place(), at=trust.at)
+
+    def _place(self) -> dict[str, object]:
+        trust = self._trust
+        return {"ram": str(self._ram_dir), "run": trust.run, "secret": trust.secret.hex()}
+
+    def _serves_no_more(self, outcome: FlushResult) -> None:
+        self.why_not = outcome.why or ""
+        self._process.port = 0
+
+    @property
+    def port(self) -> int:
+        """Where other hosts get parts from this one; 0: nowhere."""
+        return self._process.port
+
+    @property
+    def pids(self) -> list[int]:
+        """Of its processes."""
+        return [] if self._process.pid is None else [self._process.pid]
+
+    def turn(self) -> None:
+        """Hear what was said."""
+        self._process.turn()
+
+    def replicate(
+        self,
+        action: act.Replicate,
+        ranks: tuple[int, ...],
+        place: CopyServer | None,
+        feed: Callable[[ev.Event], None],
+    ) -> None:
+        """Keep a copy of the part of these ranks; Replicated or NotReplicated is fed.
+
+        Of the two copies that there is room for, the one of the set to be kept stays.
+        """
+        of = (action.attempt, action.epoch, action.step)
+
+        def over(why: str | None) -> None:
+            at_ns = now_ns()
+            feed(ev.NotReplicated(at_ns, *of, why) if why else ev.Replicated(at_ns, *of))
+
+        part = PartName(action.attempt, action.step, ranks)
+        held = held_copies(self._ram_dir)
+        names = {one.path.name: (one.attempt, one.step) for one in held}
+        if any((one.attempt, one.step, tuple(one.ranks)) == part for one in held):
+            over(None)
+        elif self._into is not None:
+            over("the copy before it is under way still")
+        elif place is None:
+            over("its neighbour has not said where its part can be had")
+        else:
+            kept = action.kept
+            free = (copy_name(one) for one in range(COPIES))
+            self._into = next(one for one in free if kept is None or names.get(one) != kept)
+
+            def done(outcome: FlushResult) -> None:
+                self._into = None
+                over(outcome.why)
+
+            self._pull(place, part, self._into, done, gives_way=True)
+
+    def fetch(self, part: PartName, buffer: int, place: CopyServer | None) -> None:
+        """Bring this host's own part of a set here; ranks that restore it wait until that is over.
+
+        What cannot be had they find missing, and the next choice is made without it.
+        """
+        folder = self._ram_dir / buffer_name(buffer)
+        with contextlib.suppress(StoreUnavailable):
+            begin_fetch(folder)
+            if place is None:
+                end_fetch(folder)
+            else:
+                over = lambda _: end_fetch(folder)  # noqa: E731
+                self._pull(place, part, folder.name, over, gives_way=False)
+
+    def _pull(
+        self,
+        place: CopyServer,
+        part: PartName,
+        into: str,
+        done: Callable[[FlushResult], None],
+        *,
+        gives_way: bool,
+    ) -> None:
+        """Bring a part into that folder of the run's memory; `done` is called by a later `turn`.
+
+        `gives_way`: to the training; then what this host has alike in its own part is not sent.
+        """
+        self._process.ask(
+            "pull",
+            done,
+            **self._place(),
+            index=self._trust.index,
+            address=place.address,
+            port=place.port,
+            attempt=part.attempt,
+            step=part.step,
+            ranks=list(part.ranks),
+            into=into,
+            compare=gives_way,
+            gives_way=gives_way,
+        )
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()

@@ -1,0 +1,75 @@
+"""Copies of sets on other hosts: which set every host copies from its neighbour, and which is safe.
+
+A set in memory is lost with any one of its hosts, unless each part of it is on a second one. One
+set at a time is replicated, and none is given up for a newer one. The buffers of the newest
+replicated set stay as they are, in whichever attempt, until a newer one is replicated: it is what
+the loss of a host goes back to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.save.tier_events import SetInBuffer
+
+SECOND_NS = 1_000_000_000
+RESTS = 3  # times as long as the last replication took: so the network is free most of the time
+LONGEST_REST_NS = 60 * SECOND_NS
+
+
+@dataclass(slots=True)
+class Replicas:
+    """Those of one run. `is_on`: there are other hosts to copy to.
+
+    `newest`: every part of it is on two hosts. `again_ns`: no other begins before.
+    """
+
+    is_on: bool = False
+    under_way: SetInBuffer | None = None
+    newest: SetInBuffer | None = None
+    again_ns: int = 0
+    _began_ns: int = 0
+    _failed: int = 0  # in a row
+
+    @property
+    def pinned(self) -> tuple[int, ...]:
+        """Buffers that must stay as they are."""
+        wanted = (self.under_way, self.newest)
+        return tuple(one.buffer for one in wanted if one is not None)
+
+    def begin(self, restored: SetInBuffer | None) -> None:
+        """A new attempt starts from that set, or from none in memory: none is of use then.
+
+        On a host that took the place of another one there are no copies yet.
+        """
+        self.under_way, self.again_ns = None, 0
+        newest = self.newest
+        if restored is None or newest is None or newest.step > restored.step:
+            self.newest = None
+
+    def next(self, at_ns: int, sealed: SetInBuffer | None) -> act.Replicate | None:
+        """What is to be replicated now; None: nothing, or not yet."""
+        is_due = self.is_on and self.under_way is None and at_ns >= self.again_ns
+        if not is_due or sealed is None or sealed == self.newest:
+            return None
+        self.under_way, self._began_ns = sealed, at_ns
+        kept = None if self.newest is None else self.newest.name
+        return act.Replicate(*sealed, kept)
+
+    def over(self, event: ev.Replicated | ev.NotReplicated) -> bool:
+        """Take in what became of it; whether it is news of the one that is under way."""
+        kept = self.under_way
+        of = (event.of_attempt, event.epoch, event.step)
+        if kept is None or (kept.attempt, kept.epoch, kept.step) != of:
+            return False
+        self.under_way = None
+        rest_ns = RESTS * (event.at_ns - self._began_ns)
+        if isinstance(event, ev.Replicated):
+            self.newest, self._failed = kept, 0
+        else:
+            rest_ns = max(rest_ns, SECOND_NS << min(self._failed, 6))
+            self._failed += 1
+        self.again_ns = event.at_ns + min(rest_ns, LONGEST_REST_NS)
+        return True

@@ -1,0 +1,128 @@
+"""Bytes between two hosts: a connection of its own, on which both ends prove the run's secret.
+
+The handshake is the link's (`link.handshake`), for another channel, so that a proof for one is of
+no use for the other. Each frame after it bears a MAC over its direction, its number and its bytes.
+Blocking, with a limit for each wait: for the threads of a process that does nothing else.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+from typing import Any
+
+from holdfast.link.frames import LinkError, pack_json, unpack_json
+from holdfast.link.handshake import (
+    NONCE_BYTES,
+    AgentHandshake,
+    ControllerHandshake,
+    SessionKeys,
+    Terms,
+)
+from holdfast.link.values import Peer
+
+CHANNEL = b"parts of sets"
+BLOCK_BYTES = 1 << 20
+MESSAGE_LIMIT_BYTES = 64 << 20  # of receipts, as JSON
+LIMIT_S = 20.0
+_MAC_BYTES = 32
+_LENGTH_BYTES = 4
+
+
+class Exchange:
+    """One end of a connection, once both are proved. Raises LinkError, OSError."""
+
+    def __init__(self, connection: socket.socket, ours: bytes, theirs: bytes) -> None:
+        self._connection = connection
+        self._ours, self._theirs = ours, theirs
+        self._sent = self._received = 0
+
+    @classmethod
+    def dial(cls, address: str, port: int, run: str, secret: bytes, me: Peer) -> Exchange:
+        """Ask a host for something."""
+        connection = socket.create_connection((address, port), LIMIT_S)
+        try:
+            handshake = AgentHandshake(_terms(run, secret), me, os.urandom(NONCE_BYTES))
+            connection.sendall(handshake.start)
+            keys = _shake_hands(connection, handshake)
+            return cls(connection, keys.up, keys.down)
+        except BaseException:
+            connection.close()
+            raise
+
+    @classmethod
+    def answer(cls, connection: socket.socket, run: str, secret: bytes) -> Exchange:
+        """Somebody has dialled."""
+        connection.settimeout(LIMIT_S)
+        handshake = ControllerHandshake(_terms(run, secret), os.urandom(NONCE_BYTES))
+        keys = _shake_hands(connection, handshake)
+        return cls(connection, keys.down, keys.up)
+
+    def close(self) -> None:
+        """The end."""
+        self._connection.close()
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send an object."""
+        self.send(memoryview(pack_json(message)))
+
+    def hear(self) -> dict[str, Any]:
+        """The next object."""
+        return unpack_json(bytes(self._receive(MESSAGE_LIMIT_BYTES)))
+
+    def send(self, payload: memoryview) -> None:
+        """Send one frame."""
+        self._sent += 1
+        mac = _mac(self._ours, self._sent, payload)
+        self._connection.sendall(len(payload).to_bytes(_LENGTH_BYTES, "big") + mac)
+        self._connection.sendall(payload)
+
+    def receive(self) -> bytearray:
+        """The next block of bytes."""
+        return self._receive(BLOCK_BYTES)
+
+    def _receive(self, limit_bytes: int) -> bytearray:
+        head = self._read(_LENGTH_BYTES + _MAC_BYTES)
+        length = int.from_bytes(head[:_LENGTH_BYTES], "big")
+        if length > limit_bytes:
+            raise LinkError(f"a frame of {length} bytes, and {limit_bytes} are allowed")
+        payload = self._read(length)
+        self._received += 1
+        mac = _mac(self._theirs, self._received, memoryview(payload))
+        if not hmac.compare_digest(mac, bytes(head[_LENGTH_BYTES:])):
+            raise LinkError("a frame was changed, repeated or left out on its way")
+        return payload
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            count = self._connection.recv_into(view)
+            if not count:
+                raise LinkError("the other host has closed the connection")
+            view = view[count:]
+        return data
+
+
+def _terms(run: str, secret: bytes) -> Terms:
+    return Terms(run, 0, secret, CHANNEL)
+
+
+def _shake_hands(
+    connection: socket.socket, handshake: AgentHandshake | ControllerHandshake
+) -> SessionKeys:
+    while handshake.keys is None:
+        came = connection.recv(256)
+        if not came:
+            raise LinkError("the other host has closed the connection")
+        connection.sendall(handshake.receive(came))
+    if handshake.rest:
+        raise LinkError("it spoke before its turn")
+    return handshake.keys
+
+
+def _mac(key: bytes, number: int, payload: memoryview) -> bytes:
+    made = hmac.new(key, number.to_bytes(8, "big"), "sha256")
+    made.update(payload)
+    return made.digest()

@@ -1,0 +1,375 @@
+"""A part of a set in memory for another host: what is read of it there, and how it is written here.
+
+A host's part is a sealed buffer, or a copy that this host keeps for another one, in `copy-0` or
+`copy-1` beside the buffers. What both hosts hold alike (data-parallel replicas do, to the last bit)
+is neither sent nor stored twice: a copy says of such a tensor where in this host's own buffer of
+the same set it lies, and its file has a hole there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import xxhash
+
+from holdfast.core.save.word import MAX_BUFFERS
+from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.journal.atomic import store_errors
+from holdfast.journal.regular import is_real_folder, open_regular
+from holdfast.journal.scratch import claim_folders
+from holdfast.snapshot.manifest import compose_part
+from holdfast.snapshot.ram_folder import buffer_name
+from holdfast.snapshot.receipt import (
+    CHUNK_BYTES,
+    MANIFEST,
+    Receipt,
+    Tensor,
+    number,
+    objects,
+    receipt_name,
+    shard_name,
+)
+from holdfast.snapshot.room import find_room, size_words
+from holdfast.snapshot.sealed import checksum, read_sealed, write_sealed
+from holdfast.snapshot.sets import SetInfo, check_size, info, read_manifest
+
+COPIES = 2  # one to keep, one to write
+BORROWED = "borrowed.json"
+FETCHING = "fetching"  # in a buffer while its part comes from another host
+LEAST_BORROWED_BYTES = 4096  # less is sooner sent than looked up
+_LOOK_S = 0.002
+_FILES = MANIFEST, BORROWED
+
+
+class PartName(NamedTuple):
+    """These ranks' shards of a set."""
+
+    attempt: int
+    step: int
+    ranks: tuple[int, ...]
+
+
+class PartSource(Protocol):
+    """Where a part is read, on another host. Raises StoreUnavailable, CorruptCheckpoint."""
+
+    def receipts(self, part: PartName) -> list[Receipt]:
+        """Of its ranks, in their order."""
+
+    def read(self, rank: int, begin: int, end: int) -> Iterator[memoryview]:
+        """Bytes of a rank's shard, in blocks."""
+
+
+def copy_name(number: int) -> str:
+    """The folder of a copy in a run's memory folder."""
+    return f"copy-{number}"
+
+
+# --- what is here ---------------------------------------------------------------------------
+
+
+def held_copies(ram_dir: Path) -> tuple[SetInfo, ...]:
+    """The copies that this host keeps for another one. Never raises."""
+    found = []
+    for copy in range(COPIES):
+        folder = ram_dir / copy_name(copy)
+        with contextlib.suppress(CorruptCheckpoint, StoreUnavailable, OSError):
+            if is_real_folder(folder) and os.path.lexists(folder / MANIFEST):
+                manifest = read_manifest(folder)
+                for rank in manifest.ranks:
+                    check_size(folder, rank, manifest.shards[rank].file_bytes)
+                found.append(info(folder, manifest))
+    return tuple(found)
+
+
+def find_part(ram_dir: Path, part: PartName) -> Path:
+    """The folder in which that part lies; raises StoreUnavailable where there is none."""
+    names = [buffer_name(one) for one in range(MAX_BUFFERS)]
+    for name in [*names, *(copy_name(one) for one in range(COPIES))]:
+        folder = ram_dir / name
+        with contextlib.suppress(CorruptCheckpoint, StoreUnavailable):
+            manifest = read_manifest(folder)
+            if (manifest.attempt, manifest.step, tuple(manifest.ranks)) == part:
+                return folder
+    raise StoreUnavailable(f"step {part.step} of attempt {part.attempt} is not in memory there")
+
+
+def read_receipts(folder: Path, ranks: Sequence[int]) -> list[Receipt]:
+    """Of these ranks; raises CorruptCheckpoint."""
+    try:
+        return [Receipt.from_json(read_sealed(folder / receipt_name(rank))) for rank in ranks]
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{folder}: {error}") from error
+
+
+class PartReader:
+    """The bytes of one part's shards, for a host that asks for them. Close it."""
+
+    def __init__(self, ram_dir: Path, folder: Path) -> None:
+        self._ram_dir = ram_dir
+        self._folder = folder
+        self._files: dict[Path, int] = {}
+        self._borrowed = _read_borrowed(folder)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files = {}
+
+    def read(self, rank: int, begin: int, end: int) -> bytes:
+        """These bytes of a rank's shard. What was overwritten meanwhile is found by whoever asks.
+
+        Raises CorruptCheckpoint where there are none.
+        """
+        data = bytearray(self._bytes(self._folder, rank, begin, end))
+        for one in self._borrowed.get(rank, ()):
+            start, stop = max(begin, one.begin), min(end, one.end)
+            if start < stop:
+                own = self._ram_dir / buffer_name(one.buffer)
+                origin = one.own_begin - one.begin
+                found = self._bytes(own, one.own_rank, start + origin, stop + origin)
+                data[start - begin : stop - begin] = found
+        return bytes(data)
+
+    def _bytes(self, folder: Path, rank: int, begin: int, end: int) -> bytes:
+        path = folder / shard_name(rank)
+        try:
+            if path not in self._files:
+                self._files[path] = open_regular(path)
+            data = os.pread(self._files[path], end - begin, begin)
+        except OSError as error:
+            raise CorruptCheckpoint(f"{path} cannot be read: {error.strerror or error}") from error
+        if len(data) != end - begin:
+            raise CorruptCheckpoint(f"{path} ends inside its data")
+        return data
+
+
+class Borrowed(NamedTuple):
+    """Bytes of a copy's file that lie in the host's own buffer, in the shard of `own_rank`."""
+
+    begin: int
+    end: int
+    buffer: int
+    own_rank: int
+    own_begin: int
+
+
+def _read_borrowed(folder: Path) -> dict[int, list[Borrowed]]:
+    path = folder / BORROWED
+    if not os.path.lexists(path):
+        return {}
+    try:
+        said = read_sealed(path)
+        found: dict[int, list[Borrowed]] = {}
+        for one in objects(said, "ranges"):
+            borrowed = Borrowed(*(number(one, name) for name in Borrowed._fields))
+            found.setdefault(number(one, "rank"), []).append(borrowed)
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{path}: {error}") from error
+    return found
+
+
+# --- what comes from another host -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PulledPart:
+    """What was brought here. `differing`: tensors that the two hosts hold, and not alike."""
+
+    nbytes: int = 0  # that were sent
+    alike: int = 0  # tensors, as many as are the same on both hosts
+    differing: tuple[str, ...] = ()
+
+
+class OwnTensors:
+    """What this host's own part of the same set holds, to compare a neighbour's with."""
+
+    def __init__(self, buffer: int = 0, receipts: Sequence[Receipt] = ()) -> None:
+        self.buffer = buffer
+        self._known: dict[tuple[Any, ...], list[tuple[Receipt, Tensor]]] = {}
+        for receipt in receipts:
+            for tensor in receipt.tensors:
+                self._known.setdefault(_kind(tensor), []).append((receipt, tensor))
+
+    def same(self, tensor: Tensor) -> tuple[Receipt, Tensor] | None:
+        """One that has the same bytes by its checksums."""
+        for receipt, known in self._known.get(_kind(tensor), ()):
+            if known.xxh3 == tensor.xxh3:
+                return receipt, known
+        return None
+
+    def has(self, tensor: Tensor) -> bool:
+        """Whether there is one of that name and shape, whatever its bytes are."""
+        return _kind(tensor) in self._known
+
+
+def _kind(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.path, str(tensor.dtype), tensor.global_shape, tensor.index
+
+
+def own_tensors(ram_dir: Path, attempt: int, step: int) -> OwnTensors:
+    """Those of this host's buffer of that set; none where it has no such."""
+    for buffer in range(MAX_BUFFERS):
+        folder = ram_dir / buffer_name(buffer)
+        with contextlib.suppress(CorruptCheckpoint, StoreUnavailable):
+            manifest = read_manifest(folder)
+            if (manifest.attempt, manifest.step) == (attempt, step):
+                return OwnTensors(buffer, read_receipts(folder, manifest.ranks))
+    return OwnTensors()
+
+
+def pull(
+    source: PartSource,
+    part: PartName,
+    folder: Path,
+    own: OwnTensors,
+    rest: Callable[[], None] = lambda: None,
+) -> PulledPart:
+    """Bring a part here, into a buffer or a copy: verified while it comes, sealed at its end.
+
+    What is `own` already is not sent. `rest` is called after each block. Raises:
+
+    StoreUnavailable: there is no room for it, or nobody there has it.
+    CorruptCheckpoint: what came is not what was sealed.
+    """
+    with store_errors("copy a part of a set", folder):
+        _empty(folder)
+        receipts = source.receipts(part)
+        said = tuple((one.attempt, one.step, one.rank) for one in receipts)
+        if said != tuple((part.attempt, part.step, rank) for rank in part.ranks):
+            raise CorruptCheckpoint(f"another host sent {said!r:.100}, and {part} was asked for")
+        plans = [_plan(receipt, own) for receipt in receipts]
+        _check_room(folder, sum(plan.nbytes for plan in plans))
+        for receipt, plan in zip(receipts, plans, strict=True):
+            _write(source, receipt, plan, folder / shard_name(receipt.rank), rest)
+            write_sealed(folder / receipt_name(receipt.rank), receipt.to_json())
+        ranges = [
+            {"rank": receipt.rank, **one._asdict()}
+            for receipt, plan in zip(receipts, plans, strict=True)
+            for one in plan.borrowed
+        ]
+        if ranges:
+            write_sealed(folder / BORROWED, {"ranges": ranges})
+        try:
+            manifest = compose_part(receipts, part.ranks, time.time_ns(), {})
+        except ValueError as error:
+            raise CorruptCheckpoint(f"what another host sent is no part: {error}") from error
+        write_sealed(folder / MANIFEST, manifest.to_json())
+    return PulledPart(
+        sum(plan.nbytes for plan in plans),
+        sum(plan.alike for plan in plans),
+        tuple(name for plan in plans for name in plan.differing),
+    )
+
+
+class _Plan(NamedTuple):
+    """What of one shard is sent: its header, and these tensors."""
+
+    nbytes: int
+    sent: tuple[Tensor, ...]
+    borrowed: tuple[Borrowed, ...]
+    alike: int
+    differing: tuple[str, ...]
+
+
+def _plan(receipt: Receipt, own: OwnTensors) -> _Plan:
+    sent, borrowed, alike = [], [], 0
+    differing: list[str] = []
+    for tensor in receipt.tensors:
+        same = own.same(tensor) if tensor.nbytes else None
+        alike += same is not None
+        if same is None and own.has(tensor):
+            differing.append(tensor.name)
+        if same is None or tensor.nbytes < LEAST_BORROWED_BYTES:
+            sent.append(tensor)
+            continue
+        begin, own_begin = receipt.data_begin + tensor.begin, same[0].data_begin + same[1].begin
+        place = Borrowed(begin, begin + tensor.nbytes, own.buffer, same[0].rank, own_begin)
+        borrowed.append(place)
+    nbytes = receipt.data_begin + sum(tensor.nbytes for tensor in sent)
+    return _Plan(nbytes, tuple(sent), tuple(borrowed), alike, tuple(differing))
+
+
+def _write(
+    source: PartSource, receipt: Receipt, plan: _Plan, path: Path, rest: Callable[[], None]
+) -> None:
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.ftruncate(descriptor, receipt.file_bytes)
+        header = b"".join(map(bytes, source.read(receipt.rank, 0, receipt.data_begin)))
+        if checksum(header) != receipt.header_xxh3:
+            raise CorruptCheckpoint(f"{path}: the header that came is not what was sealed")
+        os.pwrite(descriptor, header, 0)
+        for tensor in plan.sent:
+            for chunk, expected in enumerate(tensor.xxh3):
+                start = receipt.data_begin + tensor.begin + chunk * CHUNK_BYTES
+                stop = min(start + CHUNK_BYTES, receipt.data_begin + tensor.end)
+                digest, at = xxhash.xxh3_64(), start
+                for block in source.read(receipt.rank, start, stop):
+                    digest.update(block)
+                    os.pwrite(descriptor, block, at)
+                    at += len(block)
+                    rest()
+                if at != stop or digest.hexdigest() != expected:
+                    raise CorruptCheckpoint(f"{path}: {tensor.name} is not what was sealed")
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder: Path) -> None:
+    """From here on it is no part of anything."""
+    if reason := claim_folders(os.getuid(), folder.parent, folder):
+        raise StoreUnavailable(f"no copy of a part: {reason}")
+    for name in _FILES:
+        (folder / name).unlink(missing_ok=True)
+    for path in folder.glob("rank-*"):
+        path.unlink()
+
+
+def _check_room(folder: Path, nbytes: int) -> None:
+    room = find_room(folder)
+    if nbytes > room.nbytes:
+        raise StoreUnavailable(f"a copy of {size_words(nbytes)} does not fit, because {room.words}")
+
+
+# --- ranks that wait for their part ---------------------------------------------------------
+
+
+def unseal(folder: Path) -> None:
+    """What lies in this buffer is not to be restored."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+
+
+def begin_fetch(folder: Path) -> None:
+    """Ranks that restore from this buffer are to wait; raises StoreUnavailable."""
+    if reason := claim_folders(os.getuid(), folder.parent, folder):
+        raise StoreUnavailable(f"no part of a set: {reason}")
+    with store_errors("fetch a part of a set", folder):
+        unseal(folder)
+        (folder / FETCHING).touch(0o600)
+
+
+def end_fetch(folder: Path) -> None:
+    """The part is there, or will not be."""
+    (folder / FETCHING).unlink(missing_ok=True)
+
+
+def await_part(folder: Path) -> None:
+    """Until it is there, or will not be. Who waits ends with its agent, which fetches it."""
+    while (folder / FETCHING).exists():
+        time.sleep(_LOOK_S)
+
+
+def names_of(mapping: Mapping[str, Any]) -> PartName:
+    """A part's name as it came; raises ValueError."""
+    ranks = mapping.get("ranks")
+    if not isinstance(ranks, list) or not all(type(one) is int and one >= 0 for one in ranks):
+        raise ValueError(f"the ranks are {ranks!r:.100}")
+    return PartName(number(mapping, "attempt"), number(mapping, "step"), tuple(ranks))
