@@ -130,7 +130,7 @@ def test_what_is_fed_while_an_answer_is_carried_out_waits_for_its_end() -> None:
 def test_an_input_is_written_down_before_it_is_decided_and_acted_on() -> None:
     ports = Ports()
     controller_of(ports).feed(ev.Opened(0, 0))
-    assert ports.names()[:3] == ["event Opened", "answered", "look"]
+    assert ports.names()[:3] == ["event Opened", "answered", "sealed"]
 
 
 def test_how_ranks_ended_is_on_record_as_it_was_reported_with_their_end() -> None:

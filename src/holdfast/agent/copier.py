@@ -42,6 +42,7 @@ from holdfast.snapshot.receipt import Receipt, number, objects
 
 NAME = b"hf-copy"
 BACKLOG = 64
+_flows: dict[int, Flow] = {}  # of what is being brought
 MOST_AT_ONCE = 16  # connections that are served; a stranger has no more than a few seconds of one
 
 
@@ -85,14 +86,26 @@ def bring(command: Command) -> PulledPart:
     part = PartName(command["attempt"], command["step"], tuple(command["ranks"]))
     ram_dir, secret = Path(command["ram"]), bytes.fromhex(command["secret"])
     own = own_tensors(ram_dir, part.attempt, part.step) if command["compare"] else OwnTensors()
-    flow = Flow(share=GIVING_WAY_SHARE if command["gives_way"] else 1.0)
+    flow = _flows[command["id"]]
+
+    came = 0
+
+    def rest(nbytes: int) -> None:
+        """Small tensors are brought one after the other without a rest."""
+        nonlocal came
+        came += nbytes
+        if came >= BLOCK_BYTES:
+            came = 0
+            if not flow.goes_on():
+                raise StoreUnavailable("it is not wanted any more")
+
     me = Peer(command["index"], uuid.uuid4().hex)
     address, port = command["address"], command["port"]
     try:
         exchange = Exchange.dial(address, port, command["run"], secret, me)
         with contextlib.closing(exchange):
             source = RemotePart(exchange)
-            return pull(source, part, ram_dir / command["into"], own, flow.rest)
+            return pull(source, part, ram_dir / command["into"], own, rest)
     except (LinkError, OSError) as error:
         words = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise StoreUnavailable(f"{address} port {port}: {words}") from error
@@ -111,6 +124,8 @@ def bring_in_turn(command: Command) -> None:
         took_ns = round((time.monotonic() - started_s) * 1e9)
         told = {"bytes": done.nbytes, "alike": done.alike, "differing": list(done.differing)}
         report("done", number_, took_ns=took_ns, **told)
+    finally:
+        _flows.pop(number_, None)
 
 
 class PartServer:
@@ -212,6 +227,12 @@ def main(parent: int, nice: int) -> None:
         *lines, waiting = (waiting + data).split(b"\n")
         for line in lines:
             command: Command = json.loads(line)
+            if command["do"] == "stop":
+                if (flow := _flows.get(command["id"])) is not None:
+                    flow.stop()
+                continue
+            if command["do"] == "pull":
+                _flows[command["id"]] = Flow(share=GIVING_WAY_SHARE if command["gives_way"] else 1)
             threading.Thread(target=carry_out, args=(command,), daemon=True).start()
     os._exit(0)
 

@@ -60,6 +60,7 @@ class Copying:
         self._ram_dir = ram_dir
         self._trust = trust
         self._into: str | None = None  # that copy is being written
+        self._fetch: int | None = None  # the number of the job that brings the own part
         self.why_not = ""  # others get nothing here
         self._process = FlushProcess(selector, environment, NICE, PROGRAM, "copies parts of sets")
         self._process.ask("serve", self._serves_no_more, **self._place(), at=trust.at)
@@ -133,9 +134,21 @@ class Copying:
             begin_fetch(folder)
             if place is None:
                 end_fetch(folder)
-            else:
-                over = lambda _: end_fetch(folder)  # noqa: E731
-                self._pull(place, part, folder.name, over, gives_way=False)
+                return
+            number = 0
+
+            def over(_: FlushResult) -> None:
+                if self._fetch == number:
+                    self._fetch = None
+                    end_fetch(folder)
+
+            number = self._fetch = self._pull(place, part, folder.name, over, gives_way=False)
+
+    def stop_fetch(self) -> None:
+        """Another attempt begins: its ranks may write where the last one's part was to come."""
+        if self._fetch is not None:
+            self._process.stop(self._fetch)
+            self._fetch = None
 
     def _pull(
         self,
@@ -145,12 +158,12 @@ class Copying:
         done: Callable[[FlushResult], None],
         *,
         gives_way: bool,
-    ) -> None:
+    ) -> int:
         """Bring a part into that folder of the run's memory; `done` is called by a later `turn`.
 
         `gives_way`: to the training; then what this host has alike in its own part is not sent.
         """
-        self._process.ask(
+        return self._process.ask(
             "pull",
             done,
             **self._place(),

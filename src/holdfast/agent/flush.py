@@ -115,6 +115,11 @@ class FlushProcess:
             job.heir, job.stop_by_s = heir, time.monotonic() + STOP_LIMIT_S
             self._write({"do": "stop", "id": number})
 
+    def stop(self, number: int) -> None:
+        """Have a job stop soon: it fails then, unless it is done before."""
+        if number in self._jobs:
+            self._write({"do": "stop", "id": number})
+
     def abandon(self, do: str, why: str) -> None:
         """End the process over jobs of that kind, if it has any: they fail. Others are done anew.
 

@@ -244,6 +244,10 @@ class HostAgent(Host, OwnHosts):
         """Another one has taken over: what was seen for the one before is of no use to it."""
         super().meet_controller()
         self._report.meet_controller()
+        self.memory.give_up("another controller has taken over: it orders what is due then")
+
+    def look_at_parts(self) -> None:
+        """For a controller that takes over; what is being written now is no part."""
         self.parts = self.memory.held()
 
     def forget_seals(self, is_wanted: Callable[[Hashable], bool]) -> None:
@@ -263,7 +267,10 @@ class HostAgent(Host, OwnHosts):
     def _fetch_own(self, resume: ev.Resume, ranks: tuple[int, ...]) -> None:
         """Have this host's part of what is restored from memory here, if it is not."""
         buffer, parent = resume.buffer, resume.parent
-        if self._copying is None or buffer is None or parent is None:
+        if self._copying is None:
+            return
+        self._copying.stop_fetch()
+        if buffer is None or parent is None:
             return
         set_ = SealedSet(parent, resume.step, buffer)
         if not has_own(self.parts, set_, ranks):

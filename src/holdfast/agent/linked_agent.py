@@ -286,6 +286,8 @@ class LinkedAgent:
     def _link_changed(self, change: LinkChange) -> None:
         """A link that is down for a moment is nothing to people."""
         if change.state is LinkState.UP:
+            if self.agent is not None:
+                self.agent.look_at_parts()
             if self._is_down_said:
                 self.say("info", "The link to the controller is up again; nothing was lost")
             self._down, self._is_down_said = None, False

@@ -190,6 +190,11 @@ class Memory:
         """End the flush under way, be it by force; FlushFailed follows at once."""
         self._flushes.abandon(action.why)
 
+    def give_up(self, why: str) -> None:
+        """The flush under way is nobody's any more, if there is one."""
+        if self._flushing is not None:
+            self._flushes.abandon(why)
+
     def close(self, *, leaves_sets: bool) -> None:
         """End the processes; free the memory, unless it holds what is nowhere else."""
         self._flushes.close()

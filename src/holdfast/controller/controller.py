@@ -183,7 +183,8 @@ class Controller:
             if stop.is_stopping:
                 asked = ev.StopAsked(at_ns, stop.source, stop.deadline_ns, notice=stop.is_notice)
                 self.feed(asked)
-            self.feed(ev.Adopted(at_ns, action.attempt, step, found.order, found.verdict))
+            said = (found.order, found.verdict, found.memory)
+            self.feed(ev.Adopted(at_ns, action.attempt, step, *said))
             self._reader.begin(action)
             self._link.go_on()
             self._send()

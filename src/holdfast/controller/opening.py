@@ -25,7 +25,11 @@ def running(known: Attempts) -> ev.RunningAttempt | None:
     if record is None or record.end is not None or record.attempt != known.newest_number:
         return None
     resume = ev.Resume(
-        record.restore_set, record.resume_step, record.parent, skip_batches=record.skip_batches
+        record.restore_set,
+        record.resume_step,
+        record.parent,
+        skip_batches=record.skip_batches,
+        committed_step=0 if record.from_memory else None,  # the store tells what is durable
     )
     return ev.RunningAttempt(record.attempt, resume, record.ranks, record.epoch)
 

@@ -27,6 +27,7 @@ from holdfast.core.hosts.copies import (
     CopyServer,
     HeldPart,
     has_own,
+    in_memory,
     restorable,
     source,
 )
@@ -258,7 +259,14 @@ class RemoteHosts:
             return
         self._judged = None
         if verdict is Verdict.ADOPT:
-            judged(gathering.found)
+            holders = {slot: one.incarnation for slot, one in gathering.holders.items()}
+            copies = {
+                incarnation: host.says.copies
+                for incarnation, host in self._hosts.items()
+                if host.says is not None
+            }
+            memory = in_memory(copies, self._placement, holders)
+            judged(gathering.found._replace(memory=memory))
             return
         self._gathering = None
         self.membership.gather_until(gathering.until_ns)

@@ -13,6 +13,7 @@ from holdfast.core.exits import Exit
 from holdfast.core.hang.events import Examined as Examined
 from holdfast.core.hang.events import StacksCollected as StacksCollected
 from holdfast.core.hang.events import Suspended as Suspended
+from holdfast.core.hosts.copies import NOTHING_IN_MEMORY, InMemory
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as of_saves
@@ -131,7 +132,8 @@ class Adopted:
     """That attempt goes on under this controller, which is on record.
 
     `committed_step`: the newest that is durable, whole sets completed; 0: none. `order`: the newest
-    word in any rank's page, and its `verdict`, if any has one; 0: none.
+    word in any rank's page, and its `verdict`, if any has one; 0: none. `memory`: what lies in the
+    hosts'.
     """
 
     at_ns: int
@@ -139,6 +141,7 @@ class Adopted:
     committed_step: int
     order: int
     verdict: int
+    memory: InMemory = NOTHING_IN_MEMORY
 
 
 @value

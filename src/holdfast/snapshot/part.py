@@ -229,11 +229,11 @@ def pull(
     part: PartName,
     folder: Path,
     own: OwnTensors,
-    rest: Callable[[], None] = lambda: None,
+    rest: Callable[[int], None] = lambda _: None,
 ) -> PulledPart:
     """Bring a part here, into a buffer or a copy: verified while it comes, sealed at its end.
 
-    What is `own` already is not sent. `rest` is called after each block. Raises:
+    What is `own` already is not sent. `rest` is called after each block, with its bytes. Raises:
 
     StoreUnavailable: there is no room for it, or nobody there has it.
     CorruptCheckpoint: what came is not what was sealed.
@@ -297,7 +297,7 @@ def _plan(receipt: Receipt, own: OwnTensors) -> _Plan:
 
 
 def _write(
-    source: PartSource, receipt: Receipt, plan: _Plan, path: Path, rest: Callable[[], None]
+    source: PartSource, receipt: Receipt, plan: _Plan, path: Path, rest: Callable[[int], None]
 ) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
@@ -316,7 +316,7 @@ def _write(
                     digest.update(block)
                     os.pwrite(descriptor, block, at)
                     at += len(block)
-                    rest()
+                    rest(len(block))
                 if at != stop or digest.hexdigest() != expected:
                     raise CorruptCheckpoint(f"{path}: {tensor.name} is not what was sealed")
     finally:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core import events as ev
+from holdfast.core.hosts.copies import NOTHING_IN_MEMORY, InMemory
 from holdfast.core.hosts.order import CALM, Attention
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HeldSlot
@@ -46,12 +47,13 @@ class LastOrdered(NamedTuple):
     """By the controller before, of an attempt that is all there.
 
     `order`: the newest word in any page, and its `verdict`, if any has one; 0: none. `attention`:
-    as it was last.
+    as it was last. `memory`: what lies in the hosts'.
     """
 
     order: int
     verdict: int
     attention: Attention
+    memory: InMemory = NOTHING_IN_MEMORY
 
 
 class Gathering:

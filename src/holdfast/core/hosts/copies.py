@@ -52,6 +52,20 @@ class CopyPlaces(NamedTuple):
 
 NOWHERE = CopyPlaces()
 
+
+class InMemory(NamedTuple):
+    """What a controller that takes over must not have overwritten.
+
+    `sealed`: every host has its own part, in that buffer. `replicated`: the newest of these of
+    which each part is on a second host, too; None: none is.
+    """
+
+    sealed: tuple[SealedSet, ...] = ()
+    replicated: SealedSet | None = None
+
+
+NOTHING_IN_MEMORY = InMemory()
+
 Copies = Mapping[str, Sequence[HeldPart]]
 """By host, what it holds."""
 
@@ -77,6 +91,32 @@ def _as_set(attempt: int, step: int, parts: Sequence[HeldPart]) -> SealedSet:
     buffers = Counter(one.buffer for one in parts if one.buffer is not None)
     buffer = min(buffers, key=lambda one: (-buffers[one], one)) if buffers else 0
     return SealedSet(attempt, step, buffer, parts[0].tags)
+
+
+def in_memory(copies: Copies, placement: Placement, holders: Mapping[int, str]) -> InMemory:
+    """What the hosts of a placement hold themselves; `holders`: by slot, who has it."""
+    sealed = tuple(
+        one
+        for one in restorable(copies, placement)
+        if all(
+            has_own(copies.get(holder, ()), one, placement.on(slot))
+            for slot, holder in holders.items()
+        )
+    )
+    copied = [
+        one
+        for one in sealed
+        if all(
+            any(
+                (held.attempt, held.step, held.ranks) == (one.attempt, one.step, placement.on(slot))
+                for other, parts in copies.items()
+                if other != holder
+                for held in parts
+            )
+            for slot, holder in holders.items()
+        )
+    ]
+    return InMemory(sealed, copied[-1] if copied else None)
 
 
 def has_own(held: Sequence[HeldPart], wanted: SealedSet, ranks: tuple[int, ...]) -> bool:

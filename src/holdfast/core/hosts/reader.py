@@ -424,7 +424,8 @@ HEAR: dict[type[ev.Event], Callable[[ReportReader, int, _Host, Any], None]] = {
 
 
 def _no_seal(want: act.Seal) -> ev.SealFailed:
-    return ev.SealFailed(0, want.attempt, want.epoch, want.step, want.buffer, WORDS)
+    of = (want.attempt, want.epoch, want.step, want.buffer)
+    return ev.SealFailed(0, *of, WORDS, is_lost=True)
 
 
 def _no_replica(want: act.Replicate) -> ev.NotReplicated:

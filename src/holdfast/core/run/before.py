@@ -81,7 +81,8 @@ def on_adopted(run: RunState, event: ev.Adopted) -> list[act.Action]:
     )
     run.saving.failures.known(run.failures_seen, run.losses_seen)
     said = act.Say("info", f"Attempt {run.attempt} goes on: all its hosts are there")
-    ordered = run.carry_out(run.saving.adopt(event.at_ns, event.order, event.verdict))
+    memory = event.memory
+    ordered = run.carry_out(run.saving.adopt(event.at_ns, event.order, event.verdict, memory))
     return [said, act.PublishCommitted(durable_step), *ordered]
 
 

@@ -117,7 +117,7 @@ def _on_seal(run: RunState, event: ev.Sealed | ev.SealFailed) -> list[act.Action
     words = f"step {event.step} could not be sealed in memory: {event.why}"
     if is_awaited and agreement.epoch == event.epoch:
         return _tell_agreement(run, news.NotWritten(event.at_ns, event.epoch, event.step, words))
-    return [act.Say("warning", words)]
+    return [] if event.is_lost else [act.Say("warning", words)]
 
 
 def _on_replicated(run: RunState, event: ev.Replicated | ev.NotReplicated) -> list[act.Action]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.copies import InMemory
 from holdfast.core.save.flushes import Flushes, FlushOver
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.ranks import Extremes
@@ -146,6 +147,25 @@ class MemoryTier:
         self.replicas.begin(restored)
         self._no_buffers()
         self.flushes.forget()
+
+    def adopt(self, memory: InMemory, ordered: int | None) -> None:
+        """The attempt has begun under another controller, which has left that in memory.
+
+        Ranks may still write into the buffer that it has `ordered` last.
+        """
+        resumed = (self.resume.parent, self.resume.step)
+        sealed = [
+            SetInBuffer(one.attempt, 0, one.step, one.buffer)
+            for one in memory.sealed
+            if one.attempt == self.attempt or (one.attempt, one.step) == resumed
+        ]
+        self.buffers = self.buffers._replace(sealed=tuple(sorted(sealed, key=lambda s: s.name)))
+        if ordered is not None:
+            self.buffers = self.buffers.ordered(ordered)
+        newest = memory.replicated
+        if newest is not None:
+            kept = SetInBuffer(newest.attempt, 0, newest.step, newest.buffer)
+            self.replicas.newest = kept if kept in self.buffers.sealed else None
 
     @property
     def seal_ns(self) -> int:

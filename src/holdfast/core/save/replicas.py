@@ -15,7 +15,7 @@ from holdfast.core import events as ev
 from holdfast.core.save.tier_events import SetInBuffer
 
 SECOND_NS = 1_000_000_000
-RESTS = 3  # times as long as the last replication took: so the network is free most of the time
+RESTS = 1  # times as long as the last replication took: half of the time the network is free
 LONGEST_REST_NS = 60 * SECOND_NS
 
 

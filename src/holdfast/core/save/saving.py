@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from holdfast.core.events import Resume
+from holdfast.core.hosts.copies import NOTHING_IN_MEMORY, InMemory
 from holdfast.core.notices.plan import SaveTime
 from holdfast.core.save import events as news
 from holdfast.core.save.adopted import go_on_with
@@ -23,7 +24,7 @@ from holdfast.core.save.memory import MemoryTier
 from holdfast.core.save.pace import FailureRate, SavePace, latest, median
 from holdfast.core.save.policy import Never, SavePolicy, SaveView, Tier
 from holdfast.core.save.replicas import Replicas
-from holdfast.core.save.word import buffer_of
+from holdfast.core.save.word import buffer_of, unpack
 
 # From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.
 REACTION_NS = 500_000_000
@@ -109,8 +110,11 @@ class Saving:
         self._known_ns = at_ns  # when the fastest rank was last seen to move
         self.pace.begin()
 
-    def adopt(self, at_ns: int, order: int, verdict: int) -> tuple[news.Action, ...]:
+    def adopt(
+        self, at_ns: int, order: int, verdict: int, memory: InMemory = NOTHING_IN_MEMORY
+    ) -> tuple[news.Action, ...]:
         """The attempt has begun under another controller: go on with what that ordered last."""
+        self.tier.adopt(memory, buffer_of(unpack(order).flags))
         return go_on_with(self.agreement, at_ns, order, verdict)
 
     # --- what others want to know -----------------------------------------------------------

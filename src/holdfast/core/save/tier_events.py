@@ -51,7 +51,7 @@ class Sealed:
 
 @value
 class SealFailed:
-    """What is in the buffer is no set, and will be none."""
+    """What is in the buffer is no set, and will be none. `is_lost`: one of its hosts is gone."""
 
     at_ns: int
     of_attempt: int
@@ -59,6 +59,7 @@ class SealFailed:
     step: int
     buffer: int
     why: str
+    is_lost: bool = False
 
 
 @value
