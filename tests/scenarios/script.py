@@ -132,7 +132,12 @@ class Script:
     def _open(self, old: VirtualWorld | None, *, is_elsewhere: bool = False) -> None:
         world = VirtualWorld(
             self.shape,
-            replace(self.policy, ranks=self.shape.ranks, hosts=self.shape.hosts),
+            replace(
+                self.policy,
+                ranks=self.shape.ranks,
+                hosts=self.shape.hosts,
+                replicates=self.shape.peers_ns > 0,
+            ),
             tell=self.tell,
             store=old.store if old else None,
             memory=old.memory if old and not is_elsewhere else None,

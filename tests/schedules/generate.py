@@ -33,6 +33,7 @@ def schedule(seed: int) -> Lines:
         random.Random(f"hosts {seed}"),
         random.Random(f"more {seed}"),
         random.Random(f"agents {seed}"),
+        random.Random(f"peers {seed}"),
     )
     return _Draw(*streams).lines()
 
@@ -47,6 +48,7 @@ class _Draw:
         of_hosts: random.Random,
         of_more: random.Random,
         of_agents: random.Random,
+        of_peers: random.Random,
     ) -> None:
         self._rng = rng
         # Streams of their own, so that what follows from a seed stays as it was.
@@ -59,7 +61,7 @@ class _Draw:
         self._until = rng.choice((1, 2, 4, 7, 12, 20))
         self._is_bare = of_more.random() < 0.15  # nobody supervises it
         self._hangs = rng.random() < 0.3 and not self._is_bare
-        self._of_agents = of_agents
+        self._of_agents, self._of_peers = of_agents, of_peers
         self._has_agents = of_agents.random() < 0.5 and self._hosts > 1 and not self._is_bare
 
     def lines(self) -> Lines:
@@ -98,6 +100,8 @@ class _Draw:
             words += [f"seal={one(TIMES)}", f"flush={one(TIMES)}"]
             if self._maybe(0.3):
                 words.append(f"seals={','.join(rng.sample(TIMES, 3))}")
+            if self._hosts > 1 and self._of_peers.random() < 0.7:
+                words.append(f"peers={self._of_peers.choice(TIMES)}")
             if self._of_copies.random() < 0.5:  # copies that end after their boundary
                 words.append(f"later={','.join(self._of_copies.sample(TIMES, 3))}")
             if self._of_copies.random() < 0.2:
@@ -258,7 +262,7 @@ class _Draw:
 
 # Of what a run that nobody supervises has not; and that nobody does.
 SUPERVISED = ("buffers", "in_memory", "seal", "flush", "seals", "later", "failing", "budget",
-              "session", "plain", "on_sigterm", "spawn", "reap")  # fmt: skip
+              "peers", "session", "plain", "on_sigterm", "spawn", "reap")  # fmt: skip
 SUPERVISED_KINDS = ("seals", "reaper", "host busy", "bad", "rare")
 BARE = ["supervised=no"]
 SELDOM = (

@@ -59,7 +59,7 @@ class VirtualKeeper:
         world, store, resume = self._world, self._store, action.resume
         self._launch = action
         world.launches.append(action)
-        world.memory.launch(action.attempt, resume.buffer)
+        world.memory.launch(action.attempt, resume.buffer, (resume.parent, resume.step))
 
         def heard() -> None:
             if not world.is_over:

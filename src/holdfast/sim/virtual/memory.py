@@ -1,7 +1,8 @@
 """The memory of the hosts on which virtual ranks run: buffers, and what is sealed in them.
 
 It outlives ranks and supervisors, not its host. Whoever breaks the rule of the buffers is told at
-once: nothing is overwritten that is being sealed, flushed or read, nor the newest sealed set.
+once: nothing is overwritten that is being sealed, flushed or read, nor the newest sealed set, nor
+the newest one that is on two hosts each. Each host keeps copies for the one before it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.sim.virtual.broken import require
+from holdfast.snapshot.part import COPIES
 from holdfast.snapshot.sets import SetInfo, set_name
 
 RanksByHost = tuple[tuple[int, ...], ...]  # the ranks of each host
@@ -22,6 +24,11 @@ class CopiedShard:
     attempt: int
     epoch: int
     step: int
+
+    @property
+    def name(self) -> tuple[int, int]:
+        """Of the set that it is of."""
+        return self.attempt, self.step
 
 
 @dataclass
@@ -40,16 +47,20 @@ class VirtualMemory:
     attempt: int = 0  # the newest that was launched
     has_vanished: bool = False  # under a run that went on
     ever: set[tuple[int, int]] = field(default_factory=set)  # (attempt, step) that was ever sealed
+    copies: dict[int, list[CopiedShard]] = field(default_factory=dict)  # by who keeps them
+    replicated: CopiedShard | None = None  # the newest set that is on two hosts each
 
     def lose(self) -> None:
         """Every host is gone, or gives its memory back."""
         self.shards, self.seals, self.counting = {}, {}, []
+        self.copies, self.replicated = {}, None
 
     def lose_host(self, host: int) -> None:
         """That host is gone."""
         mine = self.placement[host]
         self.shards = {at: one for at, one in self.shards.items() if at[1] not in mine}
         self.seals = {at: one for at, one in self.seals.items() if at[0] != host}
+        self.copies.pop(host, None)
         self.let_go(host)
         self.counting = []
 
@@ -57,11 +68,57 @@ class VirtualMemory:
         """Nothing is sealed or flushed there any more."""
         self.busy = {at: why for at, why in self.busy.items() if at[0] != host}
 
-    def launch(self, attempt: int, buffer: int | None) -> None:
-        """An attempt starts from what is in that buffer, or from the disk: all else is void."""
+    def launch(self, attempt: int, buffer: int | None, of: tuple[int | None, int]) -> None:
+        """An attempt starts from the set `of` in that buffer, or from the disk: all else is void.
+
+        A host that has not its part fetches it from where the copy is.
+        """
         self.attempt = attempt
-        here = None if buffer is None else self.sealed(buffer)
+        if buffer is None:
+            self.counting, self.replicated = [], None
+            return
+        for host in range(len(self.placement)):
+            self._fetch(host, buffer, of)
+        here = self.sealed(buffer)
         self.counting = [] if here is None else [here]
+        if self.replicated is not None and self.replicated.step > of[1]:
+            self.replicated = None
+
+    def _fetch(self, host: int, buffer: int, of: tuple[int | None, int]) -> None:
+        here = self.seals.get((host, buffer))
+        if here is not None and here.name == of:
+            return
+        copy = next((one for one in self._copies_of(host) if one.name == of), None)
+        if copy is not None:
+            self.seals[host, buffer] = copy
+            self.shards.update({(buffer, rank): copy for rank in self.placement[host]})
+        elif len(self.placement) > 1:
+            self.seals.pop((host, buffer), None)
+
+    def _copies_of(self, host: int) -> list[CopiedShard]:
+        return self.copies.get((host + 1) % len(self.placement), [])
+
+    def replicate(
+        self, host: int, buffer: int, name: tuple[int, int], kept: tuple[int, int] | None
+    ) -> bool:
+        """Keep a copy of the part of the host before this one; whether that could be."""
+        shard = self.seals.get(((host - 1) % len(self.placement), buffer))
+        if shard is None or shard.name != name:
+            return False
+        mine = self.copies.setdefault(host, [])
+        if all(one.name != shard.name for one in mine):
+            if len(mine) == COPIES:
+                mine.remove(next(one for one in mine if one.name != kept))
+            mine.append(shard)
+        if self._is_on_two_hosts(shard.name):
+            self.replicated = shard
+        return True
+
+    def _is_on_two_hosts(self, name: tuple[int, int]) -> bool:
+        return all(
+            any(one.name == name for one in self._copies_of(host))
+            for host in range(len(self.placement))
+        )
 
     def copying(self, host: int, rank: int, buffer: int) -> None:
         """A rank begins to overwrite its shard."""
@@ -71,6 +128,9 @@ class VirtualMemory:
         if here is not None and self.buffers > 1 and self.counting:
             newest = max(self.counting, key=lambda one: (one.attempt, one.step))
             require(here != newest, f"the newest set in memory ({here}) is overwritten")
+        mine, safe = self.seals.get((host, buffer)), self.replicated
+        if mine is not None and safe is not None and self._is_on_two_hosts(safe.name):
+            require(mine.name != safe.name, f"{safe} is overwritten, the newest on two hosts")
         self.seals.pop((host, buffer), None)
         self.shards.pop((buffer, rank), None)
 
@@ -107,13 +167,28 @@ class VirtualMemory:
         return found[0] if found.count(found[0]) == len(found) else None
 
     def sets(self) -> list[tuple[int, SetInfo]]:
-        """What restores from memory."""
+        """What restores from memory, by the buffer that it is read from."""
         ranks = sum(map(len, self.placement))
         return [
-            (
-                buffer,
-                SetInfo(Path(set_name(s.attempt, s.step)), s.attempt, s.step, ranks, 0, 0, ()),
-            )
-            for buffer in range(self.buffers)
-            if (s := self.sealed(buffer)) is not None
+            (buffer, SetInfo(Path(set_name(*name)), *name, ranks, 0, 0, ()))
+            for name, buffer in self._whole().items()
         ]
+
+    def _whole(self) -> dict[tuple[int, int], int]:
+        """Of which some host has each part: in the buffer in which most have their own."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for (_, buffer), one in self.seals.items():
+            found.setdefault(one.name, []).append(buffer)
+        for one in [one for kept in self.copies.values() for one in kept]:
+            found.setdefault(one.name, [])
+        whole = {}
+        for name, buffers in sorted(found.items()):
+            own = {host for (host, _), one in self.seals.items() if one.name == name}
+            copied = {
+                host
+                for host in range(len(self.placement))
+                if any(one.name == name for one in self._copies_of(host))
+            }
+            if len(own | copied) == len(self.placement):
+                whole[name] = max(sorted(set(buffers)), key=buffers.count, default=0)
+        return whole

@@ -94,9 +94,20 @@ class MemoryWork:
             self._write_on(action, 0)
 
     def replicate(self, action: act.Replicate) -> None:
-        """The neighbour's part comes at once."""
+        """The part of the host before this one comes here, if it is there by then."""
+        world, memory = self._world, self._world.memory
         of = (action.attempt, action.epoch, action.step)
-        self._note(ev.Replicated(self._world.now_ns, *of))
+
+        def done() -> None:
+            if self._is_over:
+                return
+            name = (action.attempt, action.step)
+            is_done = memory.replicate(self._number, action.buffer, name, action.kept)
+            failed = ev.NotReplicated(world.now_ns, *of, "it is not there any more")
+            outcome = ev.Replicated(world.now_ns, *of) if is_done else failed
+            self._heard.give(Source.MEMORY, lambda: self._note(outcome))
+
+        world.clock.later(world.shape.peers_ns, done)
 
     def _gone(self, action: act.Flush) -> ev.FlushFailed:
         of = (action.attempt, action.epoch, action.step)

@@ -27,6 +27,7 @@ class Shape:
     buffers: int = 0  # of the memory tier; 0: there is none
     seal_ns: int = 5 * MS
     flush_ns: int = 300 * MS  # a rank's shard
+    peers_ns: int = 0  # the copy of a host's part, on the host after it; 0: none is made
     later_ns: tuple[int, ...] = (0,)  # how long after its boundary a copy ends that may; in turns
     failing: int = 0  # each so-many-th copy of a rank into a buffer fails; 0: none does
     together: bool = True  # a step ends when every rank's does, as with any collective
