@@ -21,6 +21,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.link import connection as connection_module
 from holdfast.link import dialer as dialer_module
 from holdfast.link import server as server_module
+from holdfast.link import strangers as strangers_module
 from holdfast.link import thread as thread_module
 from holdfast.link import values
 from holdfast.link.dialer import LinkDialer
@@ -197,8 +198,8 @@ def _has_been_ended(sock: Any) -> bool:
 
 @pytest.mark.contract("link: a stranger learns nothing, and changes nothing")
 def test_strangers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "HANDSHAKE_S", 1.0)
-    monkeypatch.setattr(server_module, "STRANGERS", 3)
+    monkeypatch.setattr(strangers_module, "HANDSHAKE_S", 1.0)
+    monkeypatch.setattr(strangers_module, "STRANGERS", 3)
     controller = make(Controller())
     good = make(Agent())
     good.end.aim(controller.claim)
@@ -212,7 +213,7 @@ def test_strangers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 
     silent = [socket.create_connection(("127.0.0.1", controller.claim.port)) for _ in range(4)]
     controller.until(lambda: "too many strangers" in str(controller.refused))
-    controller.until(lambda: "it proved nothing within 1 s" in str(controller.refused))
+    controller.until(lambda: "it proved nothing within" in str(controller.refused))
     for stranger in silent:
         stranger.settimeout(LIMIT_S)
         with contextlib.suppress(ConnectionResetError):  # the end of it, too

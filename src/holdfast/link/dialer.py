@@ -13,7 +13,8 @@ from typing import Any, cast
 from holdfast.link.connection import LinkConnection, pass_over
 from holdfast.link.conversation import Conversation
 from holdfast.link.handshake import NONCE_BYTES, Terms
-from holdfast.link.server import HANDSHAKE_S, bounded_json
+from holdfast.link.server import bounded_json
+from holdfast.link.strangers import HANDSHAKE_S
 from holdfast.link.thread import CLOSE_S, Bell, LoopThread
 from holdfast.link.values import (
     Claim,

@@ -19,6 +19,7 @@ from holdfast.link.connection import LinkConnection, pass_over
 from holdfast.link.conversation import MESSAGE_LIMIT_BYTES, Conversation
 from holdfast.link.frames import pack_json
 from holdfast.link.handshake import NONCE_BYTES, Terms
+from holdfast.link.strangers import HANDSHAKE_S, Strangers
 from holdfast.link.thread import CLOSE_S, Bell, LoopThread
 from holdfast.link.values import (
     LinkChange,
@@ -32,8 +33,6 @@ from holdfast.link.values import (
     silent_after_s,
 )
 
-HANDSHAKE_S = 5.0
-STRANGERS = 1024  # at a time; the oldest makes place
 _ACCEPTED_AT_ONCE = 128
 _BACKLOG = 4096
 _SWEEP_S = 0.25
@@ -72,7 +71,7 @@ class LinkServer:
         self._records: dict[Peer, _Record] = {}
         self._lives: dict[int, set[Peer]] = defaultdict(set)  # the records' keys by index
         self._shared: set[int] = set()  # indexes with several connections
-        self._strangers: dict[LinkConnection, None] = {}  # the oldest first
+        self._strangers: Strangers[LinkConnection] = Strangers()
         self._dirty: set[Peer] = set()
         self._messages: dict[Peer, dict[str, Any]] = {}
         self._changes: dict[Peer, LinkChange] = {}
@@ -167,13 +166,13 @@ class LinkServer:
 
     def opened(self, connection: LinkConnection) -> None:
         """A stranger, until it has proved who it is."""
-        if len(self._strangers) >= STRANGERS:
-            next(iter(self._strangers)).end("too many strangers at a time")
-        self._strangers[connection] = None
+        oldest = self._strangers.admit(connection, connection.opened_s)
+        if oldest is not None:
+            oldest.end("too many strangers at a time")
 
     def proved(self, connection: LinkConnection) -> None:
         """It is a peer. The newest connection of a peer is the one that counts."""
-        self._strangers.pop(connection, None)
+        self._strangers.forget(connection)
         peer = _peer_of(connection)
         self._connections += 1
         connection.number = self._connections
@@ -208,7 +207,7 @@ class LinkServer:
     def lost(self, connection: LinkConnection, why: str) -> None:
         """A stranger's end is counted, a peer's is told."""
         if connection.conversation.peer is None:
-            self._strangers.pop(connection, None)
+            self._strangers.forget(connection)
             self._note_refused(f"{connection.address}: {why}")
             return
         peer = connection.conversation.peer
@@ -250,9 +249,7 @@ class LinkServer:
                 change = LinkChange(LinkState.SILENT, words, silence_s, connection.number)
                 with self._bell.lock:
                     self._change(_peer_of(connection), change)
-        for connection in list(self._strangers):
-            if now_s - connection.opened_s <= HANDSHAKE_S:
-                break
+        for connection in self._strangers.late(now_s):
             connection.end(f"it proved nothing within {HANDSHAKE_S:.0f} s")
         asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep, now_s + _SWEEP_S)
 
@@ -285,7 +282,7 @@ class LinkServer:
         for server in self._servers:
             server.close()
         self._send_dirty()
-        for connection in list(self._strangers):
+        for connection in self._strangers.all():
             connection.end("the controller ends")
         records = self._records.values()
         connected = [one.connection for one in records if one.connection is not None]
