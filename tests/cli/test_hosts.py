@@ -83,6 +83,17 @@ def test_a_host_goes_into_quarantine_and_comes_out(lease: Lease) -> None:
     assert json.loads(shown("--json"))["quarantine"] == []
 
 
+def test_what_the_run_has_decided_itself_is_told_apart(lease: Lease) -> None:
+    put_in_quarantine(lease.folder, 1, "lost or failed 3 times", is_automatic=True)
+    words = "host 1 is in quarantine (lost or failed 3 times), by the run itself 0 s ago"
+    assert shown().splitlines()[-1] == words
+    (kept,) = json.loads(shown("--json"))["quarantine"]
+    assert kept["is_automatic"]
+    put_in_quarantine(lease.folder, 1, "to be repaired")
+    put_in_quarantine(lease.folder, 1, "failed its preflight", is_automatic=True)
+    assert quarantined(lease.folder)[1].reason == "to be repaired"  # a person's word holds
+
+
 def test_a_quarantine_that_cannot_be_read_holds(lease: Lease) -> None:
     put_in_quarantine(lease.folder, 1, "slow")
     (lease.folder.path / "quarantine" / "000001.json").write_text("[")

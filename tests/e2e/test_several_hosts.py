@@ -215,3 +215,32 @@ def test_a_stop_before_the_run_has_begun_ends_the_agent(house: House) -> None:
     alone.saw("Waiting for host 1")
     alone.send(signal.SIGTERM)
     alone.wait(EXIT_SAVED)
+
+
+def test_a_host_that_fails_again_and_again_leaves_its_part_to_the_spare(house: House) -> None:
+    """It is tried out before its third attempt; the quarantine is on record, and can be undone."""
+    house.allow(7)
+    agents = hosts(house, "--save-every", 3, "--quarantine-after", 3, spares=1, steps=FAR)
+    step = 7
+    for count in range(1, 4):
+        for rank in (0, 1):
+            agents[rank].saw(rf"\[{rank}\] did {step}$")
+        (victim,) = ranks_of(agents[1])
+        kill(victim)
+        if count == 2:
+            agents[0].saw(
+                r"Host 1 has passed its preflight \(memory and disks, matmul .* host 0 at"
+            )
+        if count < 3:
+            step += 2
+            house.allow(step)
+    agents[0].saw("Host 1 goes into quarantine: lost or failed 3 times within")
+    agents[2].saw("This is host 2 of 3 in the place of host 1")
+    house.allow(FAR)
+    agents[2].saw(r"\[1\] did")
+    house.eventually(lambda: "killed by SIGKILL), by the run itself" in house.command("hosts", "r"))
+    house.command("hosts", "r", "--release", 1)
+    agents[0].saw("Host 1 is in quarantine no more")
+    agents[0].send(signal.SIGTERM)
+    for agent in agents:
+        agent.wait(EXIT_SAVED)

@@ -28,13 +28,15 @@ from holdfast.agent.job import Job, LocalRanks
 from holdfast.agent.launch import free_ports
 from holdfast.agent.memory import NO_MEMORY, held_parts
 from holdfast.agent.own_addresses import is_loopback
+from holdfast.agent.preflight_runner import HostFacts, PreflightRunner
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.supervisor import Screen
 from holdfast.agent.tree import become_subreaper
-from holdfast.controller.remote_hosts import PORTS
+from holdfast.controller.remote_hosts import PORTS, PREFLIGHT_PORT
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core.hosts.order import Host
+from holdfast.core.hosts.preflight import PreflightAnswer
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import Asking, Over
 from holdfast.core.hosts.seat import Seat
@@ -133,6 +135,11 @@ class LinkedAgent:
             )
         )
         self._seat.copies = () if job.memory is None else held_parts(job.memory.folder.path)
+        command = job.command
+        facts = HostFacts(
+            str(job.scratch), str(folder.path), command.argv, command.working_directory
+        )
+        self._preflight = PreflightRunner(facts, place.secret, self._tried_out)
 
     def run(self) -> Over:
         """Until the run is over, or this host is no part of it."""
@@ -167,6 +174,7 @@ class LinkedAgent:
             self._dialer.close()
         if self._copying is not None:
             self._copying.close()
+        self._preflight.close()
         self.upkeep.close(CLOSE_LIMIT_S)
         self._watch.close()
 
@@ -210,6 +218,15 @@ class LinkedAgent:
 
         self.later(announce)
 
+    def _tried_out(self, answer: PreflightAnswer) -> None:
+        """What came of a preflight; called from its thread."""
+
+        def tell() -> None:
+            self._seat.preflight = answer
+            self._is_news = True
+
+        self.later(tell)
+
     def _on_signal(self, number: int) -> None:
         if self.listener is not None and self.listener.signal(number):
             return
@@ -252,7 +269,7 @@ class LinkedAgent:
         )
         self.selector.register(dialer, selectors.EVENT_READ)
         self._term, self._is_news = 0, True
-        self._seat.ports = tuple(free_ports(PORTS))
+        self._seat.ports = tuple(free_ports(PORTS + 1))
         if self._claim is not None:
             self._aim(dialer, self._claim)
 
@@ -317,7 +334,8 @@ class LinkedAgent:
 
     def _other_pids(self) -> list[int]:
         """Children that are no attempt's."""
-        return [*self._watch.pids, *(self._copying.pids if self._copying is not None else ())]
+        copying = () if self._copying is None else self._copying.pids
+        return [*self._watch.pids, *copying, *filter(None, [self._preflight.pid])]
 
     def _stand_by(self) -> None:
         """A spare has interpreters at hand that have imported what the script will."""
@@ -377,6 +395,9 @@ class LinkedAgent:
             agent.look_whether_we_slept()
             agent.look(now_ns())
         self._leave_if_due()
+        self._preflight.obey(
+            self._seat.preflight_order, self._seat.address, self._seat.ports[PREFLIGHT_PORT]
+        )
         self._stand_by()
         self._draw_ports()
         self._speak()
@@ -398,7 +419,7 @@ class LinkedAgent:
         attempt = None if self.agent is None else self.agent.attempt
         if attempt is not None and attempt.attempt != self._ports_before:
             self._ports_before = attempt.attempt
-            self._seat.ports = tuple(free_ports(PORTS))
+            self._seat.ports = tuple(free_ports(PORTS + 1))
 
     def _speak(self) -> None:
         """At once when something is new; else so often that the controller knows this lives."""

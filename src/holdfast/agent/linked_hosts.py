@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 import selectors
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast.agent.look import Wakefulness
+from holdfast.controller.host_care import CarePolicy, HostCare
 from holdfast.controller.remote_hosts import RemoteHosts, Told
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -67,12 +70,14 @@ class LinkedHosts:
         runs: tuple[tuple[str, str], ...],
         policy: NoticePolicy,
         placement: Placement,
+        care: CarePolicy,
         *,
         is_done: bool = False,
     ) -> None:
         """`runs`: what every host is to run (`core.hosts.says.HostSays`). `placement`: its ranks.
 
-        `policy`: what follows where a host is announced to go. `is_done`: the run was done before.
+        `policy`: what follows where a host is announced to go. `care`: where it fails. `is_done`:
+        the run was done before.
         """
         self._is_done = is_done
         self._around = around
@@ -88,6 +93,15 @@ class LinkedHosts:
         self._quarantine: dict[int, str] = {}  # as people want it
         self._evacuation = Evacuation(policy)
         self._remote.leaves_alone = self._leaves_alone
+        self.care = HostCare(
+            self._remote,
+            now_ns,
+            around.say,
+            care,
+            quarantine=self._empty_hosts,
+            nonce=partial(secrets.token_hex, 16),
+        )
+        self._remote.lost = self._lost
         # Before it holds: the attempt, the step that is to be saved, and until when.
         self._saved_by: tuple[int, int, int] | None = None
         self.has_given_up = False  # others have the store, and more of the hosts
@@ -121,7 +135,7 @@ class LinkedHosts:
         """Once every slot has a host."""
         self._waits_since_ns = now_ns()
         self._next_say_ns = self._waits_since_ns + FIRST_SAY_NS
-        self._remote.when_complete(do)
+        self.care.before_attempt(self._around.machine, do)
 
     def sealed(self) -> tuple[SealedSet, ...] | None:
         """Which sets are in the hosts' memory."""
@@ -173,6 +187,7 @@ class LinkedHosts:
     def look(self, now: int) -> None:
         """Judge silence, and say what is waited for."""
         self._remote.look()
+        self.care.look()
         self._look_at_quarantine(now)
         if now - self._heard_ns > NOBODY_NS:
             self._heard_ns = now
@@ -215,13 +230,18 @@ class LinkedHosts:
         words = f"{_hosts(tuple(others))} cannot reach this controller: another one goes on"
         self._around.tell(ev.StopNowAsked(now_ns(), words, EXIT_SAVED_START_ME_AGAIN))
 
-    def quarantined(self, reasons: dict[int, str]) -> None:
-        """These hosts are to have no part of the run; `reasons`: by index.
+    def quarantined(
+        self, found: dict[int, tuple[str, bool]], written: Collection[int] = ()
+    ) -> None:
+        """These hosts are to have no part of the run, as it is on record.
 
-        What trains on one of them is saved first, if that can be done in time.
+        `found`: by index, why, and whether the run has put it there by itself; `written`: those
+        that are new there. What trains on one of them is saved first, if that can be done in time.
         """
-        if reasons != self._quarantine:
-            self._quarantine = reasons
+        before = self._wanted_quarantine
+        self.care.on_file(found, written)
+        self._quarantine = {index: why for index, (why, is_ours) in found.items() if not is_ours}
+        if self._wanted_quarantine != before:
             self._empty_hosts()
 
     def _leaves_alone(self, says: HostSays, notice: Notice) -> bool:
@@ -243,7 +263,12 @@ class LinkedHosts:
 
     @property
     def _wanted_quarantine(self) -> dict[int, str]:
-        return self._evacuation.reasons | self._quarantine
+        return self._evacuation.reasons | self.care.reasons | self._quarantine
+
+    def _lost(self, index: int, words: str) -> None:
+        """A host that was announced to go does so through no fault of its own."""
+        if index not in self._wanted_quarantine:
+            self.care.lost(index, words)
 
     def _empty_hosts(self) -> None:
         """Save what trains on hosts that are to have no part."""
@@ -292,6 +317,7 @@ class LinkedHosts:
 
     def end(self, over: Over) -> None:
         """It is on record: have all hosts leave."""
+        self.care.end()
         self._remote.end(replace(over, leaves_memory=self._leaves_memory))
         self._server.close()
 

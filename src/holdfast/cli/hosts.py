@@ -99,9 +99,11 @@ def _show(folder: RunFolder, *, as_json: bool) -> None:
         _print(rows)
         if is_over:
             click.echo("nobody runs it now: that is how they stood last")
+    now_unix_ns = time.time_ns()
     for index, one in kept.items():
-        words = f"host {index} is in quarantine ({clean(one.reason)}), by {clean(one.sender)}"
-        click.echo(words)
+        by = "the run itself" if one.is_automatic else clean(one.sender)
+        since = f" {ago(one.sent_unix_ns, now_unix_ns)}" if one.sent_unix_ns is not None else ""
+        click.echo(f"host {index} is in quarantine ({clean(one.reason)}), by {by}{since}")
 
 
 def _print(rows: tuple[ListedHost, ...]) -> None:

@@ -37,6 +37,15 @@ if TYPE_CHECKING:
 @click.option(
     "--host-lost", "host_lost_s", type=float, metavar="S", help="Silence after which one is lost."
 )
+@click.option(
+    "--quarantine-after",
+    type=int,
+    metavar="N",
+    help="Failures within an hour after which a host has no part any more.",
+)
+@click.option(
+    "--preflight", metavar="ON", help="Whether a host that has failed is tried out: on or off."
+)
 @click.option("--chips", type=int, metavar="N", help="Accelerators that the run occupies.")
 @click.option(
     "--ideal-step",

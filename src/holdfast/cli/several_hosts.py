@@ -37,13 +37,15 @@ from holdfast.cli.supervise import (
     standby_job,
 )
 from holdfast.config import cluster_place
-from holdfast.config.kinds import HOT
+from holdfast.config.kinds import HOT, ON
 from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
+from holdfast.controller.host_care import CarePolicy
 from holdfast.controller.opening import running
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.says import Over
+from holdfast.core.hosts.suspicion import SuspicionPolicy
 from holdfast.core.visible import clean
 from holdfast.distribution import VERSION
 from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld, StoreUnavailable
@@ -60,7 +62,7 @@ from holdfast.journal.lease import (
     view,
 )
 from holdfast.journal.listening import Listening, run_secret, tell_listening
-from holdfast.journal.quarantine import quarantined
+from holdfast.journal.quarantine import put_in_quarantine, quarantined, release
 from holdfast.journal.store import RunFolder
 from holdfast.journal.unlinked import unlinked_hosts
 from holdfast.link.server import LinkServer
@@ -146,6 +148,7 @@ def control(asked: RunAsked, watched: str) -> int:
                 _runs(asked),
                 job.policy.notice,
                 place(job.policy.ranks, range(job.policy.hosts)),
+                _care(settings),
                 is_done=before.last_words is not None and before.last_words.exit_code == EXIT_DONE,
             )
             linked.append(found)
@@ -213,13 +216,25 @@ def _look_who_is_unlinked(
 def _look_who_is_in_quarantine(
     lease: Lease, hosts: LinkedHosts, later: Callable[[Callable[[], None]], None]
 ) -> None:
-    """As people want it; called by the upkeep thread."""
+    """As people want it, and the run itself; called by the upkeep thread."""
+    folder, care = lease.folder, hosts.care
     with contextlib.suppress(StoreUnavailable):
-        later(partial(hosts.quarantined, _quarantine(lease.folder)))
+        for index in care.unreleased:
+            release(folder, index)
+        written = dict(care.unwritten)
+        for index, why in written.items():
+            put_in_quarantine(folder, index, why, is_automatic=True)
+        later(partial(hosts.quarantined, _quarantine(folder), tuple(written)))
 
 
-def _quarantine(folder: RunFolder) -> dict[int, str]:
-    return {index: clean(one.reason) for index, one in quarantined(folder).items()}
+def _quarantine(folder: RunFolder) -> dict[int, tuple[str, bool]]:
+    found = quarantined(folder).items()
+    return {index: (clean(one.reason), one.is_automatic) for index, one in found}
+
+
+def _care(settings: Settings) -> CarePolicy:
+    suspicion = SuspicionPolicy(settings.quarantine_after)
+    return CarePolicy(suspicion, has_preflight=settings.preflight == ON)
 
 
 def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:

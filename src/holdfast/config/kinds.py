@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-AUTO, OFF, HOT = "auto", "off", "hot"
+AUTO, ON, OFF, HOT = "auto", "on", "off", "hot"
 LEAVE, STAY, RELEASE = "leave", "stay", "release"
 ENVIRONMENT, INSTANCE = "environment", "instance"
 MOST_BUFFERS = 3

@@ -26,6 +26,7 @@ from holdfast.config.kinds import (
     LEAVE,
     MOST_BUFFERS,
     OFF,
+    ON,
     PERIOD,
     PLACE,
     RELEASE,
@@ -118,6 +119,18 @@ class Settings:
     )
     host_lost_s: float = _setting(
         10.0, "--host-lost", PERIOD, "How long a host is silent until it counts as lost."
+    )
+    quarantine_after: int = _setting(
+        3,
+        "--quarantine-after",
+        count(0),
+        "After how many losses or failures within an hour a host has no part any more; 0: never.",
+    )
+    preflight: str = _setting(
+        ON,
+        "--preflight",
+        choice(ON, OFF),
+        "Whether a host that was lost, or has failed, is tried out before the next attempt.",
     )
     chips: int | None = _setting(
         None,

@@ -13,7 +13,7 @@ something in it changes; the network may lose or overtake all but the newest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -44,6 +44,7 @@ from holdfast.core.hosts.messages import encode_order
 from holdfast.core.hosts.order import HostOrder, Want
 from holdfast.core.hosts.placement import NOWHERE as NO_PLACEMENT
 from holdfast.core.hosts.placement import Meeting, Placement
+from holdfast.core.hosts.preflight import PreflightOrder
 from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import (
@@ -62,6 +63,7 @@ from holdfast.core.save.choose import SealedSet
 
 ANSWER_LIMIT_NS = 500_000_000  # to a question how a host stands
 PORTS = 2  # that a meeting needs
+PREFLIGHT_PORT = PORTS  # beside these: the next one
 FORGOTTEN = 64  # hosts at a time that the membership has forgotten
 
 
@@ -91,6 +93,7 @@ class RemoteHost:
     assignment: Assignment | None = None
     refused: str | None = None
     is_told_given_up: bool = False  # by the newest message
+    preflight: PreflightOrder | None = None  # what it is to do
     says: HostSays | None = None
     notices: tuple[Notice, ...] = ()  # that are passed on
 
@@ -145,6 +148,7 @@ class RemoteHosts:
         self._inquiries: list[Inquiry] = []
         # Whether what is announced on a host is its own affair, and not the run's.
         self.leaves_alone: Callable[[HostSays, Notice], bool] = lambda _, __: False
+        self.lost: Callable[[int, str], None] = lambda _, __: None  # who had a part, and why
         self._awaiting: Callable[[], None] | None = None
         self._awaited_ns = 0  # since then
         self._waited: ev.Waited | None = None  # for the hosts of the newest attempt
@@ -290,6 +294,14 @@ class RemoteHosts:
         says = self.newest_of(incarnation)
         return "" if says is None else says.address
 
+    def order_preflight(self, orders: Mapping[str, PreflightOrder]) -> None:
+        """Have these agents do that, and no others anything."""
+        for incarnation, host in self._hosts.items():
+            order = orders.get(incarnation)
+            if order != host.preflight:
+                host.preflight = order
+                self._send(incarnation)
+
     @property
     def is_waiting(self) -> bool:
         """Whether an attempt waits for its hosts."""
@@ -426,6 +438,8 @@ class RemoteHosts:
                 self._assign(move)
             elif isinstance(move, Lose):
                 self._hosts[move.incarnation].assignment = None
+                if move.index not in self.membership.quarantine:
+                    self.lost(move.index, move.words)
                 self._told.lose(move.slot)
                 self._send(move.incarnation)
                 self._forget_the_gone()
@@ -554,6 +568,7 @@ class RemoteHosts:
             self._over,
             self._gathering is not None,
             NOWHERE if member is None or member.slot is None else self._places_of(member.slot),
+            host.preflight,
         )
         self._wire.put(incarnation, encode_controller(says, self._encoded if has_slot else None))
 

@@ -41,14 +41,27 @@ class Quarantine:
     reason: str
     sender: str
     sent_unix_ns: int | None
+    is_automatic: bool = False  # the run has decided it by itself
 
 
-def put_in_quarantine(folder: RunFolder, index: int, reason: str) -> None:
-    """Host `index` is to have no part of the run; raises StoreUnavailable."""
+def put_in_quarantine(
+    folder: RunFolder, index: int, reason: str, *, is_automatic: bool = False
+) -> None:
+    """Host `index` is to have no part of the run; raises StoreUnavailable.
+
+    What somebody wants stays as it is when the run comes to want it, too.
+    """
+    if is_automatic and index in quarantined(folder):
+        return
     place = folder.path / FOLDER
     make_part(place)
     sender = str(RunHolder.current())
-    fields = {"reason": _on_one_line(reason), "sender": sender, "sent_unix_ns": time.time_ns()}
+    fields = {
+        "reason": _on_one_line(reason),
+        "sender": sender,
+        "sent_unix_ns": time.time_ns(),
+        "automatic": is_automatic,
+    }
     write_atomic(place / _name(index), encode_json(fields))
 
 
@@ -85,7 +98,7 @@ def _read(path: Path) -> Quarantine:
             text(raw, "sender"),
             whole_or_none(raw, "sent_unix_ns"),
         )
-        return Quarantine(*known)
+        return Quarantine(*known, is_automatic=raw.get("automatic") is True)
     return Quarantine("for a reason that cannot be read", "an unknown process", None)
 
 

@@ -17,11 +17,12 @@ from typing import Any
 from holdfast.core.hosts.copies import NOWHERE, CopyPlaces, HeldPart
 from holdfast.core.hosts.messages import decode_order, decode_report, encode_report
 from holdfast.core.hosts.order import Attention, HostOrder
+from holdfast.core.hosts.preflight import Neighbour, PreflightAnswer, PreflightOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.plain_json import Parts
 
-PROTOCOL = 4
+PROTOCOL = 5
 
 
 class Asking(StrEnum):
@@ -69,7 +70,8 @@ class HostSays:
     `held`: what it runs; None: it has no slot. `address` and `ports`: where its ranks can be met,
     should one of them be rank 0. `heard`: the number of the controller's newest message, by which
     this was said. `asks` and `notices` hold for as long as the run lives. `copies`: what of sets
-    lies in its memory, and `copy_port`, where others get that; 0: nowhere.
+    lies in its memory, and `copy_port`, where others get that; 0: nowhere. `preflight`: what came
+    of the last one that was ordered.
     """
 
     index: int
@@ -88,6 +90,7 @@ class HostSays:
     heard: int = 0
     copies: tuple[HeldPart, ...] = ()
     copy_port: int = 0
+    preflight: PreflightAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ class ControllerSays:
     lost, or what it runs is of no use, and it is to join as another one. `refused`: why it is no
     part of the run. `difference_ns`: what the controller has measured
     between the host's clock and its own. `places`: where it gets parts of sets in memory.
+    `preflight`: what it is to do for the one under way.
     """
 
     number: int
@@ -135,9 +139,16 @@ class ControllerSays:
     over: Over | None = None
     is_undecided: bool = False
     places: CopyPlaces = NOWHERE
+    preflight: PreflightOrder | None = None
 
 
-_FORM = Parts("part", (HostSays, HeldSlot, HostAsks, Notice, ControllerSays, Assignment, Over))
+_FORM = Parts(
+    "part",
+    (
+        HostSays, HeldSlot, HostAsks, Notice, ControllerSays, Assignment, Over,
+        PreflightOrder, PreflightAnswer, Neighbour,
+    ),
+)  # fmt: skip
 
 
 def encode_host(says: HostSays, report: HostReport) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.core.hosts.clocks import ClockDifference, order_on_clock
 from holdfast.core.hosts.copies import HeldPart
 from holdfast.core.hosts.order import Host, HostOrder
+from holdfast.core.hosts.preflight import PreflightAnswer, PreflightOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import (
     Asking,
@@ -50,6 +51,7 @@ class Seat:
         self.ports: tuple[int, ...] = ()
         self.copies: tuple[HeldPart, ...] = ()
         self.copy_port = 0
+        self.preflight: PreflightAnswer | None = None
         self._begin = begin
         self._heard = self._said = 0
         self._is_from_before = False  # the slot is one of an earlier controller's
@@ -66,6 +68,7 @@ class Seat:
         What runs here goes on until that one has decided about it.
         """
         self._heard, self._clock, self._newest = 0, ClockDifference(), None
+        self.preflight = None
         self._is_from_before = self.host is not None
         if self.host is not None:
             self.host.meet_controller()
@@ -87,6 +90,12 @@ class Seat:
     def heard(self) -> int:
         """The number of the controller's newest message."""
         return self._heard
+
+    @property
+    def preflight_order(self) -> PreflightOrder | None:
+        """What this is to do now to find out who is fit to train; None: nothing."""
+        newest = self._newest
+        return None if newest is None else newest[0].preflight
 
     @property
     def is_spare(self) -> bool:
@@ -116,7 +125,7 @@ class Seat:
     def has_left(self, incarnation: str) -> None:
         """Nothing of it is left: this agent is another one from now on."""
         self.incarnation = incarnation
-        self.host = self.assignment = self._newest = None
+        self.host = self.assignment = self._newest = self.preflight = None
         self._is_from_before = False
         self._heard = self._said = 0
         self._clock = ClockDifference()
@@ -175,5 +184,6 @@ class Seat:
             self._heard,
             self.copies,
             self.copy_port,
+            self.preflight,
         )
         return encode_host(says, report or NOTHING)
