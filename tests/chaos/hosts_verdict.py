@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 expected = functools.cache(victim.expected)
 AWAY = "could not save step"  # while the store was away
 SECOND_NS = 1_000_000_000
-LAST_WORDS_STEPS = 2000  # that a journal may hold which has not come to the store yet
 BLIND_NS = SECOND_NS // 20  # from an attempt's creation to its first process
 FOLLOWS_NS = 20 * SECOND_NS  # after a blow is over: a silent host is given up, a successor judges
 
@@ -40,9 +39,7 @@ def judge(night: Night, store: Path, steps: int) -> None:
     recorded = load_run(folder.path)
     account = recorded.account()  # raises if the kinds do not sum up
     night.problems += [f"the journals: {note}" for note in recorded.notes() if AWAY not in note]
-    night.unrecorded_steps = steps - account.steps_kept
-    off = sum(blow.what == "host powered off" for blow in night.blows)
-    if not 0 <= night.unrecorded_steps <= off * LAST_WORDS_STEPS:
+    if account.steps_kept != steps:
         night.problems.append(f"{account.steps_kept} steps are kept, not {steps}")
     disrupted = {one.attempt for one in account.disruptions}
     night.back_s += [d.downtime_ns / 1e9 for d in account.disruptions if d.downtime_ns is not None]

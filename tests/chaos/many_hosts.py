@@ -71,7 +71,6 @@ class Night:
     causes: Counter[str] = field(default_factory=Counter)
     back_s: list[float] = field(default_factory=list)
     attempts: int = 0
-    unrecorded_steps: int = 0  # kept, and only in the journal of a host that has lost its disk
 
 
 class Run:
@@ -361,8 +360,6 @@ def report(campaign: Campaign) -> int:
     if back_s:
         middle, worst = statistics.median(back_s), max(back_s)
         print(f"from an end to the next new step: median {middle:.2f} s, longest {worst:.2f} s")
-    unrecorded = sum(night.unrecorded_steps for night in nights)
-    print(f"{unrecorded} steps of hosts that were powered off are kept, and not in the books")
     if bad:
         print(f"{len(bad)} runs with problems: {bad}")
         return 1

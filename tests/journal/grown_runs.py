@@ -130,6 +130,12 @@ class GrownRun:
         for writer in self._writers:
             writer.close()
 
+    def lose_tails(self) -> None:
+        """The hosts of some ranks lose power: what their files held last never comes."""
+        for path, grown in self.files.items():
+            if path.name.startswith("rank-") and self._maybe(20):
+                del grown.states[self.random.randint(1, len(grown.states)) :]
+
     def _controller(self, epoch: int) -> JournalWriter:
         path = self.folder.journal_dir / f"controller-{epoch:06d}.hfj"
         controller = self._make(path, epoch, CONTROLLER_RANK)

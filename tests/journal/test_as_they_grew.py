@@ -58,6 +58,7 @@ def test_read_as_they_grew_is_what_a_first_reading_says(
     with pytest.MonkeyPatch.context() as patch:
         run = GrownRun(root / "store", random, patch)
         run.live(attempts, ranks)
+    run.lose_tails()
     arrivals = Arrivals(run, root / "read")
     recorded = RecordedLedger(arrivals.root)
     while left := arrivals.left():

@@ -20,6 +20,7 @@ from holdfast.journal.facts.lines import (
     AttemptStarted,
     AttemptStated,
 )
+from holdfast.journal.facts.proven import Proof, prove
 from holdfast.journal.facts.rank_steps import Ints, UnderWay
 from holdfast.journal.facts.steps import AttemptSteps, FirstStep, SaveSpans
 from holdfast.journal.layout import RankPhase
@@ -31,14 +32,6 @@ SUPERVISOR_LOST = "supervisor_lost"
 
 Open = tuple[tuple[tuple[str, int], ...], UnderWay | None]
 """What is open: (kind, start) of spans, and the step under way."""
-
-
-class Proof(NamedTuple):
-    """A step that nobody saw end: a later attempt resumed behind it."""
-
-    step: int
-    start_ns: int
-    end_ns: int
 
 
 @dataclass(slots=True)
@@ -88,9 +81,11 @@ class KnownAttempt:
             for journal in self.journals
             for kind, start_ns in journal.open_spans()
         )
-        step = self.steps.under_way()
-        is_proven = step is not None and self.proof is not None
-        return spans, None if is_proven else step
+        if self.proof is None:
+            return spans, self.steps.under_way()
+        step = self.steps.under_way(self.proof.last)
+        over_ns = self.proof.rows[-1].end_ns
+        return spans, None if step is None else UnderWay(step.step, max(step.start_ns, over_ns))
 
 
 class KnownAttempts:
@@ -139,24 +134,33 @@ class KnownAttempts:
         return [self._attempts[number] for number in sorted(self._attempts)]
 
     def proofs(self) -> dict[int, Proof]:
-        """Steps that were under way when their attempt ended, and were restored: by attempt.
+        """Steps that were not complete by all journals, and were restored: by attempt.
 
-        They were completed; whoever saved them did not live to say so. Such a step took as long as
-        others did there, or less; where there are too few others, as in the nearest attempt before
-        it that has enough, else behind it.
+        They were completed (`facts.proven`). Those that nobody has recorded took as long as others
+        did there; where there are too few others, as in the nearest attempt before it that has
+        enough, else behind it.
         """
         found: dict[int, Proof] = {}
-        for attempt in self.in_order():
+        for number, last in self._restored().items():
+            donor = self._attempts.get(number)
+            if donor is None or donor.fact is None or donor.fact.end_ns is None:
+                continue
+            begun = donor.steps.unproven(last)
+            if begun is None:
+                continue
+            seen, typical_ns = donor.steps.seen(last), self._typical_near(donor)
+            proof = prove(begun, last, seen, typical_ns, donor.fact.end_ns)
+            if proof is not None:
+                found[number] = proof
+        return found
+
+    def _restored(self) -> dict[int, int]:
+        """By attempt, the last of its steps that a later one has resumed behind."""
+        found: dict[int, int] = {}
+        for attempt in self._attempts.values():
             for restore in attempt.restores:
-                donor = None if restore.source is None else self._attempts.get(restore.source)
-                if donor is None or donor.fact is None or donor.fact.end_ns is None:
-                    continue
-                step = donor.steps.under_way()
-                if step is None or step.step != restore.step or donor.number in found:
-                    continue
-                typical_ns = self._typical_near(donor)
-                end_ns = min(step.start_ns + typical_ns, max(restore.start_ns, step.start_ns))
-                found[donor.number] = Proof(step.step, step.start_ns, end_ns)
+                if restore.source is not None and restore.source < attempt.number:
+                    found[restore.source] = max(restore.step, found.get(restore.source, 0))
         return found
 
     def _typical_near(self, attempt: KnownAttempt) -> int:
@@ -223,21 +227,24 @@ class KnownAttempts:
         if attempt.launched_ns() is None:
             known = attempt.cause or self._stillborn(attempt)[1] or _lost_to(attempt)
             return AttemptFact(attempt.number, start_ns, start_ns, known)
-        proven_ns = 0 if attempt.proof is None else attempt.proof.end_ns
-        last_step_ns = max(attempt.last_step_end_ns, proven_ns)
         if attempt.ended is not None:
             # All processes were gone then; a step ends later only by another host's clock.
-            end_ns = max(start_ns, attempt.ended[1], last_step_ns)
+            end_ns = max(start_ns, attempt.ended[1], attempt.last_step_end_ns)
             cause = attempt.cause
         elif (over_ns := _over_ns(attempt, next_ns)) is not None:
             alive_ns = max(attempt.alive_ns(), signs.last(over_ns))
-            end_ns = max(start_ns, min(alive_ns, over_ns), proven_ns)
+            end_ns = max(start_ns, min(alive_ns, over_ns))
             cause = _lost_to(attempt)
         else:
             return AttemptFact(attempt.number, start_ns, None, None)
         if next_ns is not None:
-            end_ns = max(start_ns, min(end_ns, next_ns), proven_ns)
+            end_ns = max(start_ns, min(end_ns, next_ns))
         return AttemptFact(attempt.number, start_ns, end_ns, cause)
+
+
+def is_known_over(attempt: KnownAttempt, next_ns: int | None) -> bool:
+    """Whether nothing of it runs any more. `next_ns`: when the next one began."""
+    return attempt.ended is not None or _over_ns(attempt, next_ns) is not None
 
 
 def _lost_to(attempt: KnownAttempt) -> str:

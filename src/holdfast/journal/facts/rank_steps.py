@@ -227,6 +227,11 @@ class RankTrack:
             self._took, self._completed_ns = True, int(rows.end[-1])
         return rows
 
+    def is_silent(self, index: int) -> bool:
+        """Whether the rank has told nothing at all of this part."""
+        part = self.parts[index]
+        return part.restore is None and not part.began and self.under_way(index) is None
+
     def under_way(self, index: int) -> UnderWay | None:
         """The first step of this part that had begun and is not complete; the newest part only."""
         if index != len(self.parts) - 1:

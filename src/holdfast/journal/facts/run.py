@@ -23,11 +23,13 @@ from holdfast.journal.facts.attempts import (
     Open,
     RankSeen,
     Signs,
+    is_known_over,
     ranks_of,
 )
 from holdfast.journal.facts.controllers import Controllers
 from holdfast.journal.facts.followed import FollowedJournal, Polled, Touched
 from holdfast.journal.facts.lines import AttemptStated
+from holdfast.journal.facts.proven import EqualSteps
 from holdfast.journal.facts.rank_steps import ClosedSpans, Ints, TimedSteps
 from holdfast.journal.folders import attempt_folders, journal_names
 from holdfast.journal.layout import RankPhase
@@ -74,6 +76,7 @@ class _Outgoing:
     facts: list[Fact] = field(default_factory=list)
     spans: list[tuple[int, ClosedSpans]] = field(default_factory=list)
     steps: list[tuple[int, TimedSteps]] = field(default_factory=list)
+    proven: list[tuple[int, tuple[EqualSteps, ...]]] = field(default_factory=list)
     open: list[tuple[int, Open]] = field(default_factory=list)
 
     def send(self, sink: FactSink) -> None:
@@ -83,6 +86,8 @@ class _Outgoing:
             sink.add_spans(number, *spans)
         for number, rows in self.steps:
             sink.add_steps(number, rows.step, rows.step, rows.start, rows.end)
+        for number, equal in self.proven:
+            sink.add_steps(number, *np.array(equal, np.int64).T)
         for number, open_now in self.open:
             sink.set_open(number, *open_now)
 
@@ -246,15 +251,13 @@ class RunFacts:
         for attempt, start_ns, next_ns in known:
             self._send_rows(attempt, start_ns, next_ns, batch)
         proofs = self._attempts.proofs()
-        for attempt, start_ns, next_ns in known:
+        for attempt, _, _ in known:
             proof = proofs.get(attempt.number)
             if proof != attempt.proof:
                 self.superseded = self.superseded or attempt.proof is not None
                 attempt.proof = proof
                 if proof is not None:
-                    rows = TimedSteps(*(np.array([n], np.int64) for n in proof))
-                    batch.steps.append((attempt.number, rows))
-                self._send_fact(attempt, start_ns, next_ns, batch)
+                    batch.proven.append((attempt.number, proof.rows))
             if (open_now := attempt.open_now()) != attempt.open:
                 attempt.open = open_now
                 batch.open.append((attempt.number, open_now))
@@ -268,7 +271,8 @@ class RunFacts:
         self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Outgoing
     ) -> None:
         """New restores, steps and spans of an attempt, and what they say of itself."""
-        restores, pieces = attempt.steps.take()
+        is_over = is_known_over(attempt, next_ns)
+        restores, pieces = attempt.steps.take(is_over=is_over)
         attempt.restores += restores
         batch.facts += restores
         batch.steps += [(attempt.number, piece) for piece in pieces]
@@ -276,7 +280,6 @@ class RunFacts:
             attempt.last_step_end_ns = int(pieces[-1].end[-1])
             self.superseded = self.superseded or attempt.spans.is_last
         self._send_fact(attempt, start_ns, next_ns, batch)
-        is_over = attempt.fact is not None and attempt.fact.end_ns is not None
         before_ns = self._attempts.typical_before(attempt)
         opening = attempt.first_step.take(pieces, before_ns, is_over=is_over)
         if opening is not None and opening.startup is not None:

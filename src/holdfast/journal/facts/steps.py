@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.core.ledger.facts import RestoreFact
+from holdfast.journal.facts.proven import slowest
 from holdfast.journal.facts.rank_steps import (
     NO_INTS,
     ClosedSpans,
@@ -48,10 +49,12 @@ class AttemptSteps:
         self._gave = False
         self._part = 0
         self.last_end_ns = 0  # of the newest step that was given
+        self._highest = 0  # of the steps that were
         self._waiting: list[TimedSteps] = []  # per rank: completed, but not by all
         self._leads: list[list[Lead]] = []  # per rank
         self._restore: RestoreFact | None = None  # of this part, as given
         self._restore_changed = False
+        self._is_over = False
 
     @property
     def has_given(self) -> bool:
@@ -90,8 +93,12 @@ class AttemptSteps:
             kept = Lead(start[-_LEADS_KEPT:].copy(), end[-_LEADS_KEPT:].copy())
             self._leads[number] = [kept]
 
-    def take(self) -> tuple[list[RestoreFact], list[TimedSteps]]:
-        """Restores and steps that all ranks have completed since the last call."""
+    def take(self, *, is_over: bool = False) -> tuple[list[RestoreFact], list[TimedSteps]]:
+        """Restores and steps that all ranks have completed since the last call.
+
+        `is_over`: the attempt is, and what a rank has not told by now may be lost with its host.
+        """
+        self._is_over = is_over
         restores: list[RestoreFact] = []
         steps: list[TimedSteps] = []
         while True:
@@ -101,6 +108,7 @@ class AttemptSteps:
             if len(rows.step):
                 self._gave = True
                 self.last_end_ns = int(rows.end[-1])
+                self._highest = max(self._highest, int(rows.step[-1]))
                 steps.append(rows)
             if not self.tracks or not all(track.parts[self._part].over for track in self.tracks):
                 return restores, steps
@@ -108,18 +116,33 @@ class AttemptSteps:
             self._part += 1
             self._restore = None
 
-    def under_way(self) -> UnderWay | None:
-        """The step of the run that had begun and is not complete."""
+    def under_way(self, above: int = 0) -> UnderWay | None:
+        """The step of the run that had begun and is not complete, of those above that one."""
         known: list[UnderWay] = []
         for track, waiting in zip(self.tracks, self._waiting, strict=True):
-            if len(waiting.step):
-                known.append(UnderWay(int(waiting.step[0]), int(waiting.start[0])))
+            at = int(np.searchsorted(waiting.step, above, "right"))
+            if at < len(waiting.step):
+                known.append(UnderWay(int(waiting.step[at]), int(waiting.start[at])))
             elif len(track.parts) > self._part:
-                known += [u for u in [track.under_way(self._part)] if u is not None]
+                begun = track.under_way(self._part)
+                known += [begun] if begun is not None and begun.step > above else []
         if not known:
             return None
         first = min(known)
         return UnderWay(first.step, max(min(u.start_ns for u in known), self.last_end_ns))
+
+    def unproven(self, last: int) -> UnderWay | None:
+        """The first step that is not complete, should `last` have been completed; None: none is."""
+        if last <= self._highest:
+            return None
+        known = self.under_way()
+        return (
+            UnderWay(self._highest + 1, self.last_end_ns) if known is None and self._gave else known
+        )
+
+    def seen(self, last: int) -> TimedSteps:
+        """What some ranks have completed up to that step, and others not."""
+        return slowest(self._waiting, last)
 
     def _take_restore(self) -> RestoreFact | None:
         given, known = self._restore, self._common_restore()
@@ -130,9 +153,14 @@ class AttemptSteps:
         return known
 
     def _common_restore(self) -> RestoreFact | None:
-        restores = [track.parts[self._part].restore for track in self.tracks]
-        known = [restore for restore in restores if restore is not None]
-        if not known or len(known) < len(restores):
+        known: list[RestoreFact] = []
+        for track in self.tracks:
+            restore = track.parts[self._part].restore
+            if restore is not None:
+                known.append(restore)
+            elif not self._is_over or not track.is_silent(self._part):
+                return None
+        if not known:
             return None
         return RestoreFact(
             known[0].attempt,
