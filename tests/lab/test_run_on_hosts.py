@@ -31,11 +31,11 @@ class RunInLab:
         draft.write_text(str(step))
         draft.replace(self._allow)
 
-    def start(self, index: int, steps: int) -> LabProcess:
+    def start(self, index: int, steps: int, *flags: object) -> LabProcess:
         """The same command on each host."""
         count = len(self.lab.hosts) - self._spares
         words = ["--hosts", count, "--spares", self._spares, "--host-index", index]
-        words += ["--name", "r", "--save-every", 3, "--host-lost", LOST_S]
+        words += ["--name", "r", "--save-every", 3, "--host-lost", LOST_S, *flags]
         host = self.lab.hosts[index]
         env = {
             "HOLDFAST_STORE": self.lab.shared / "store",
@@ -46,8 +46,8 @@ class RunInLab:
         run = [sys.executable, "-m", "holdfast.cli.main", "run", *words]
         return host.start([*run, "--", sys.executable, TRAINER, steps], env=env)
 
-    def start_all(self, steps: int) -> list[LabProcess]:
-        return [self.start(host.index, steps) for host in self.lab.hosts]
+    def start_all(self, steps: int, *flags: object) -> list[LabProcess]:
+        return [self.start(host.index, steps, *flags) for host in self.lab.hosts]
 
 
 def both_did(agents: list[LabProcess], step: int) -> None:
@@ -72,6 +72,26 @@ def test_a_spare_takes_the_place_of_a_host_that_is_gone(tmp_path: Path, fault: s
         assert f"[1] final {expected_digest(STEPS)}" in agents[2].wait(EXIT_DONE)
         if fault == "cut":  # it reads how the run has ended from the store
             agents[1].wait(EXIT_DONE)
+
+
+def test_a_spare_goes_on_from_the_copy_that_a_neighbour_kept_in_memory(tmp_path: Path) -> None:
+    steps = 1000
+    with Lab(3, tmp_path) as lab:
+        run = RunInLab(lab, spares=1)
+        run.allow(0)
+        agents = run.start_all(steps, "--save-every", 10_000, "--snapshot-every", 2)
+        step = 0
+        while "is in memory on two hosts each" not in agents[0].text:
+            step += 1
+            run.allow(step)
+            both_did(agents, step)
+        lab.hosts[1].power_off()
+        agents[0].saw("it is read from memory")
+        run.allow(FAR)
+        out = agents[0].wait(EXIT_DONE), agents[2].wait(EXIT_DONE)
+        for rank, words in enumerate(out):
+            assert f"[{rank}] final {expected_digest(steps)}" in words
+            assert int(re.findall(rf"\[{rank}\] from (\d+)", words)[-1]) > 0
 
 
 def test_a_host_that_stands_still_is_a_spare_afterwards(tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""Parts of sets between two hosts' memories, by real copy processes over a real connection."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.agent.copying import Copying, CopyTrust
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.hosts.copies import CopyServer
+from holdfast.link.exchange import Exchange
+from holdfast.link.frames import LinkError
+from holdfast.link.values import Peer
+from holdfast.snapshot.part import PartName, held_copies
+from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram_folder import buffer_name, sealed_buffers
+from holdfast.snapshot.seal import seal_buffer
+
+Eventually = Callable[..., object]
+STEP = 7
+SECRET = b"s" * 40
+ME = Peer(5, "0a" * 16)
+
+
+class CopyingHost:
+    """One of three, with the part of its one rank in memory, and the processes that copy it."""
+
+    def __init__(self, folder: Path, index: int, *, has_part: bool = True) -> None:
+        folder.mkdir(mode=0o700)
+        self.folder, self.selector = folder, selectors.DefaultSelector()
+        self.told: list[ev.Event] = []
+        if has_part:
+            files = BufferFiles(folder, wanted=1, rank=index, world_size=2, local_world_size=1)
+            assert files.prepare(1 << 20) == ""
+            own = np.full(50_000, index, np.float32)
+            tree = {"state": {"alike": np.arange(100_000.0), "own": own}}
+            files.capture(0, tree, attempt=0, step=STEP)
+            seal_buffer(folder / "buffer-0", 2, attempt=0, step=STEP, ranks=(index,))
+        trust = CopyTrust("run", SECRET, index, "127.0.0.1")
+        self.copying = Copying(self.selector, dict(os.environ), folder, trust)
+
+    @property
+    def server(self) -> CopyServer:
+        return CopyServer("127.0.0.1", self.copying.port)
+
+    def turn(self) -> None:
+        self.selector.select(0.02)
+        self.copying.turn()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, eventually: Eventually) -> Iterator[list[CopyingHost]]:
+    made = [CopyingHost(tmp_path / str(index), index, has_part=index < 2) for index in range(3)]
+
+    def listen() -> bool:
+        for host in made:
+            host.turn()
+        return all(host.copying.port for host in made)
+
+    eventually(listen, within_s=60.0)
+    yield made
+    for host in made:
+        host.copying.close()
+        host.selector.close()
+
+
+def replicate(host: CopyingHost, of: CopyingHost, rank: int, eventually: Eventually) -> ev.Event:
+    host.told = []
+    order = act.Replicate(0, 3, STEP, 0)
+    host.copying.replicate(order, (rank,), of.server, host.told.append)
+
+    def told() -> bool:
+        host.turn()
+        return bool(host.told)
+
+    eventually(told, within_s=60.0)
+    return host.told[0]
+
+
+@pytest.mark.contract("copies: from a neighbour, and back to a spare")
+def test_a_part_is_copied_and_a_spare_gets_it(
+    hosts: list[CopyingHost], eventually: Eventually
+) -> None:
+    first, second, spare = hosts
+    done = replicate(second, first, 0, eventually)
+    assert isinstance(done, ev.Replicated), done
+    assert (done.of_attempt, done.epoch, done.step) == (0, 3, STEP)
+    (copy,) = held_copies(second.folder)
+    assert copy.ranks == (0,)
+    assert isinstance(replicate(second, first, 0, eventually), ev.Replicated)
+
+    spare.copying.fetch(PartName(0, STEP, (0,)), 0, second.server)
+    waits = spare.folder / "buffer-0" / "fetching"
+    assert waits.exists()
+
+    def fetched() -> bool:
+        spare.turn()
+        return not waits.exists()
+
+    eventually(fetched, within_s=60.0)
+    (found,), damage = sealed_buffers(spare.folder)
+    assert (found.info.step, found.info.ranks, damage) == (STEP, (0,), {})
+    name = buffer_name(0), "rank-00000.safetensors"
+    assert spare.folder.joinpath(*name).read_bytes() == first.folder.joinpath(*name).read_bytes()
+
+    with pytest.raises(LinkError):
+        Exchange.dial("127.0.0.1", first.copying.port, "run", b"t" * 40, ME)
+    with socket.create_connection(first.server, 10) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(64))
+        assert stranger.recv(100) == b"", "a stranger hears nothing"
+
+
+@pytest.mark.real
+def test_what_cannot_be_had_is_said(hosts: list[CopyingHost], eventually: Eventually) -> None:
+    first, second, spare = hosts
+    failed = replicate(second, spare, 0, eventually)
+    assert isinstance(failed, ev.NotReplicated)
+    assert "is not in memory there" in failed.why
+    os.kill(first.copying.pids[0], signal.SIGKILL)
+    failed = replicate(second, first, 0, eventually)
+    assert isinstance(failed, ev.NotReplicated)
+    assert failed.why.startswith("127.0.0.1 port ")
+
+
+@pytest.mark.real
+def test_a_copy_process_that_dies_serves_again(
+    hosts: list[CopyingHost], eventually: Eventually
+) -> None:
+    first, second, _ = hosts
+    before = first.copying.port
+    os.kill(first.copying.pids[0], signal.SIGKILL)
+
+    def serves_again() -> bool:
+        first.turn()
+        return first.copying.port not in (0, before)
+
+    eventually(serves_again, within_s=60.0)
+    assert isinstance(replicate(second, first, 0, eventually), ev.Replicated)
