@@ -57,6 +57,7 @@ class RankBuffers:
             rank=self._rank,
             world_size=self._world_size,
             local_world_size=self._place.local_world_size,
+            local_rank=self._place.local_rank,
         )
 
     def expect(self, tree: Any, shared: Sequence[str]) -> None:

@@ -7,11 +7,13 @@ its types can only exist when it is loaded.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import weakref
+import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -50,7 +52,10 @@ class ArrayPiece:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One array of a tree, not copied yet. `shape` is global; `pieces` may be none here."""
+    """One array of a tree, not copied yet. `shape` is global; `pieces` may be none here.
+
+    `held`: the array, where other processes hold parts of it.
+    """
 
     path: str
     kind: ArrayKind
@@ -60,6 +65,7 @@ class Leaf:
     pieces: tuple[ArrayPiece, ...]
     impl: str | None = None  # of a PRNG key
     weak: bool = False  # jax: a weakly typed array promotes like a Python number
+    held: Any = None
 
     def nbytes(self, piece: ArrayPiece) -> int:
         """Bytes of one of its pieces."""
@@ -160,7 +166,44 @@ def _jax(path: str, value: Any) -> Leaf:
         for piece in pieces:
             piece.source.copy_to_host_async()  # all transfers start before the first is awaited
     weak = bool(getattr(value, "weak_type", False))
-    return Leaf(path, kind, spec, value.dtype.itemsize, value.shape, pieces, impl, weak)
+    held = None if value.is_fully_addressable else value
+    return Leaf(path, kind, spec, value.dtype.itemsize, value.shape, pieces, impl, weak, held)
+
+
+def on_host(leaf: Leaf, ranks: range) -> Leaf:
+    """The same, with what this process stores if each host is to have all that its ranks hold.
+
+    Of each slice that processes of `ranks`, those of this host, hold alike, one of them stores it:
+    which one goes by the array's name, so that they share the work.
+    """
+    array = leaf.held
+    if array is None or (me := sys.modules["jax"].process_index()) not in ranks:
+        return leaf
+    owners = _owners(array.sharding, array.shape, ranks)
+    turn = zlib.crc32(leaf.path.encode())
+    mine = {
+        index: number
+        for number, (index, who) in enumerate(owners.items())
+        if who[(turn + number) % len(who)] == me
+    }
+    found: dict[Index, ArrayPiece] = {}
+    for shard in array.addressable_shards:
+        index = bounds(shard.index, array.shape)
+        if index in mine and index not in found:
+            found[index] = ArrayPiece(index, shard.data.shape, shard.data)
+    return replace(leaf, pieces=tuple(found.values()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _owners(sharding: Any, shape: tuple[int, ...], ranks: range) -> dict[Index, list[int]]:
+    """By slice, which of these processes hold it, in their order."""
+    found: dict[Index, list[int]] = {}
+    for device, index in sharding.devices_indices_map(shape).items():
+        if device.process_index in ranks:
+            holders = found.setdefault(bounds(index, shape), [])
+            if device.process_index not in holders:
+                holders.append(device.process_index)
+    return {index: sorted(holders) for index, holders in sorted(found.items())}
 
 
 def bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:

@@ -25,6 +25,7 @@ import numpy as np
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
+from holdfast.snapshot.arrays import on_host
 from holdfast.snapshot.layout import Placed, encode_header, place, shard_facts
 from holdfast.snapshot.memory import copy_all
 from holdfast.snapshot.ram_folder import buffer_name, reclaim
@@ -42,8 +43,18 @@ class BufferFiles:
     """One rank's files in the run's memory folder. Inert in a forked child."""
 
     def __init__(
-        self, ram_dir: Path, *, wanted: int, rank: int, world_size: int, local_world_size: int
+        self,
+        ram_dir: Path,
+        *,
+        wanted: int,
+        rank: int,
+        world_size: int,
+        local_world_size: int,
+        local_rank: int | None = None,
     ) -> None:
+        """`local_rank`: its place among the ranks of this host; None: all are here."""
+        first = 0 if local_rank is None else rank - local_rank
+        self._ranks = range(first, first + local_world_size)  # of this host
         self._ram_dir = ram_dir
         self._wanted = wanted
         self._rank = rank
@@ -52,7 +63,7 @@ class BufferFiles:
         self._files = [
             SharedFile(ram_dir / buffer_name(number) / shard_name(rank)) for number in range(wanted)
         ]
-        self._unswept = set(range(wanted)) if rank == 0 else set()
+        self._unswept = set(range(wanted)) if rank == first else set()
         self._pid = os.getpid()
         self._busy = threading.Lock()
         self._closing = False
@@ -136,7 +147,10 @@ class BufferFiles:
     ) -> tuple[tuple[Placed, ...], bytes, int]:
         """A tree as a shard: where its arrays lie, the header, and the bytes of all."""
         flat = flatten(tree)
-        placed = place(flat.leaves)
+        leaves = flat.leaves
+        if self._local_world_size < self._world_size:
+            leaves = tuple(on_host(leaf, self._ranks) for leaf in leaves)
+        placed = place(leaves)
         facts = shard_facts(
             flat.structure,
             attempt=attempt,
@@ -155,7 +169,7 @@ class BufferFiles:
         (folder / receipt_name(self._rank)).unlink(missing_ok=True)
         if buffer in self._unswept:
             self._unswept.discard(buffer)
-            mine = {name(rank) for rank in range(self._world_size) for name in _NAMES}
+            mine = {name(rank) for rank in self._ranks for name in _NAMES}
             for path in folder.glob("rank-*"):  # an earlier attempt had more ranks
                 if path.name not in mine:
                     path.unlink(missing_ok=True)
