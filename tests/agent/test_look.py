@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.agent.look import LATE_NS, LONGEST_QUEUE, Wakefulness, look_at, process_state
 from holdfast.agent.ranks import RankPages
+from holdfast.core.hosts.report import Pace
 from holdfast.journal.layout import Identity, RankPhase, Word
 from holdfast.journal.writer import JournalWriter
 
@@ -85,5 +86,25 @@ def test_words_are_looked_at(tmp_path: Path) -> None:
     assert look_at(pages, {})[0].behind == LONGEST_QUEUE
     writer.page.store(Word.COMPILING_AT, 99)
     assert (look_at(pages, {})[0].span, look_at(pages, {})[0].span_ns) == ("compile", 99)
+    pages.close()
+    writer.close()
+
+
+def test_a_ranks_pace_is_told_with_its_steps(tmp_path: Path) -> None:
+    """As it was when the step that is told was done."""
+    path = tmp_path / "rank-00000.hfj"
+    writer = JournalWriter.create(path, Identity("r", 0, "i", 0, "host", 0, "boot"))
+    pages = RankPages(0, 5, {0: path})
+    (before,) = pages.read(with_progress=True)
+    assert before.pace == Pace()
+    writer.begin_step(6, None)
+    writer.page.store(Word.SPANS_NS, 3)
+    writer.page.store(Word.TOGETHER_NS, 4)
+    writer.record_step(6)
+    assert pages.read(with_progress=False) == (before,)
+    (told,) = pages.read(with_progress=True)
+    assert told.pace == Pace(writer.page.load(Word.STEP_AT), 3, 4)
+    writer.page.store(Word.TOGETHER_NS, 5)  # in the step under way
+    assert pages.read(with_progress=True) == (told,)
     pages.close()
     writer.close()

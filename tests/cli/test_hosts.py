@@ -34,16 +34,16 @@ def test_each_host_has_a_line(lease: Lease) -> None:
         lease,
         [
             ListedHost(0, "lost", "10.0.0.1", None, now - 600_000_000_000),
-            ListedHost(1, "assigned", "10.0.0.2", 1, now),
-            ListedHost(2, "assigned", "", 0, now),
+            ListedHost(1, "assigned", "10.0.0.2", 1, now, 25_000_000, 100_000_000),
+            ListedHost(2, "assigned", "", 0, now, 0, 100_000_000),
         ],
     )
     lines = [" ".join(line.split()) for line in shown().splitlines()]
     assert lines == [
-        "host state trains as address last heard",
-        "0 lost – 10.0.0.1 10 min ago",
-        "1 assigned host 1 10.0.0.2 0 s ago",
-        "2 assigned host 0 – 0 s ago",
+        "host state trains as behind address last heard",
+        "0 lost – – 10.0.0.1 10 min ago",
+        "1 assigned host 1 25 ms (25 %) 10.0.0.2 0 s ago",
+        "2 assigned host 0 0 s (0 %) – 0 s ago",
     ]
     found = json.loads(shown("--json"))
     assert not found["is_over"]

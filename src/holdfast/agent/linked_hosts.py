@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from holdfast.agent.look import Wakefulness
 from holdfast.controller.host_care import CarePolicy, HostCare
 from holdfast.controller.remote_hosts import RemoteHosts, Told
+from holdfast.controller.straggler_watch import StragglerWatch
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
@@ -102,6 +103,8 @@ class LinkedHosts:
             nonce=partial(secrets.token_hex, 16),
         )
         self._remote.lost = self._lost
+        self._stragglers = StragglerWatch(membership, self.care, around.say, care.stragglers)
+        self._remote.heard_of = self._stragglers.heard
         # Before it holds: the attempt, the step that is to be saved, and until when.
         self._saved_by: tuple[int, int, int] | None = None
         self.has_given_up = False  # others have the store, and more of the hosts
@@ -188,6 +191,7 @@ class LinkedHosts:
         """Judge silence, and say what is waited for."""
         self._remote.look()
         self.care.look()
+        self._stragglers.look(now)
         self._look_at_quarantine(now)
         if now - self._heard_ns > NOBODY_NS:
             self._heard_ns = now
@@ -300,6 +304,7 @@ class LinkedHosts:
         now, unix_ns = now_ns(), time.time_ns()
         members = list(self._members.members.values())  # at once: another thread asks
         newest = {one.index: one for one in members}
+        behind = self._stragglers.behind
         return tuple(
             ListedHost(
                 index,
@@ -307,6 +312,7 @@ class LinkedHosts:
                 self._remote.address_of(one.incarnation),
                 one.slot,
                 unix_ns - max(0, now - one.heard_ns),
+                *(behind[index][:2] if index in behind else ()),
             )
             for index, one in sorted(newest.items())
         )

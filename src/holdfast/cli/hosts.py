@@ -12,6 +12,7 @@ import click
 from holdfast.cli.door import coloured_line
 from holdfast.cli.ls import ago
 from holdfast.cli.places import open_run, store_option
+from holdfast.core.durations import in_words
 from holdfast.core.visible import clean
 from holdfast.journal.hosts_table import ListedHost, read_hosts
 from holdfast.journal.lease import LeaseState, view
@@ -19,7 +20,7 @@ from holdfast.journal.quarantine import put_in_quarantine, quarantined
 from holdfast.journal.quarantine import release as release_host
 from holdfast.journal.store import RunFolder
 
-HEADINGS = ("host", "state", "trains as", "address", "last heard")
+HEADINGS = ("host", "state", "trains as", "behind", "address", "last heard")
 GAP = "   "
 WATCH_S = 1.0
 MOST_HOSTS = 1_000_000
@@ -118,4 +119,12 @@ def _print(rows: tuple[ListedHost, ...]) -> None:
 def _cells(row: ListedHost, now_unix_ns: int) -> tuple[str, ...]:
     part = "–" if row.trains_as is None else f"host {row.trains_as}"
     heard = ago(row.heard_unix_ns, now_unix_ns)
-    return str(row.index), clean(row.state), part, clean(row.address) or "–", heard
+    behind = _behind(row.behind_ns, row.step_ns)
+    return str(row.index), clean(row.state), part, behind, clean(row.address) or "–", heard
+
+
+def _behind(behind_ns: int | None, step_ns: int | None) -> str:
+    """How far behind the median host, of each step."""
+    if behind_ns is None or not step_ns:
+        return "–"
+    return f"{in_words(behind_ns)} ({round(100 * behind_ns / step_ns)} %)"

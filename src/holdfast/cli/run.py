@@ -46,6 +46,21 @@ if TYPE_CHECKING:
 @click.option(
     "--preflight", metavar="ON", help="Whether a host that has failed is tried out: on or off."
 )
+@click.option(
+    "--straggler",
+    metavar="HOW",
+    help="Where the others wait for one host all the time: say or replace.",
+)
+@click.option(
+    "--straggler-percent", type=int, metavar="N", help="Behind by so much of a step is a straggler."
+)
+@click.option(
+    "--straggler-after",
+    "straggler_after_s",
+    type=float,
+    metavar="S",
+    help="For how long it must be behind.",
+)
 @click.option("--chips", type=int, metavar="N", help="Accelerators that the run occupies.")
 @click.option(
     "--ideal-step",

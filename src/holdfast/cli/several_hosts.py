@@ -37,7 +37,7 @@ from holdfast.cli.supervise import (
     standby_job,
 )
 from holdfast.config import cluster_place
-from holdfast.config.kinds import HOT, ON
+from holdfast.config.kinds import HOT, ON, REPLACE
 from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
 from holdfast.controller.host_care import CarePolicy
@@ -45,6 +45,7 @@ from holdfast.controller.opening import running
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.says import Over
+from holdfast.core.hosts.stragglers import StragglerPolicy
 from holdfast.core.hosts.suspicion import SuspicionPolicy
 from holdfast.core.visible import clean
 from holdfast.distribution import VERSION
@@ -234,7 +235,12 @@ def _quarantine(folder: RunFolder) -> dict[int, tuple[str, bool]]:
 
 def _care(settings: Settings) -> CarePolicy:
     suspicion = SuspicionPolicy(settings.quarantine_after)
-    return CarePolicy(suspicion, has_preflight=settings.preflight == ON)
+    stragglers = StragglerPolicy(
+        settings.straggler_percent,
+        for_ns=round(settings.straggler_after_s * SECOND_NS),
+        replaces=settings.straggler == REPLACE,
+    )
+    return CarePolicy(suspicion, stragglers, has_preflight=settings.preflight == ON)
 
 
 def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:

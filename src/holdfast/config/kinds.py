@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 AUTO, ON, OFF, HOT = "auto", "on", "off", "hot"
+SAY, REPLACE = "say", "replace"
 LEAVE, STAY, RELEASE = "leave", "stay", "release"
 ENVIRONMENT, INSTANCE = "environment", "instance"
 MOST_BUFFERS = 3

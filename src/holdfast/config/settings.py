@@ -30,6 +30,8 @@ from holdfast.config.kinds import (
     PERIOD,
     PLACE,
     RELEASE,
+    REPLACE,
+    SAY,
     SECONDS,
     SOURCES,
     STAY,
@@ -131,6 +133,21 @@ class Settings:
         "--preflight",
         choice(ON, OFF),
         "Whether a host that was lost, or has failed, is tried out before the next attempt.",
+    )
+    straggler: str = _setting(
+        SAY,
+        "--straggler",
+        choice(SAY, REPLACE),
+        "What follows where all others wait for one host: that is said, or a spare replaces it.",
+    )
+    straggler_percent: int = _setting(
+        10,
+        "--straggler-percent",
+        count(1),
+        "By how much of a step a host must be behind for that, in percent.",
+    )
+    straggler_after_s: float = _setting(
+        600.0, "--straggler-after", PERIOD, "And for how long, and for 100 steps."
     )
     chips: int | None = _setting(
         None,

@@ -20,6 +20,7 @@ from holdfast.controller.remote_hosts import PREFLIGHT_PORT, RemoteHosts
 from holdfast.core.durations import in_words
 from holdfast.core.hosts.membership import MemberState
 from holdfast.core.hosts.preflight import HostPlace, PreflightOrder, judge, plan
+from holdfast.core.hosts.stragglers import StragglerPolicy
 from holdfast.core.hosts.suspicion import GRAVE, HostVerdict, Suspicion, SuspicionPolicy, laid_at
 from holdfast.core.run.machine import RunMachine
 
@@ -33,6 +34,7 @@ class CarePolicy:
     """What the run does by itself about hosts that fail."""
 
     suspicion: SuspicionPolicy = field(default_factory=SuspicionPolicy)
+    stragglers: StragglerPolicy = field(default_factory=StragglerPolicy)
     has_preflight: bool = True
 
 
@@ -218,6 +220,13 @@ class HostCare:
         self._judge()
         self._let_back(now)
         self._go_on_if_due(now)
+
+    def replace(self, index: int, why: str) -> bool:
+        """Have a spare take that host's part, after a save; whether one is there."""
+        if index in self.reasons or not self._can_be_spared(index):
+            return False
+        self._put(index, why)
+        return True
 
     def end(self) -> None:
         """The run is over: nobody waits any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.hosts.report import RankState
+from holdfast.core.hosts.report import Pace, RankState
 from holdfast.core.save import events as news
 from holdfast.core.save import word
 from holdfast.core.save.ranks import RankAnswers
@@ -70,4 +70,9 @@ def rank_state(values: PageValues, reported: RankState, *, with_progress: bool) 
         buffers=values.buffers,
         saves_asked=values.save_asked,
         sigterms=values.sigterms,
+        pace=reported.pace if step == before.step else _pace(values),
     )
+
+
+def _pace(values: PageValues) -> Pace:
+    return Pace(values.step_at_ns, values.spans_ns, values.together_ns)

@@ -148,6 +148,7 @@ class RemoteHosts:
         self._inquiries: list[Inquiry] = []
         # Whether what is announced on a host is its own affair, and not the run's.
         self.leaves_alone: Callable[[HostSays, Notice], bool] = lambda _, __: False
+        self.heard_of: Callable[[int, HostReport], None] = lambda _, __: None  # one that trains
         self.lost: Callable[[int, str], None] = lambda _, __: None  # who had a part, and why
         self._awaiting: Callable[[], None] | None = None
         self._awaited_ns = 0  # since then
@@ -369,6 +370,7 @@ class RemoteHosts:
         assignment = host.assignment
         if assignment is not None and says.assignment == assignment.number:
             self._told.hear(report, assignment.slot)
+            self.heard_of(says.index, report)
 
     def _is_refused(self, host: RemoteHost, says: HostSays) -> bool:
         """Whether it runs something else than this run is; it is told so whenever it is heard."""

@@ -23,7 +23,8 @@ from holdfast.journal.store import RunFolder
 class ListedHost:
     """One host. `trains_as`: the number of the host whose part it has; None: it has none.
 
-    `heard_unix_ns`: when it was last heard, by the clock of the controller's host.
+    `heard_unix_ns`: when it was last heard, by the clock of the controller's host. `behind_ns`: how
+    far it is behind the median host in each step of `step_ns`; None: that is not known.
     """
 
     index: int
@@ -31,6 +32,8 @@ class ListedHost:
     address: str
     trains_as: int | None = None
     heard_unix_ns: int | None = None
+    behind_ns: int | None = None
+    step_ns: int | None = None
 
 
 def tell_hosts(lease: Lease, rows: Sequence[ListedHost]) -> None:
@@ -50,6 +53,8 @@ def read_hosts(folder: RunFolder, epoch: int) -> tuple[ListedHost, ...] | None:
                 text(row, "address"),
                 whole_or_none(row, "trains_as"),
                 whole_or_none(row, "heard_unix_ns"),
+                whole_or_none(row, "behind_ns"),
+                whole_or_none(row, "step_ns"),
             )
             for row in rows
         )

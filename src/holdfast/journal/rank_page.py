@@ -73,6 +73,7 @@ class PageValues:
     compiling_at_ns: int
     spans_ns: int
     span_ended_at_ns: int
+    together_ns: int
     awaited: int
     awaited_at_ns: int
     stacks: int
@@ -123,6 +124,7 @@ def page_values(page: Words) -> PageValues:
         compiling_at_ns=_time(owner[Word.COMPILING_AT]),
         spans_ns=_time(owner[Word.SPANS_NS]),
         span_ended_at_ns=_time(owner[Word.SPAN_ENDED_AT]),
+        together_ns=_time(owner[Word.TOGETHER_NS]),
         awaited=_step(owner[Word.AWAITED]),
         awaited_at_ns=_time(owner[Word.AWAITED_AT]),
         stacks=owner[Word.STACKS],

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, DeclaredFailure, StateMismatch, StepOrderError
+from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.names import check_name
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
@@ -294,6 +295,20 @@ class Run:
         finally:
             self._writer.close_span(token)
         self.poll()
+
+    @contextlib.contextmanager
+    def collective(self) -> Iterator[None]:
+        """What this rank does together with the others: it stays a part of the step.
+
+        Nothing depends on it but one number: on several hosts it tells which of them the others
+        wait for. Mark all that waits for other ranks, or nothing.
+        """
+        begun_ns = now_ns()
+        try:
+            yield
+        finally:
+            page = self._writer.page
+            page.store(Word.TOGETHER_NS, page.load(Word.TOGETHER_NS) + now_ns() - begun_ns)
 
     def poll(self) -> None:
         """A place where the script may be stopped inside long work, an evaluation say; raises Stop.

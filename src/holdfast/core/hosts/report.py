@@ -25,11 +25,24 @@ OF_AN_ATTEMPT = (
 OF_A_FLUSH = (ev.Flushing, ev.Flushed, ev.FlushFailed)
 
 
+class Pace(NamedTuple):
+    """When a rank was done with its newest step, on its host's clock, and what it did so far.
+
+    `spans_ns`: in spans, of 1 ms or more. `together_ns`: with the other ranks, as far as the script
+    marks that. 0: never.
+    """
+
+    at_ns: int = 0
+    spans_ns: int = 0
+    together_ns: int = 0
+
+
 class RankState(NamedTuple):
     """One rank, by its page.
 
     `has_session`: there is a page. `blocked_ns`: what its last copy cost. `buffers`: how many it
     has in memory. `saves_asked`: by its script, so far. `sigterms`: that it has received itself.
+    `pace`: as of the step that is told.
     """
 
     has_session: bool = False
@@ -38,6 +51,7 @@ class RankState(NamedTuple):
     buffers: int = 0
     saves_asked: int = 0
     sigterms: int = 0
+    pace: Pace = Pace()
 
 
 @dataclass(slots=True)
