@@ -47,7 +47,10 @@ def test_an_adoption_takes_a_number_and_is_no_attempt(folder: RunFolder) -> None
     assert (known.newest_number, known.next_number) == (0, 2)
     assert next_number(folder) == 2
     assert launched_and_ended(folder.attempt_dir(1), 1) == (None, None)
-    end_attempt(folder, 0, AttemptEnd("killed", "a rank was killed", (None, None), 5))
+    assert known.records[0].goes_on_as == 1
+    end_attempt(folder, 1, AttemptEnd("killed", "a rank was killed", (None, None), 5))
+    (ended,) = attempts(folder).records
+    assert ended.end is not None
     launch(folder, 2, epoch=2, parent=0)
     assert [one.attempt for one in lineage(attempts(folder).records)] == [2, 0]
 
@@ -75,3 +78,26 @@ def test_an_attempt_goes_on_under_one_controller_after_another(folder: RunFolder
         adopt_attempt(folder, number, adopts=0, epoch=number + 1)
     assert attempts(folder).next_number == 4
     assert attempts(folder).newest_number == 0
+
+
+def test_an_end_that_a_controller_before_puts_on_record_does_not_count(folder: RunFolder) -> None:
+    """It did not hear the hosts any more, and wakes up when another one goes on with them."""
+    launch(folder, 0, epoch=1)
+    adopt_attempt(folder, 1, adopts=0, epoch=2)
+    end_attempt(folder, 0, AttemptEnd("lost host", "host 1 is lost", (None, None), 5))
+    (goes_on,) = attempts(folder).records
+    assert goes_on.end is None
+    adopt_attempt(folder, 2, adopts=0, epoch=3)
+    end_attempt(folder, 1, AttemptEnd("failed", "by the second", (1, None), 6))
+    end_attempt(folder, 2, AttemptEnd("preempted", "by the third", (75, 75), 7))
+    (over,) = attempts(folder).records
+    assert over.end is not None
+    assert over.end.words == "by the third"
+
+
+def test_an_adoption_of_no_attempt_is_none(folder: RunFolder) -> None:
+    launch(folder, 0, epoch=1)
+    adopt_attempt(folder, 1, adopts=7, epoch=2)
+    known = attempts(folder)
+    assert [(one.attempt, one.goes_on_as) for one in known.records] == [(0, None)]
+    assert known.next_number == 2

@@ -139,6 +139,10 @@ class HostAgent(Host, OwnHosts):
         """How what waits for the next attempt stands."""
         return self.standbys.words
 
+    def go_on_without_us(self) -> bool:
+        """They are of this process, and end with it."""
+        return False
+
     def close(self, finish: act.Finish | None) -> None:
         """Let go of all. `finish`: how the run is over, if it is."""
         self.close_attempt()

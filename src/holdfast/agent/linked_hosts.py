@@ -107,7 +107,7 @@ class LinkedHosts:
         self._remote.heard_of = self._stragglers.heard
         # Before it holds: the attempt, the step that is to be saved, and until when.
         self._saved_by: tuple[int, int, int] | None = None
-        self.has_given_up = False  # others have the store, and more of the hosts
+        self.has_given_up = False  # the run is others': the hosts hear no more of this one
         around.selector.register(server, selectors.EVENT_READ)
 
     def attach(self, controller: Told) -> None:
@@ -118,7 +118,8 @@ class LinkedHosts:
 
     def put(self, incarnation: str, message: dict[str, Any]) -> None:
         """Send that agent this, in place of what it was not sent yet."""
-        self._server.put(self._peers[incarnation], message)
+        if not self.has_given_up:
+            self._server.put(self._peers[incarnation], message)
 
     # --- controller.ports.Link --------------------------------------------------------------
 
@@ -316,6 +317,11 @@ class LinkedHosts:
             )
             for index, one in sorted(newest.items())
         )
+
+    def go_on_without_us(self) -> bool:
+        """They hear nothing more of this controller, and find the next one by the store."""
+        self.has_given_up = True
+        return True
 
     def close(self, finish: act.Finish | None) -> None:
         """The hosts are told of it once it is on record (`end`)."""

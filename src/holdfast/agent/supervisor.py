@@ -31,7 +31,7 @@ from holdfast.core import events as ev
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine
 from holdfast.distribution import VERSION
-from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
@@ -87,6 +87,9 @@ class RunHosts(Link, Protocol):
     def look(self, now: int) -> None:
         """Look at what tells nothing of itself, if that is due."""
 
+    def go_on_without_us(self) -> bool:
+        """Somebody else has the run: whether its hosts go on with that one, and are left alone."""
+
     def close(self, finish: act.Finish | None) -> None:
         """The run is over for this controller. None: by an error."""
 
@@ -125,6 +128,7 @@ class Supervisor:
             later=self.later,
             feed=self.tell,
             say=partial(self.say_later, "warning"),
+            lost=self._lease_lost,
         )
         self._restarts = RestartNotes(journal, self._storekeeper.note_restart)
         self.controller = Controller(
@@ -219,7 +223,15 @@ class Supervisor:
         self.later(partial(self._screen.say, level, words))
 
     def _lease_lost(self, words: str) -> None:
-        self.post(lambda at_ns: ev.StopNowAsked(at_ns, words, EXIT_UNAVAILABLE))
+        """Called from any thread."""
+
+        def leave() -> None:
+            if self.hosts.go_on_without_us():
+                self.controller.finish = act.Finish(EXIT_SAVED_START_ME_AGAIN, words)
+            else:
+                self.tell(ev.StopNowAsked(now_ns(), words, EXIT_UNAVAILABLE))
+
+        self.later(leave)
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name

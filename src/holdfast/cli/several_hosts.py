@@ -49,7 +49,13 @@ from holdfast.core.hosts.stragglers import StragglerPolicy
 from holdfast.core.hosts.suspicion import SuspicionPolicy
 from holdfast.core.visible import clean
 from holdfast.distribution import VERSION
-from holdfast.errors import EXIT_DONE, ConfigurationError, RunHeld, StoreUnavailable
+from holdfast.errors import (
+    EXIT_DONE,
+    EXIT_SAVED_START_ME_AGAIN,
+    ConfigurationError,
+    RunHeld,
+    StoreUnavailable,
+)
 from holdfast.journal.adopt import bring_home
 from holdfast.journal.attempts import attempts
 from holdfast.journal.hosts_table import tell_hosts
@@ -169,7 +175,8 @@ def control(asked: RunAsked, watched: str) -> int:
 
         start.exporter = beside(settings, folder, asked.command.environment, screen)
         tell_listening(lease, Listening(addresses, server.port))
-        return start.run(job, hosts, ended, told)
+        code = start.run(job, hosts, ended, told)
+        return EXIT_SAVED_START_ME_AGAIN if linked[0].has_given_up else code
     finally:
         start.close()
 

@@ -318,7 +318,7 @@ class RunStart:
         """Until the run is over here; the exit code.
 
         `ended(words)`: what goes on record of it; None: the run goes on elsewhere. `told`: called
-        once that is on record.
+        once that is on record, unless somebody has taken over the run before.
         """
         supervisor = self._supervisor(job, hosts)
         place = job.memory.folder.path if job.memory is not None else None
@@ -332,9 +332,10 @@ class RunStart:
         level = "info" if code == 0 else "warning" if code == 75 else "error"
         self.screen.say(level, f"run {self.folder.name!r}: {finish.words}; see {self.look}")
         words = ended(LastWords(code, finish.words))
+        counts = True
         with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
-            self.lease.release(words)
-        if words is not None:
+            counts = self.lease.end(words)
+        if words is not None and counts:
             told(words)
         if finish.settled:
             self.notices.settle(finish.settled, self.screen)

@@ -89,9 +89,12 @@ class Storekeeper:
         later: Later,
         feed: Callable[[ev.Event], None],
         say: Callable[[str], None],
-        ends_with_lease: bool = True,
+        lost: Callable[[str], None] | None = None,
     ) -> None:
-        """`ends_with_lease`: the run is to stop now once somebody else holds its lease."""
+        """`lost(words)`: somebody else holds the run's lease; called from the worker's thread.
+
+        None: it is nothing to a run that goes on without one.
+        """
         self._folder = folder
         self._lease = lease
         self._keep = keep
@@ -99,13 +102,13 @@ class Storekeeper:
         self._catalog = Catalog(folder, memory, lease)
         self._in_use: set[str] = set()  # that attempts restore
         self._unheard: set[int] = set()  # attempts on record that the loop has not heard of
-        self._has_adopted = False
+        self._adopted: tuple[int, int] | None = None  # an attempt, and as which number
         self._inherited: int | None = None
         self._flushing: str | None = None  # the set that is on its way from memory to the store
         self._later = later
         self._feed = feed
         self._say = say
-        self._ends_with_lease = ends_with_lease
+        self._lost = lost
         self._unrecorded: deque[tuple[int, Callable[[], None]]] = deque()
         self._worker = Worker("holdfast-store", self._job_failed)
 
@@ -181,7 +184,7 @@ class Storekeeper:
         A number that is taken while the run is ours was taken by a supervisor that had lost it and
         woke up late. What that has left running may run here, and only a start ends such processes.
         """
-        if isinstance(error, AttemptExists) and self._ends_with_lease:
+        if isinstance(error, AttemptExists) and self._lost is not None:
             with contextlib.suppress(StoreUnavailable):  # whose the run is, nobody knows: not ours
                 self._lease.check()
                 return EXIT_SAVED_START_ME_AGAIN, LATE.format(attempt)
@@ -194,9 +197,9 @@ class Storekeeper:
         def job(*, is_first: bool = True) -> None:
             try:
                 self._lease.check()
-                if not self._has_adopted:
+                if self._adopted is None:
                     adopt_attempt(self._folder, action.number, action.attempt, self._lease.epoch)
-                    self._has_adopted, self._inherited = True, None
+                    self._adopted, self._inherited = (action.attempt, action.number), None
                 step = self._catalog.complete()
             except StoreUnavailable as error:
                 if not isinstance(error, RunHeld):
@@ -308,8 +311,8 @@ class Storekeeper:
 
         def failed(error: HoldfastError) -> None:
             is_lost = isinstance(error, RunHeld)
-            if is_lost and self._ends_with_lease:  # no verdict: that is the other supervisor's now
-                self._tell(ev.StopNowAsked(now_ns(), str(error), EXIT_UNAVAILABLE))
+            if is_lost and self._lost is not None:  # no verdict: that is the other supervisor's now
+                self._lost(str(error))
                 return
             if not is_lost:  # upkeep tells that once
                 self._say(f"The checkpoint of step {step} could not be completed: {error}")
@@ -344,7 +347,10 @@ class Storekeeper:
                 stacks = {one.rank: one.stacks for one in ended if one.stacks}
                 write_stacks(self._folder, action.attempt, stacks)
                 write_incident(self._folder, action.attempt, _incident(action, ended))
-            end_attempt(self._folder, action.attempt, end)
+            number = action.attempt
+            if self._adopted is not None and self._adopted[0] == number:
+                number = self._adopted[1]
+            end_attempt(self._folder, number, end)
 
         self._unrecorded.append((action.attempt, record))
         self._worker.submit(self._record_ends)

@@ -99,7 +99,8 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
             lines = last_lines(logs[0]) if logs else []
             story = story_of(record.attempt, cause, words, exits=exits, last_lines=lines)
             write_incident(folder, record.attempt, story)
-    return end_attempt(folder, record.attempt, AttemptEnd(cause, words, exits, ended_unix_ns))
+    number = record.attempt if record.goes_on_as is None else record.goes_on_as
+    return end_attempt(folder, number, AttemptEnd(cause, words, exits, ended_unix_ns))
 
 
 def _recorded_end(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int] | None:

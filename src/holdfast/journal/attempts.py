@@ -68,7 +68,8 @@ class AttemptRecord:
     """One launch. It starts from the set that `parent` wrote at `resume_step`, or from scratch.
 
     From there it passes over `skip_batches` of each data stream. `rollback`: it does so because
-    somebody wanted the run to go back.
+    somebody wanted the run to go back. `goes_on_as`: the newest number that an adoption of it has
+    taken, in whose folder its end is put on record then.
     """
 
     attempt: int
@@ -84,6 +85,7 @@ class AttemptRecord:
     skip_batches: int = 0
     from_memory: bool = False  # the restored set was read from memory
     rollback: Rollback | None = None
+    goes_on_as: int | None = None
     end: AttemptEnd | None = None  # None: it runs, or nobody was left to record its end
 
 
@@ -154,7 +156,7 @@ def create_attempt(
     for part in (folder.attempt_journal_dir, folder.logs_dir, folder.incidents_dir):
         make_part(part(number), durable=False)
     fields = asdict(record)
-    del fields["end"]  # it has a file of its own
+    del fields["end"], fields["goes_on_as"]  # these have files of their own
     try:
         create_exclusive(folder.attempt_dir(number) / ATTEMPT_FILE, encode_json(fields))
     except FileExistsError:
@@ -166,8 +168,9 @@ def create_attempt(
 def adopt_attempt(folder: RunFolder, number: int, adopts: int, epoch: int) -> None:
     """Put on record that attempt `adopts` goes on under lease `epoch`. It takes a number.
 
-    So no earlier controller, however late it wakes up, launches an attempt of that number. Raises
-    AttemptExists as `create_attempt`, StoreUnavailable.
+    So no earlier controller, however late it wakes up, launches an attempt of that number; nor does
+    the end count that one puts on record. Raises AttemptExists as `create_attempt`,
+    StoreUnavailable.
     """
     _check_number(folder, number, epoch)
     make_part(folder.attempt_dir(number))
@@ -213,7 +216,8 @@ def end_attempt(folder: RunFolder, number: int, end: AttemptEnd) -> AttemptEnd:
     """Record how an attempt ended; the first record stands, and is what is returned.
 
     A successor closes the attempts of a supervisor that died, and that one may not be quite dead.
-    Raises StoreUnavailable.
+    `number`: of the attempt, or of the adoption under which it went on: see `AttemptRecord`. Raises
+    StoreUnavailable.
     """
     path = folder.attempt_dir(number) / END_FILE
     try:
@@ -229,7 +233,7 @@ def attempts(folder: RunFolder) -> Attempts:
     Files appear whole, so a torn one was damaged later: it is reported, the rest is read. Raises
     StoreUnavailable when the folder itself cannot be read.
     """
-    records: list[AttemptRecord] = []
+    records: dict[int, AttemptRecord] = {}
     damage: list[str] = []
     newest_number, next_number = -1, 0
     base = str(folder.attempts_dir)  # plain strings: a list reads thousands of these files
@@ -244,16 +248,19 @@ def attempts(folder: RunFolder) -> Attempts:
             newest_number, next_number = number, number + 1
             continue
         next_number = number + 1
-        if record is None:
-            continue
-        newest_number = number
+        if isinstance(record, int):  # what an earlier controller says of its end is void
+            if record not in records:
+                continue
+            record = replace(records[record], goes_on_as=number, end=None)
+        else:
+            newest_number = number
         try:
             end = _read_end(f"{place}/{END_FILE}")
             record = record if end is None else replace(record, end=end)
         except StoreUnavailable as error:
             damage.append(str(error))
-        records.append(record)
-    return Attempts(tuple(records), tuple(damage), newest_number, next_number)
+        records[record.attempt] = record
+    return Attempts(tuple(records.values()), tuple(damage), newest_number, next_number)
 
 
 def crash_loop(known: Attempts) -> AttemptEnd | None:
@@ -269,7 +276,8 @@ def launched_and_ended(folder: Path, number: int) -> tuple[int | None, str | Non
     """
     created_unix_ns = cause = None
     with contextlib.suppress(FileNotFoundError, StoreUnavailable):
-        if (record := _read_record(folder / ATTEMPT_FILE, number)) is None:
+        record = _read_record(folder / ATTEMPT_FILE, number)
+        if isinstance(record, int):
             return None, None
         created_unix_ns = record.created_unix_ns
         end = _read_end(folder / END_FILE)
@@ -361,12 +369,12 @@ def _rollback_from_json(raw: Any) -> Rollback | None:
     return Rollback(texts(raw, "ids"), target(raw, "to"), text(raw, "words"))
 
 
-def _read_record(path: str | Path, number: int) -> AttemptRecord | None:
-    """None: it says that an earlier attempt was adopted."""
+def _read_record(path: str | Path, number: int) -> AttemptRecord | int:
+    """A number: it says that this earlier attempt was adopted."""
     raw = read_json(path)
-    if "adopts" in raw:
-        return None
     try:
+        if "adopts" in raw:
+            return whole(raw, "adopts", high=MAX_ATTEMPT)
         record = AttemptRecord(
             attempt=whole(raw, "attempt", high=MAX_ATTEMPT),
             parent=whole_or_none(raw, "parent", high=MAX_ATTEMPT),

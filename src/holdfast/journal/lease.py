@@ -147,6 +147,20 @@ class Lease:
                 f"while this supervisor (lease {self.epoch}) showed no life; it must stop now"
             )
 
+    def end(self, last_words: LastWords | None) -> bool:
+        """Give the run back with its last words; whether they count. Raises StoreUnavailable.
+
+        They do not once somebody has taken the run over: whether that one has read them, nobody
+        knows. Then nobody else may be told of that end.
+        """
+        try:
+            self.check()
+            self.release(last_words)
+            self.check()
+        except RunHeld:
+            return False
+        return True
+
     def release(self, last_words: LastWords | None = None) -> None:
         """Give the run back; again is harmless. Raises StoreUnavailable."""
         if self._inert():

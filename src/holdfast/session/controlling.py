@@ -138,7 +138,6 @@ class Controlling:
             later=self.do,
             feed=self._feed,
             say=say,
-            ends_with_lease=False,
         )
         self._keeper.proposals = link.proposals = self.proposals
         self._journal: ControllerJournal
