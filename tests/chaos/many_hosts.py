@@ -93,7 +93,8 @@ class Run:
         night = self.night
         options = ("--name", "night", "--hosts", night.ranks, "--spares", 1)
         options += ("--host-index", host.index, "--host-lost", LOST_S)
-        options += ("--save-every", night.save_every)
+        # A host that is struck three times is no host that fails: it is to stay in the run.
+        options += ("--save-every", night.save_every, "--quarantine-after", 0)
         run = [sys.executable, "-m", "holdfast.cli.main", "run", *options]
         env = {
             "HURRY": self.hurry,

@@ -16,6 +16,7 @@ from processes import EXIT_DONE, House
 import holdfast
 from holdfast.cli.main import main
 from holdfast.journal.incidents import story_of, write_incident
+from holdfast.journal.quarantine import put_in_quarantine, release
 from holdfast.journal.store import RunStore
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
@@ -133,6 +134,21 @@ def test_the_report_tells_what_happened(
     report = json.loads(happened.call(capsys, "report", "r", "--json")[1])
     holds_together(report)
     assert report["lost_steps"] == 7
+
+
+def test_hosts_in_quarantine_are_told_of(
+    happened: Happened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunStore(happened.store).get("r")
+    put_in_quarantine(run, 1, "lost or failed 3 times", is_automatic=True)
+    try:
+        _, text, _ = happened.call(capsys, "report", "r")
+        _, data, _ = happened.call(capsys, "report", "r", "--json")
+    finally:
+        release(run, 1)
+    words = "host 1 is in quarantine (lost or failed 3 times), by the run itself"
+    assert words in " ".join(text.split())
+    assert json.loads(data)["notes"] == [words]
 
 
 def test_paths_are_shown_from_where_one_stands(

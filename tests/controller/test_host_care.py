@@ -134,6 +134,21 @@ def test_a_preflight_that_hangs_has_failed() -> None:
     assert "no answer within 30 s" in house.care.reasons[1]
 
 
+def test_a_preflight_in_which_a_neighbour_falls_silent_tells_nothing() -> None:
+    house = CareHouse(slots=2)
+    house.ends(1, BUS)
+    house.next_attempt()
+    house.now_ns += 3 * S
+    house.up(house.seats[1])  # host 0 is not heard
+    house.hosts.look()
+    assert house.state(0) is MemberState.SUSPECT
+    house.answer(1, "host 0 (10.0.0.0) does not answer it within 5 s")
+    assert (house.began, house.care.reasons, house.tries_out()) == (0, {}, [1])
+    house.passes(S)
+    house.answer(1)
+    assert house.began == 1
+
+
 def test_a_host_that_comes_back_is_tried_out_before_it_has_a_part() -> None:
     house = CareHouse(spares=0)
     house.lose_host(1)

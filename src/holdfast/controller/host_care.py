@@ -191,7 +191,14 @@ class HostCare:
             return
         self._stop_preflight()
         members = self._members.members
+        states = [members[one].state if one in members else None for one in preflight.orders]
+        if any(state is not MemberState.ASSIGNED for state in states) and found.failed:
+            # Another host fell silent meanwhile, or this one did: nobody knows whose fault it is.
+            self._begin_preflight(now)
+            return
         for incarnation, answer in found.passed.items():
+            if incarnation not in members:
+                continue
             index = members[incarnation].index
             self._suspicion.is_fit(index)
             words = f"{answer.words}; {in_words(answer.took_ns)}"

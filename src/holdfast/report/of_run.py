@@ -9,8 +9,10 @@ from dataclasses import replace
 from holdfast.core.ledger.account import NS_PER_S, Account
 from holdfast.core.ledger.summary import ROLLING_S, spent_of
 from holdfast.core.redact import redacted
+from holdfast.core.visible import clean
 from holdfast.journal.attempts import AttemptRecord, attempts
 from holdfast.journal.lease import view
+from holdfast.journal.quarantine import quarantined
 from holdfast.journal.recorded import RecordedLedger
 from holdfast.journal.store import RunFolder
 from holdfast.report.evidence import evidence_of
@@ -60,11 +62,18 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
         resumed=_resumed(launched),
         saves=_saves(recorded),
         compilations=_compilations(recorded),
-        notes=(*recorded.notes(), *damaged, *unreadable, *unsound),
+        notes=(*recorded.notes(), *damaged, *unreadable, *unsound, *_quarantine(folder)),
         program=spent_of(account, recorded.facts.controllers.ideal_step_ns).program,
         rolling=_rolling(recorded, account),
         curves=curves(recorded, account.end_ns),
     )
+
+
+def _quarantine(folder: RunFolder) -> Iterator[str]:
+    """The hosts that are to have no part, as it is now."""
+    for index, one in quarantined(folder).items():
+        by = "the run itself" if one.is_automatic else clean(one.sender)
+        yield f"host {index} is in quarantine ({clean(one.reason)}), by {by}"
 
 
 def _rolling(recorded: RecordedLedger, account: Account) -> dict[str, Account]:
