@@ -18,7 +18,7 @@ STOPPING = Attention(is_stopping=True, deadline_ns=30 * S, source="SIGTERM on ho
 
 
 def gathering(slots: int = 2, spares: int = 1) -> Gathering:
-    return Gathering(4, slots, slots + spares, 10 * S)
+    return Gathering(4, range(slots), slots + spares, 10 * S)
 
 
 def held(slot: int, order: int = 0, verdict: int = 0, attention: Attention = CALM) -> HeldSlot:

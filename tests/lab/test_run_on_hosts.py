@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from lab import Lab, LabProcess
 from processes import EXIT_DONE, EXIT_SAVED, FAR, TRAINER, expected_digest
 
+sys.path.insert(0, str(TRAINER.parent))
+from elastic_trainer import final
+
+sys.path.pop(0)
+
 pytestmark = pytest.mark.real
 
+ELASTIC_TRAINER = TRAINER.with_name("elastic_trainer.py")
 STEPS = 12
+MANY = 1000
 LOST_S = 2
 
 
 class RunInLab:
     """One run on all hosts of a lab, of which some are spares."""
 
-    def __init__(self, lab: Lab, spares: int) -> None:
+    def __init__(
+        self, lab: Lab, spares: int, elastic: int | None = None, trainer: Path = TRAINER
+    ) -> None:
         self.lab = lab
+        self._trainer = trainer
         self._spares = spares
+        self._elastic = elastic
         self._allow = lab.shared / "allow"
 
     def allow(self, step: int) -> None:
@@ -36,6 +49,7 @@ class RunInLab:
         count = len(self.lab.hosts) - self._spares
         words = ["--hosts", count, "--spares", self._spares, "--host-index", index]
         words += ["--name", "r", "--save-every", 3, "--host-lost", LOST_S, *flags]
+        words += ["--elastic", self._elastic] if self._elastic else []
         host = self.lab.hosts[index]
         env = {
             "HOLDFAST_STORE": self.lab.shared / "store",
@@ -43,8 +57,16 @@ class RunInLab:
             "HOLDFAST_NOTICE": "off",
             "ALLOW": self._allow,
         }
+        if self._elastic:
+            env["SAVE_AT"] = 5
         run = [sys.executable, "-m", "holdfast.cli.main", "run", *words]
-        return host.start([*run, "--", sys.executable, TRAINER, steps], env=env)
+        return host.start([*run, "--", sys.executable, self._trainer, steps], env=env)
+
+    def report(self) -> str:
+        """As JSON, told by a host that is on."""
+        words = ["report", "r", "--json", "--store", self.lab.shared / "store"]
+        host = self.lab.hosts[0]
+        return host.start([sys.executable, "-m", "holdfast.cli.main", *words]).wait(EXIT_DONE)
 
     def start_all(self, steps: int, *flags: object) -> list[LabProcess]:
         return [self.start(host.index, steps, *flags) for host in self.lab.hosts]
@@ -52,6 +74,11 @@ class RunInLab:
 
 def both_did(agents: list[LabProcess], step: int) -> None:
     for rank, agent in enumerate(agents[:2]):
+        agent.saw(rf"\[{rank}\] did {step}$")
+
+
+def all_did(agents: list[LabProcess], step: int) -> None:
+    for rank, agent in enumerate(agents):
         agent.saw(rf"\[{rank}\] did {step}$")
 
 
@@ -136,3 +163,34 @@ def test_a_controller_that_is_cut_off_leaves_the_run_to_the_other_hosts(tmp_path
         assert f"[0] final {expected_digest(STEPS)}" in agents[2].wait(EXIT_DONE)
         assert f"[1] final {expected_digest(STEPS)}" in agents[1].wait(EXIT_DONE)
         agents[0].wait(EXIT_DONE)  # it reads how the run has ended from the store
+
+
+def test_an_elastic_run_goes_on_with_fewer_hosts_and_takes_the_lost_one_in_again(
+    tmp_path: Path,
+) -> None:
+    with Lab(3, tmp_path) as lab:
+        run = RunInLab(lab, spares=0, elastic=2, trainer=ELASTIC_TRAINER)
+        run.allow(7)
+        agents = run.start_all(MANY)
+        all_did(agents, 7)
+        lab.hosts[1].power_off()
+        agents[0].saw("Attempt 1: starting from step 5 of attempt 0")
+        agents[2].saw(r"\[1\] from 5 of 2$")  # it was rank 2
+        lab.hosts[1].power_on()
+        again = run.start(1, MANY)
+        step = 7
+        while "Restarting: a host is back, and the run trains on 2" not in agents[0].text:
+            step += 1
+            assert step < MANY, "it is never taken in"
+            run.allow(step)
+            agents[0].saw(rf"\[0\] did {step}$|Restarting: ")
+            time.sleep(0.1)  # so that the end of the run is far away
+        run.allow(FAR)
+        for rank, agent in enumerate((agents[0], again, agents[2])):
+            assert f"[{rank}] final {final(MANY)}" in agent.wait(EXIT_DONE)
+            assert re.findall(r"\[\d\] from \d+ of (\d)", agent.text)[-1] == "3"
+        report = json.loads(run.report())
+        assert report["steps_kept"] == MANY
+        assert [one["cause"] for one in report["disruptions"]] == ["host_lost", "stopped"]
+        assert report["disruptions"][1]["lost_steps"] <= 5
+        assert report["badput_s"]["reschedule"] > 0  # the chip of the host that was away

@@ -35,6 +35,8 @@ def facts_of(world: VirtualWorld) -> list[facts.Fact]:
             case {"fact": "notice"}:
                 deadline_ns = told["deadline_ns"]
                 found.append(facts.NoticeFact(told["at_ns"], deadline_ns, told["source"]))
+            case {"fact": "capacity"}:
+                found.append(facts.CapacityFact(told["at_ns"], told["chips"]))
             case {"fact": "saving" | "announced"}:
                 pass
             case _:

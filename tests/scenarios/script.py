@@ -20,6 +20,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang import deadline as hang
+from holdfast.core.hosts.regroup import ElasticLimits
 from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 from holdfast.core.notices.plan import OnNotice
 from holdfast.core.run import restart
@@ -137,6 +138,8 @@ class Script:
                 ranks=self.shape.ranks,
                 hosts=self.shape.hosts,
                 replicates=self.shape.peers_ns > 0,
+                is_elastic=self.shape.elastic is not None,
+                chips=self.shape.ranks,
             ),
             tell=self.tell,
             store=old.store if old else None,
@@ -168,6 +171,10 @@ class Script:
             elif key in DELAYS:
                 times = tuple(GOES[one] if one in GOES else ns(one) for one in value.split(","))
                 self.delays = replace(self.delays, **{DELAYS[key]: times})
+            elif key == "elastic":  # least hosts, when a lost one is back, for how long it stays
+                least, back, stays = value.split(":")
+                limits = ElasticLimits(int(least), ns(back), ns(stays))
+                self.shape = replace(self.shape, elastic=limits)
             elif key == "agents":
                 self.delays = replace(self.delays, has_agents=value == "yes")
             elif key == "save":
@@ -223,7 +230,8 @@ class Script:
             "over": lambda: world.is_over,
             "state": lambda: world.machine.state == argument,
             "attempt": lambda: world.live is not None and world.live.attempt >= int(argument),
-            "joined": lambda: len(saving.joined) == self.shape.ranks,
+            "joined": lambda: len(saving.joined) == saving.ranks,
+            "hosts": lambda: len(set(world.machine.course.placement.hosts)) == int(argument),
             "phase": lambda: saving.agreement.phase is AgreementPhase(argument),
         }
         limit_ns = world.now_ns + ns(within) if within else FAR_NS

@@ -266,7 +266,7 @@ class Watch:
             if one.name not in world.rejected and is_on_lineage(store, one.attempt, one.step)
         }
         for attempt, step in stored:
-            self._is_complete(store, world.shape.ranks, attempt, step)
+            self._is_complete(store, attempt, step)
         sealed = {
             (one.attempt, one.step)
             for _, one in world.memory.sets()
@@ -310,7 +310,7 @@ class Watch:
 
     def commits(self, world: VirtualWorld, attempt: int, step: int) -> None:
         """A set has the same step of every rank."""
-        self._is_complete(world.store, world.shape.ranks, attempt, step)
+        self._is_complete(world.store, attempt, step)
 
     def put(self, world: VirtualWorld, what: str) -> None:
         """A manifest, or a mark: the lease must be looked at before it is made use of."""
@@ -338,7 +338,8 @@ class Watch:
         # Retention may: a newer one was durable. Who goes back behind that has what memory holds.
         self._told -= {one for one in told if set_name(*one) == name and one != max(told)}
 
-    def _is_complete(self, store: VirtualStore, ranks: int, attempt: int, step: int) -> None:
+    def _is_complete(self, store: VirtualStore, attempt: int, step: int) -> None:
+        ranks = next(one.ranks for one in store.attempts if one.attempt == attempt)
         lacking = [rank for rank in range(ranks) if (attempt, step, rank) not in store.shards]
         require(not lacking, f"the set of step {step}, attempt {attempt}, lacks ranks {lacking}")
 

@@ -34,6 +34,7 @@ def schedule(seed: int) -> Lines:
         random.Random(f"more {seed}"),
         random.Random(f"agents {seed}"),
         random.Random(f"peers {seed}"),
+        random.Random(f"elastic {seed}"),
     )
     return _Draw(*streams).lines()
 
@@ -49,6 +50,7 @@ class _Draw:
         of_more: random.Random,
         of_agents: random.Random,
         of_peers: random.Random,
+        of_elastic: random.Random,
     ) -> None:
         self._rng = rng
         # Streams of their own, so that what follows from a seed stays as it was.
@@ -63,6 +65,10 @@ class _Draw:
         self._hangs = rng.random() < 0.3 and not self._is_bare
         self._of_agents, self._of_peers = of_agents, of_peers
         self._has_agents = of_agents.random() < 0.5 and self._hosts > 1 and not self._is_bare
+        self._of_elastic = of_elastic
+        self._is_elastic = of_elastic.random() < 0.5 and self._has_agents
+        if self._is_elastic:  # time enough for a host to come back
+            self._until = of_elastic.choice((20, 60, 150, 400))
 
     def lines(self) -> Lines:
         """The start, what happens, and an end: in peace, or after a notice."""
@@ -72,6 +78,7 @@ class _Draw:
             found += self._thing()
             found += self._elsewhere()
             found += self._more()
+            found += self._fewer_hosts()
         found += (
             ["run until over within 60s", "start again", "heal"] if self._maybe(0.2) else ["heal"]
         )
@@ -89,7 +96,9 @@ class _Draw:
         words = [f"ranks={self._ranks}", f"until={self._until}", f"step={','.join(speeds)}"]
         words += [f"hosts={self._hosts}"] if self._hosts > 1 else []
         if self._has_agents:
-            words.append(f"agents=yes spares={self._of_agents.choice((0, 0, 1, 2))}")
+            spares = self._of_agents.choice((0, 0, 1, 2))
+            few = self._is_elastic and self._of_elastic.random() < 0.7  # no spare for a lost host
+            words.append(f"agents=yes spares={0 if few else spares}")
         for key in ("import", "restore", "copy", "write", "leave"):
             words.append(f"{key}={one(TIMES)}")
         words.append(f"save={one(('never', '1', '2', '3', '5', '0.3s'))}")
@@ -134,6 +143,12 @@ class _Draw:
         if self._hangs:
             words.append(f"hang={one(('1s', '2s', '5s'))}")
             words += ["ready=yes"] if self._maybe(0.3) else []
+        if self._is_elastic:
+            least = self._of_elastic.choice((1, self._hosts - 1, self._hosts - 1, self._hosts))
+            back, stays = (self._of_elastic.choice(times) for times in (BACK, STAYS))
+            words.append(f"elastic={least}:{back}:{stays}")
+            words.append(f"step={self._of_elastic.choice(STEPS[2:])}")
+            words = [word for word in words if word.partition("=")[0] not in OF_MEMORY]
         if self._is_bare:
             return [word for word in words if word.partition("=")[0] not in SUPERVISED] + BARE
         return words + self._more_words(words)
@@ -241,6 +256,22 @@ class _Draw:
             found = [f"host {number} stalls for {of_hosts.choice(WAITS)}"]
         return [f"run for {of_hosts.choice(WAITS)}", *found] if of_hosts.random() < 0.5 else found
 
+    def _fewer_hosts(self) -> list[str]:
+        """An elastic run loses a host; it goes on without it, and is stopped short of that or not.
+
+        Something else follows when it trains on, or when the host is back, or in between.
+        """
+        if not self._is_elastic or self._of_elastic.random() > 0.5:
+            return []
+        one, number = self._of_elastic.choice, self._of_elastic.randrange(1, self._hosts)
+        noticed, replaced = one(("1ms", "45ms", "60s")), one(("80ms", "3s", "15s", "200s"))
+        found = [f"host {number} is lost, noticed in {noticed}, replaced in {replaced}"]
+        if one((True, True, False)):
+            found.append(f"run until hosts {self._hosts - 1} within {one(('1s', '15s', '80s'))}")
+        if one((True, False)):
+            found.append(f"run until hosts {self._hosts} within {one(('500ms', '5s', '30s'))}")
+        return found + ([f"run for {one(WAITS)}"] if one((True, False)) else [])
+
     def _more(self) -> list[str]:
         """What else may happen, beside all that."""
         of_more = self._of_more
@@ -261,8 +292,10 @@ class _Draw:
 
 
 # Of what a run that nobody supervises has not; and that nobody does.
-SUPERVISED = ("buffers", "in_memory", "seal", "flush", "seals", "later", "failing", "budget",
-              "peers", "session", "plain", "on_sigterm", "spawn", "reap")  # fmt: skip
+OF_MEMORY = ("buffers", "in_memory", "seal", "flush", "seals", "later", "failing", "peers")
+SUPERVISED = (*OF_MEMORY, "budget", "session", "plain", "on_sigterm", "spawn", "reap")
+BACK = ("1s", "10s", "60s", "500s")  # after so long a lost host is expected
+STAYS = ("10ms", "300ms", "2s")  # before it is taken in
 SUPERVISED_KINDS = ("seals", "reaper", "host busy", "bad", "rare")
 BARE = ["supervised=no"]
 SELDOM = (

@@ -22,6 +22,7 @@ from holdfast.core.hosts.evacuation import Evacuation
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.placement import Placement
+from holdfast.core.hosts.regroup import ElasticLimits
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HostSays, Over
 from holdfast.core.notices.board import Notice
@@ -74,17 +75,18 @@ class LinkedHosts:
         care: CarePolicy,
         *,
         is_done: bool = False,
+        elastic: ElasticLimits | None = None,
     ) -> None:
         """`runs`: what every host is to run (`core.hosts.says.HostSays`). `placement`: its ranks.
 
         `policy`: what follows where a host is announced to go. `care`: where it fails. `is_done`:
-        the run was done before.
+        the run was done before. `elastic`: how few hosts it trains on; None: all are waited for.
         """
         self._is_done = is_done
         self._around = around
         self._server = server
         self._members = membership
-        self._remote = RemoteHosts(self, membership, now_ns, around.say, runs, placement)
+        self._remote = RemoteHosts(self, membership, now_ns, around.say, runs, placement, elastic)
         self._peers: dict[str, Peer] = {}  # by incarnation
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._waits_since_ns = self._next_say_ns = 0
@@ -217,7 +219,8 @@ class LinkedHosts:
         missing = self._members.missing
         if missing and self._remote.is_waiting:
             kept = ", ".join(map(str, sorted(self._members.quarantine)))
-            return f"for {_hosts(missing)}" + (f"; in quarantine: {kept}" if kept else "")
+            why = f"; {why}" if (why := self._remote.why_waiting) else ""
+            return f"for {_hosts(missing)}{why}" + (f"; in quarantine: {kept}" if kept else "")
         waits_for = self._remote.waits_for
         return f"to go on: {waits_for}" if waits_for else ""
 
@@ -260,7 +263,7 @@ class LinkedHosts:
             says.agent,
             notice,
             trains=says.index in trains,
-            spares=self._members.spares - len(leaving),
+            spares=self._members.spares + self._remote.can_do_without - len(leaving),
         )
         if is_alone:
             self._empty_hosts()

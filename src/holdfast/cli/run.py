@@ -61,6 +61,10 @@ if TYPE_CHECKING:
     metavar="S",
     help="For how long it must be behind.",
 )
+@click.option("--elastic", type=int, metavar="N", help="Train on with as few hosts as this.")
+@click.option(
+    "--host-back", "host_back_s", type=float, metavar="S", help="When a lost host is back, usually."
+)
 @click.option("--chips", type=int, metavar="N", help="Accelerators that the run occupies.")
 @click.option(
     "--ideal-step",

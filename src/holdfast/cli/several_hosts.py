@@ -44,6 +44,7 @@ from holdfast.controller.host_care import CarePolicy
 from holdfast.controller.opening import running
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.placement import place
+from holdfast.core.hosts.regroup import ElasticLimits
 from holdfast.core.hosts.says import Over
 from holdfast.core.hosts.stragglers import StragglerPolicy
 from holdfast.core.hosts.suspicion import SuspicionPolicy
@@ -157,6 +158,7 @@ def control(asked: RunAsked, watched: str) -> int:
                 place(job.policy.ranks, range(job.policy.hosts)),
                 _care(settings),
                 is_done=before.last_words is not None and before.last_words.exit_code == EXIT_DONE,
+                elastic=_elastic(settings),
             )
             linked.append(found)
             with contextlib.suppress(StoreUnavailable):  # upkeep looks again
@@ -257,6 +259,14 @@ def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:
     return HostLimits(min(usual.suspect_ns, lost_ns // 2), lost_ns, gather_ns)
 
 
+def _elastic(settings: Settings) -> ElasticLimits | None:
+    """None: all hosts are waited for."""
+    if settings.elastic is None:
+        return None
+    back_ns, lost_ns = (round(s * SECOND_NS) for s in (settings.host_back_s, settings.host_lost_s))
+    return ElasticLimits(settings.elastic, back_ns, lost_ns // 2)
+
+
 def _start(controls: Sequence[str], watched: WatchedHolder) -> subprocess.Popen[bytes]:
     """In a session of its own: what a terminal sends is for the agents, which pass it on."""
     return subprocess.Popen(
@@ -276,6 +286,7 @@ def _runs(asked: RunAsked) -> tuple[tuple[str, str], ...]:
         ("--hosts", str(settings.hosts)),
         ("--spares", str(settings.spares)),
         ("--ranks", str(settings.ranks)),
+        ("--elastic", "off" if settings.elastic is None else str(settings.elastic)),
     )
 
 

@@ -122,6 +122,11 @@ def prepare(
             "--fresh is for a run of one host: each of several would set it aside; give it another "
             "--name, or take it away with `holdfast rm` first"
         )
+    if settings.elastic is not None and settings.elastic > settings.hosts:
+        raise ConfigurationError(
+            f"--elastic {settings.elastic} is the least number of hosts, and --hosts "
+            f"{settings.hosts} all of them: have it no larger"
+        )
     name = check_name(settings.name) if settings.name else default_name(command)
     look = _report_command(name, settings.store)
     store = RunStore.at(
@@ -197,6 +202,8 @@ def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
         hold_finished_ns=round(settings.hold_finished_s * SECOND_NS),
         has_standbys=settings.standby != OFF,
         replicates=settings.hosts > 1,
+        is_elastic=settings.elastic is not None,
+        chips=0 if settings.elastic is None else settings.total_chips,
     )
 
 

@@ -149,6 +149,19 @@ class Settings:
     straggler_after_s: float = _setting(
         600.0, "--straggler-after", PERIOD, "And for how long, and for 100 steps."
     )
+    elastic: int | None = _setting(
+        None,
+        "--elastic",
+        count(1),
+        "With as few hosts as this the run trains on, where waiting for the others costs more.",
+        default_words="not set: the run waits until it has all its hosts",
+    )
+    host_back_s: float = _setting(
+        60.0,
+        "--host-back",
+        PERIOD,
+        "After how long a lost host is back, as a rule; `--elastic` goes by that at first.",
+    )
     chips: int | None = _setting(
         None,
         "--chips",

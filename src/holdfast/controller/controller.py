@@ -52,7 +52,7 @@ class Controller:
         self._say = say
         self._order = HostOrder()
         self._sent = 0  # of the order's wants, the newest that the host was given
-        self._reader = ReportReader(policy.hosts, grace_ns)
+        self._reader = ReportReader(policy.hosts, grace_ns, is_elastic=policy.is_elastic)
         self.is_acting = False  # on an event: what is fed meanwhile waits
         self._waiting: deque[ev.Event] = deque()
         self._informed: ev.Event | None = None  # the hosts were asked for what this is judged by

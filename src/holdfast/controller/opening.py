@@ -31,7 +31,7 @@ def running(known: Attempts) -> ev.RunningAttempt | None:
         skip_batches=record.skip_batches,
         committed_step=0 if record.from_memory else None,  # the store tells what is durable
     )
-    return ev.RunningAttempt(record.attempt, resume, record.ranks, record.epoch)
+    return ev.RunningAttempt(record.attempt, resume, record.ranks, record.epoch, record.hosts)
 
 
 def opened(folder: RunFolder, looks_back_ns: int = 0, memory: Path | None = None) -> ev.Opened:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from holdfast.controller.elastic_hosts import ElasticHosts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
@@ -46,6 +47,7 @@ from holdfast.core.hosts.placement import NOWHERE as NO_PLACEMENT
 from holdfast.core.hosts.placement import Meeting, Placement
 from holdfast.core.hosts.preflight import PreflightOrder
 from holdfast.core.hosts.register import Register
+from holdfast.core.hosts.regroup import ElasticLimits
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import (
     Asking,
@@ -59,6 +61,7 @@ from holdfast.core.hosts.says import (
     encode_controller,
 )
 from holdfast.core.notices.board import Notice
+from holdfast.core.run.machine import RunMachine
 from holdfast.core.save.choose import SealedSet
 
 ANSWER_LIMIT_NS = 500_000_000  # to a question how a host stands
@@ -113,6 +116,10 @@ class Told(Protocol):
     def replace(self, host: int) -> bool:
         """An empty one takes its place; whether it is to start its ranks."""
 
+    @property
+    def machine(self) -> RunMachine:
+        """What decides; an elastic run asks it."""
+
 
 class RemoteHosts:
     """A `controller.ports.Link`, for the controller's thread alone."""
@@ -125,15 +132,17 @@ class RemoteHosts:
         say: Callable[[str, str], None],
         runs: tuple[tuple[str, str], ...] = (),
         placement: Placement = NO_PLACEMENT,
+        elastic: ElasticLimits | None = None,
     ) -> None:
         """`say(level, words)`: tell the people watching. `placement`: of the run's ranks.
 
-        `runs`: what each host is to run; one that would run anything else is refused.
+        `runs`: what each host is to run; one that would run anything else is refused. `elastic`:
+        with how few hosts it goes on; None: all are waited for.
         """
         self.membership = membership
         self._wire = wire
         self._runs = runs
-        self._placement = placement
+        self._all = self._placement = placement  # of an attempt on all hosts; of the newest one
         self._now_ns = now_ns
         self._say = say
         self._controller: Told | None = None
@@ -150,6 +159,8 @@ class RemoteHosts:
         self.leaves_alone: Callable[[HostSays, Notice], bool] = lambda _, __: False
         self.heard_of: Callable[[int, HostReport], None] = lambda _, __: None  # one that trains
         self.lost: Callable[[int, str], None] = lambda _, __: None  # who had a part, and why
+        self._limits = elastic
+        self._elastic: ElasticHosts | None = None  # None: all hosts are waited for
         self._awaiting: Callable[[], None] | None = None
         self._awaited_ns = 0  # since then
         self._waited: ev.Waited | None = None  # for the hosts of the newest attempt
@@ -162,6 +173,8 @@ class RemoteHosts:
     def attach(self, controller: Told) -> None:
         """Whom to tell."""
         self._controller = controller
+        if self._limits is not None:
+            self._elastic = ElasticHosts(self.membership, self._limits, controller)
 
     # --- controller.ports.Link --------------------------------------------------------------
 
@@ -215,8 +228,9 @@ class RemoteHosts:
             first.do()
 
     def when_complete(self, do: Callable[[], None]) -> None:
-        """Once every slot has a host; at once if that is so now."""
+        """Once every slot has a host, or an elastic run has enough; at once if that is so now."""
         self._awaiting, self._awaited_ns = do, self._now_ns()
+        self._carry_out(self.membership.open(self._now_ns()))
         self._look_whether_complete()
 
     def sealed(self) -> tuple[SealedSet, ...] | None:
@@ -239,7 +253,9 @@ class RemoteHosts:
         """Ask the hosts; they look for their controller by the store, and dial."""
         members, now = self.membership, self._now_ns()
         until_ns = now + members.limits.lost_ns
-        self._gathering = Gathering(action.attempt, members.slots, members.most, until_ns)
+        self._placement = action.placement
+        slots = frozenset(action.placement.hosts)
+        self._gathering = Gathering(action.attempt, slots, members.most, until_ns)
         self._judged = judged
 
     def go_on(self) -> None:
@@ -251,6 +267,7 @@ class RemoteHosts:
             self._assignments += 1
             assignment = Assignment(self._assignments, slot, 0, goes_on=True)
             self._hosts[one.incarnation].assignment = assignment
+        self.membership.close()
         for incarnation in self._hosts:
             self._send(incarnation)
 
@@ -302,6 +319,19 @@ class RemoteHosts:
             if order != host.preflight:
                 host.preflight = order
                 self._send(incarnation)
+
+    @property
+    def why_waiting(self) -> str:
+        """Why an elastic run waits for its hosts; "": it does not, or it waits for all anyway."""
+        return "" if self._elastic is None else self._elastic.why
+
+    @property
+    def can_do_without(self) -> int:
+        """How many of the hosts that train an elastic run could lose, and go on."""
+        if self._limits is None:
+            return 0
+        train = sum(one.slot is not None for one in self.membership.members.values())
+        return max(0, train - self._limits.least)
 
     @property
     def is_waiting(self) -> bool:
@@ -407,6 +437,9 @@ class RemoteHosts:
         self._judge()
         self._look_who_has_answered()
         self._carry_out(self.membership.look(self._now_ns()))
+        if self._elastic is not None and self._gathering is None:
+            self._look_whether_complete()
+            self._elastic.look(self._now_ns())
 
     @property
     def _told(self) -> Told:
@@ -454,12 +487,24 @@ class RemoteHosts:
             self._look_whether_complete()
 
     def _look_whether_complete(self) -> None:
-        if self._awaiting is not None and self.membership.is_complete:
-            do, self._awaiting = self._awaiting, None
-            at_ns = self._now_ns()
-            has_waited = at_ns > self._awaited_ns
-            self._waited = ev.Waited("provision", at_ns) if has_waited else None
-            do()
+        if self._awaiting is None or not self._has_enough:
+            return
+        do, self._awaiting = self._awaiting, None
+        at_ns = self._now_ns()
+        has_waited = at_ns > self._awaited_ns
+        self._waited = ev.Waited("provision", at_ns) if has_waited else None
+        if self._elastic is not None:
+            slots = self.membership.close()
+            self._placement = self._all.on_hosts(slots)
+            self._elastic.begins(at_ns, slots)
+        do()
+
+    @property
+    def _has_enough(self) -> bool:
+        """Whether the hosts are there that the next attempt is to have."""
+        if self.membership.is_complete:
+            return True
+        return self._elastic is not None and self._elastic.goes_on(self._now_ns())
 
     def _assign(self, move: Assign) -> None:
         launches = self._told.replace(move.slot)
@@ -510,7 +555,11 @@ class RemoteHosts:
         known = self._meeting
         if known is not None and known[0] == launch.attempt:
             return known[1]
-        member = self.membership.host_of(launch.placement.hosts[0])
+        slots = launch.placement.hosts
+        member = self.membership.host_of(slots[0])
+        if member is None and self._elastic is not None:  # it was lost: they are only to end
+            there = (self.membership.host_of(slot) for slot in slots)
+            member = next((one for one in there if one is not None), None)
         says = None if member is None else self._hosts[member.incarnation].says
         if says is None or not says.address or len(says.ports) < PORTS:
             return None
@@ -544,7 +593,8 @@ class RemoteHosts:
 
     def _places_of(self, slot: int) -> CopyPlaces:
         """The neighbours make a ring: each host copies the parts of the one before it."""
-        before = self.membership.host_of((slot - 1) % self.membership.slots)
+        ring = sorted({slot, *self._placement.hosts})
+        before = self.membership.host_of(ring[ring.index(slot) - 1])
         neighbour = None if before is None else self._server_of(before.incarnation)
         return CopyPlaces(self._own_places.get(slot), neighbour)
 

@@ -162,6 +162,7 @@ class Storekeeper:
                     rollback=action.rollback,
                     epoch=self._lease.epoch,
                     ranks=action.placement.ranks,
+                    hosts=tuple(sorted(set(action.placement.hosts))),
                     chips=self._facts.chips,
                     incarnation=self._facts.incarnation,
                     command=self._facts.command,

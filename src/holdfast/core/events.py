@@ -51,12 +51,14 @@ class RunningAttempt:
     """An attempt that an earlier controller has launched, and nobody has ended.
 
     `resume`: what it was started from. `ranks`: how many it has. `epoch`: under which lease.
+    `hosts`: on which it runs; empty: on all of the run's.
     """
 
     attempt: int
     resume: Resume
     ranks: int
     epoch: int = 0
+    hosts: tuple[int, ...] = ()
 
 
 @value
@@ -78,6 +80,14 @@ class Opened:
     memory_lost: int = 0
     own_failures: tuple[OwnFailure, ...] = ()
     running: RunningAttempt | None = None
+
+
+@value
+class Placed:
+    """The next attempt runs on these hosts, of an elastic run: the others are not there."""
+
+    at_ns: int
+    hosts: tuple[int, ...]
 
 
 @value
@@ -302,6 +312,14 @@ class RollbackAsked:
 
 
 @value
+class RestartAsked:
+    """The attempt is to end, and the next one to begin: with hosts that are back. `words`: why."""
+
+    at_ns: int
+    words: str
+
+
+@value
 class TimerFired:
     """A timer that an action set has come due."""
 
@@ -311,6 +329,7 @@ class TimerFired:
 
 Event = (
     Opened
+    | Placed
     | SetsSeen
     | Chosen
     | ChoiceFailed
@@ -332,6 +351,7 @@ Event = (
     | StopNowAsked
     | SaveAsked
     | RollbackAsked
+    | RestartAsked
     | TimerFired
     | Examined
     | StacksCollected

@@ -21,6 +21,11 @@ def attempt_start(attempt: int, at_ns: int, resume_step: int) -> act.Record:
     return _fact("attempt_start", attempt=attempt, at_ns=at_ns, resume_step=resume_step)
 
 
+def capacity(at_ns: int, chips: int) -> act.Record:
+    """The run trains on so many of its chips from now on."""
+    return _fact("capacity", at_ns=at_ns, chips=chips)
+
+
 def attempt_end(attempt: int, at_ns: int, cause: ExitCause) -> act.Record:
     """All its processes were gone."""
     return _fact("attempt_end", attempt=attempt, at_ns=at_ns, cause=HISTORY_CAUSE[cause])

@@ -86,6 +86,7 @@ class AttemptRecord:
     from_memory: bool = False  # the restored set was read from memory
     rollback: Rollback | None = None
     goes_on_as: int | None = None
+    hosts: tuple[int, ...] = ()  # that have a part of it; empty: nobody said
     end: AttemptEnd | None = None  # None: it runs, or nobody was left to record its end
 
 
@@ -129,6 +130,7 @@ def create_attempt(
     skip_batches: int = 0,
     from_memory: bool = False,
     rollback: Rollback | None = None,
+    hosts: tuple[int, ...] = (),
 ) -> AttemptRecord:
     """Create attempt `number`, which must be the next one, and its folders.
 
@@ -150,6 +152,7 @@ def create_attempt(
         skip_batches=skip_batches,
         from_memory=from_memory,
         rollback=rollback,
+        hosts=hosts,
     )
     make_part(folder.attempt_dir(number))
     # Before the record, and synced with it: an attempt on record has its folders, whoever dies.
@@ -369,6 +372,15 @@ def _rollback_from_json(raw: Any) -> Rollback | None:
     return Rollback(texts(raw, "ids"), target(raw, "to"), text(raw, "words"))
 
 
+def _hosts_from_json(raw: Any) -> tuple[int, ...]:
+    """Empty where there are none, as in every record from before there were elastic runs."""
+    if raw is None:
+        return ()
+    if not isinstance(raw, list) or len(raw) > MAX_RANKS:
+        raise ValueError("its hosts are no list of numbers")
+    return tuple(whole({"hosts": one}, "hosts", high=MAX_RANKS) for one in raw)
+
+
 def _read_record(path: str | Path, number: int) -> AttemptRecord | int:
     """A number: it says that this earlier attempt was adopted."""
     raw = read_json(path)
@@ -389,6 +401,7 @@ def _read_record(path: str | Path, number: int) -> AttemptRecord | int:
             skip_batches=whole(raw, "skip_batches") if "skip_batches" in raw else 0,
             from_memory=raw.get("from_memory") is True,
             rollback=_rollback_from_json(raw.get("rollback")),
+            hosts=_hosts_from_json(raw.get("hosts")),
         )
     except ValueError as error:
         raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error

@@ -9,7 +9,7 @@ state as it is on average: so a plan and a run have one policy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 from holdfast.core.hosts.elastic import LaunchNow, TakeIn, View, before_launch, while_training
@@ -57,15 +57,18 @@ def presence(scenario: Scenario, losses: Losses) -> Presence | None:
     trains = min(fleet.slices - 1, max(1, round(there * fleet.slices)))
     between_s = losses.between_s / there if there else losses.between_s
     save_s, restart_s = needs_s(scenario), scenario.recovery.restart.mean_s
-    times_ns = {
-        "restart_ns": to_ns(restart_s),
-        "save_ns": to_ns(save_s),
-        "between_ns": to_ns(between_s),
-    }
-    state = View(fleet.slices, fleet.least_slices, trains, (to_ns(losses.wait_s),), **times_ns)
+    state = View(
+        fleet.slices,
+        fleet.least_slices,
+        trains,
+        (to_ns(losses.wait_s),),
+        restart_ns=to_ns(restart_s),
+        save_ns=to_ns(save_s),
+        between_ns=to_ns(between_s),
+    )
     if not isinstance(before_launch(state)[0], LaunchNow):
         return None
-    state = View(fleet.slices, fleet.least_slices, trains + 1, (), trains, **times_ns)
+    state = replace(state, there=trains + 1, waits_ns=(), training=trains)
     takes_in = isinstance(while_training(state)[0], TakeIn)
     if not takes_in:  # it is away for longer, until something ends an attempt anyway
         used = 1 / (1 + there * per_slice * losses.chance * between_s)  # of a slice that is whole

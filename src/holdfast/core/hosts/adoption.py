@@ -1,6 +1,6 @@
 """Whether a controller that takes over a run goes on with the attempt that runs. Pure.
 
-    gathering = Gathering(attempt=4, slots=2, hosts=3, until_ns=…)
+    gathering = Gathering(attempt=4, slots=(0, 1), hosts=3, until_ns=…)
     gathering.heard(index, incarnation, held, report)
     verdict, reason = gathering.judge(at_ns)
 
@@ -11,6 +11,7 @@ heard are waited for, since they look for the new controller by the store.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -57,9 +58,9 @@ class LastOrdered(NamedTuple):
 
 
 class Gathering:
-    """What was heard so far. `hosts`: how many there are, with spares."""
+    """What was heard so far. `slots`: those of the attempt; `hosts`: how many, with spares."""
 
-    def __init__(self, attempt: int, slots: int, hosts: int, until_ns: int) -> None:
+    def __init__(self, attempt: int, slots: Collection[int], hosts: int, until_ns: int) -> None:
         self.until_ns = until_ns
         self.holders: dict[int, Holder] = {}  # by slot
         self._attempt = attempt
@@ -74,7 +75,7 @@ class Gathering:
         self._indices.add(index)
         for slot in [s for s, one in self.holders.items() if one.incarnation == incarnation]:
             del self.holders[slot]
-        if held is not None and report.attempt == self._attempt and held.slot < self._slots:
+        if held is not None and report.attempt == self._attempt and held.slot in self._slots:
             why_not = _why_not(index, report)
             self.holders[held.slot] = Holder(index, incarnation, held, why_not)
 
@@ -83,7 +84,7 @@ class Gathering:
         against = next((one.why_not for one in self.holders.values() if one.why_not), "")
         if against:
             return Verdict.END, against
-        missing = [slot for slot in range(self._slots) if slot not in self.holders]
+        missing = [slot for slot in sorted(self._slots) if slot not in self.holders]
         if not missing:
             return Verdict.ADOPT, "all its hosts are there"
         which = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")

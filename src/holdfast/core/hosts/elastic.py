@@ -1,5 +1,7 @@
 """Whether a run goes on without the slices that have lost a host, and when it takes them in again.
 
+Of several hosts without slices each is one (`View.unit`).
+
     decision, reason = before_launch(view)   # nothing runs: with which slices to begin, and when
     decision, reason = while_training(view)  # on fewer slices than there are: whether to restart
 
@@ -28,7 +30,8 @@ class View:
     that are whole. `waits_ns`: how long each of the others is expected to take, where that is
     known. `training`: so many the running attempt trains on; 0: none runs. `restart_ns`: from the
     end of an attempt to the first step of the next. `save_ns`: an agreed save, until it is durable.
-    `between_ns`: so long it takes on average until something ends an attempt anyway.
+    `between_ns`: so long it takes on average until something ends an attempt anyway. `unit`: what
+    one is called.
     """
 
     wanted: int
@@ -39,18 +42,21 @@ class View:
     restart_ns: int = 0
     save_ns: int = 0
     between_ns: int = 0
+    unit: str = "slice"
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.wanted:
-            raise ValueError(f"at least {self.least} of {self.wanted} slices: 1 to {self.wanted}")
+            raise ValueError(
+                f"at least {self.least} of {self.wanted} {self.unit}s: 1 to {self.wanted}"
+            )
         if not 0 <= self.training <= self.there <= self.wanted:
             raise ValueError(
-                f"the run trains on {self.training} slices, {self.there} are there and "
+                f"the run trains on {self.training} {self.unit}s, {self.there} are there and "
                 f"{self.wanted} are wanted: each is one of the next"
             )
         if len(self.waits_ns) > self.wanted - self.there:
             raise ValueError(
-                f"{len(self.waits_ns)} slices are waited for, but only "
+                f"{len(self.waits_ns)} {self.unit}s are waited for, but only "
                 f"{self.wanted - self.there} are missing"
             )
         for value in (*self.waits_ns, self.restart_ns, self.save_ns, self.between_ns):
@@ -83,12 +89,13 @@ class Stay:
 def before_launch(view: View) -> tuple[LaunchNow | WaitForSlices, str]:
     """Start on what is whole, or wait for the next ones; the decision and its reason."""
     if view.there == view.wanted:
-        return LaunchNow(), f"all {view.wanted} slices are there"
+        return LaunchNow(), f"all {view.wanted} {view.unit}s are there"
     waits_ns = _soonest(view, max(LOOKS_AHEAD, view.least - view.there))
     # To begin on `there + n` slices, when the n-th of the missing ones has come.
     ways = [n for n in range(len(waits_ns) + 1) if view.there + n >= view.least]
     if not ways:
-        return WaitForSlices(None), f"{view.there} slices are there, and {view.least} are needed"
+        words = f"{view.there} {view.unit}s are there, and {view.least} are needed"
+        return WaitForSlices(None), words
     best, least = ways[0], _start_cost(view, waits_ns, ways[0])
     for n in ways[1:]:
         if view.there * (view.restart_ns + waits_ns[n - 1]) >= least:
@@ -102,11 +109,11 @@ def before_launch(view: View) -> tuple[LaunchNow | WaitForSlices, str]:
             if waits_ns
             else "no more are expected"
         )
-        return LaunchNow(), f"on {view.there} of {view.wanted} slices: {more}"
+        return LaunchNow(), f"on {view.there} of {view.wanted} {view.unit}s: {more}"
     wait_ns = waits_ns[best - 1]
     is_short = view.there < view.least
     why = f"{view.least} are needed" if is_short else f"a restart takes {in_words(view.restart_ns)}"
-    count = f"{view.there} of {view.wanted} slices are there, {view.there + best}"
+    count = f"{view.there} of {view.wanted} {view.unit}s are there, {view.there + best}"
     return WaitForSlices(wait_ns), f"{count} in {in_words(wait_ns)}: {why}"
 
 
@@ -114,9 +121,9 @@ def while_training(view: View) -> tuple[TakeIn | Stay, str]:
     """Whether to restart for the slices that are back; the decision and its reason."""
     back = view.there - view.training
     if not back:
-        return Stay(), "no slice is back"
+        return Stay(), f"no {view.unit} is back"
     _, first_ns = _later(view, [0] * back + _soonest(view, LOOKS_AHEAD), view.training)
-    which = "a slice is back" if back == 1 else f"{back} slices are back"
+    which = f"a {view.unit} is back" if back == 1 else f"{back} {view.unit}s are back"
     again = f"a restart with its save takes {in_words(view.restart_ns + view.save_ns)}"
     if first_ns is None:
         return Stay(), f"{which}; {again}, and one comes anyway in {in_words(view.between_ns)}"

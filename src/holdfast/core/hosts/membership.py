@@ -11,6 +11,9 @@ to the next host that joins; spares also take the slots of hosts that have not c
 index belongs to its first holder: another process of that index waits until that one is gone, and
 is refused if it is not.
 
+An elastic run begins an attempt on the hosts that are there (`close`). The other slots are closed
+from then on: who joins meanwhile is a spare, until the next attempt is prepared (`open`).
+
 Silence is measured on the controller's clock, while the controller itself runs (`slept`). The end
 of a connection is no verdict, for the host may dial again: unless another process of its index is
 there already.
@@ -121,7 +124,8 @@ class Membership:
         self.members: dict[str, JoinedHost] = {}  # by incarnation, in the order of joining
         self._spares = spares
         self._slots: list[JoinedHost | None] = [None] * slots
-        self._free = set(range(slots))  # those that have none
+        self._free = set(range(slots))  # those that have none, and are to have one
+        self._closed: set[int] = set()  # without a part of the attempt that runs
         self._of_index: dict[int, list[JoinedHost]] = {}  # the same members
         self._gather_by_ns: int | None = None  # until then spares wait
         self.quarantine: dict[int, str] = {}  # why, by index
@@ -140,13 +144,23 @@ class Membership:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every slot has a host."""
+        """Whether every slot has a host that is to have one."""
         return not self._free
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Slots that have no host."""
+        """Slots that have no host, and are to have one."""
         return tuple(sorted(self._free))
+
+    @property
+    def closed_slots(self) -> tuple[int, ...]:
+        """Slots without a part of the attempt that runs."""
+        return tuple(sorted(self._closed))
+
+    @property
+    def gather_by_ns(self) -> int | None:
+        """Until then hosts that never came are waited for; None: nobody has come yet."""
+        return self._gather_by_ns
 
     @property
     def spares(self) -> int:
@@ -209,6 +223,24 @@ class Membership:
         self._of_index.setdefault(index, []).append(member)
         self._gather_by_ns = at_ns
         self._assign(member, slot)
+
+    def close(self) -> tuple[int, ...]:
+        """An attempt begins on the hosts that have a slot, which are given; no other gets one."""
+        self._closed |= self._free
+        self._free.clear()
+        return tuple(slot for slot, one in enumerate(self._slots) if one is not None)
+
+    def open(self, at_ns: int) -> list[Move]:
+        """No attempt runs: whoever has come since may have the slots that were closed."""
+        if not self._closed:
+            return []
+        self._free |= self._closed
+        self._closed.clear()
+        spares = [one for one in self.members.values() if one.state is MemberState.SPARE]
+        moves: list[Move] = []
+        for spare in sorted(spares, key=lambda one: one.index):
+            moves += self._place(at_ns, spare)
+        return moves
 
     def set_quarantine(self, at_ns: int, reasons: dict[int, str]) -> list[Move]:
         """These hosts are to have no slot, and all others may; `reasons`: by index."""

@@ -10,6 +10,7 @@ hosts, and fewer ranks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,13 @@ class Placement:
     def on(self, host: int) -> tuple[int, ...]:
         """The ranks that run on that host, by their local rank."""
         return tuple(rank for rank, where in enumerate(self.hosts) if where == host)
+
+    def on_hosts(self, hosts: Sequence[int]) -> Placement:
+        """With as many ranks on each host, but on these hosts alone."""
+        counts = Counter(self.hosts)
+        if len(hosts) == len(counts):
+            return self
+        return place(max(counts.values(), default=0) * len(hosts), hosts)
 
 
 NOWHERE = Placement()

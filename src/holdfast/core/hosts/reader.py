@@ -4,10 +4,10 @@
     events = reader.ordered(order, at_ns)
     events = reader.read(0, report, at_ns, ordered_step)
 
-Hosts vote. That ranks are started, that nothing is left of them, that a set is sealed or is no
-longer read: each is told when the last host has said so. That a rank has ended, or its shard is
-durable, is told at once. For a host that is lost whoever found that out speaks (`lose`). A report
-costs the same however many other hosts there are.
+Hosts that have a part of the attempt vote. That ranks are started, that nothing is left of them,
+that a set is sealed or is no longer read: each is told when the last host has said so. That a rank
+has ended, or its shard is durable, is told at once. For a host that is lost whoever found that out
+speaks (`lose`). A report costs the same however many other hosts there are.
 """
 
 from __future__ import annotations
@@ -69,10 +69,15 @@ class _Flush:
 class ReportReader:
     """What was read of the reports of all hosts, and who has said what."""
 
-    def __init__(self, hosts: int, grace_ns: int) -> None:
-        """`grace_ns`: how long a SIGTERM to a rank leaves, by what the user says."""
+    def __init__(self, hosts: int, grace_ns: int, *, is_elastic: bool = False) -> None:
+        """`grace_ns`: how long a SIGTERM to a rank leaves, by what the user says.
+
+        `is_elastic`: a host that was lost when its ranks are to be started is not waited for.
+        """
         self._pages = PageReader(grace_ns)
         self._hosts = [_Host() for _ in range(hosts)]
+        self._is_elastic = is_elastic
+        self._parts = frozenset(range(hosts))  # hosts that have ranks of the newest attempt
         self._attempt, self._is_adopted = -1, False
         self._at_ns = self._ordered_step = 0  # of the report that is read
         self._events: list[ev.Event] = []  # that it comes to
@@ -86,11 +91,15 @@ class ReportReader:
         self._slept: ev.Suspended | None = None
         self._wants_read = 0  # the newest
         self._wanted_seals: dict[Hashable, act.Seal] = {}
+        self._sealers: dict[Hashable, frozenset[int]] = {}  # who had a part when that was wanted
         self._seals: dict[
             Hashable, dict[int, SealOutcome]
         ] = {}  # answers, by what was to be sealed
         self._flush: _Flush | None = None
-        self._replicas: tuple[act.Replicate, dict[int, ReplicaOutcome]] | None = None
+        # What is copied, what was answered, and who is to answer.
+        self._replicas: tuple[act.Replicate, dict[int, ReplicaOutcome], frozenset[int]] | None = (
+            None
+        )
 
     # --- what is wanted of the hosts --------------------------------------------------------
 
@@ -101,15 +110,17 @@ class ReportReader:
         for want in order.wants.after(self._wants_read):
             if isinstance(want, act.Launch):
                 self.begin(want)
+                self._speak_for_the_lost()
             elif isinstance(want, act.Flush):
                 self._begin_flush((want.attempt, want.epoch, want.step))
             elif isinstance(want, act.Replicate):
-                self._replicas = want, {}
+                self._replicas = want, {}, self._parts
                 for number, host in enumerate(self._hosts):
                     if host.is_lost:
                         self._hear_replica(number, host, _no_replica(want))
             elif isinstance(want, act.Seal):
-                self._wanted_seals[subject_of_want(want)] = want
+                of = subject_of_want(want)
+                self._wanted_seals[of], self._sealers[of] = want, self._parts
                 for number, host in enumerate(self._hosts):
                     if host.is_lost:
                         self._hear_seal(number, host, _no_seal(want))
@@ -122,6 +133,7 @@ class ReportReader:
         wants = order.wants
         self._seals = {of: outcomes for of, outcomes in self._seals.items() if of in wants}
         self._wanted_seals = {of: one for of, one in self._wanted_seals.items() if of in wants}
+        self._sealers = {of: parts for of, parts in self._sealers.items() if of in wants}
 
     def begin(self, launch: act.Launch | act.Adopt) -> None:
         """The hosts' reports are about that attempt from now on."""
@@ -134,9 +146,11 @@ class ReportReader:
             host.ranks = its_ranks
             host.pages = before_the_first_page(launch.resume.step, len(its_ranks))
             host.pages_read = host.pages
-            host.has_launched = host.has_failed = host.is_gone = False
+            host.has_launched = host.is_gone = not its_ranks  # who has no part, says nothing
+            host.has_failed = False
             host.exited, host.ended = set(), ()
-        self._to_launch = self._to_go = len(self._hosts)
+        self._parts = frozenset(number for number, its_ranks in enumerate(ranks) if its_ranks)
+        self._to_launch = self._to_go = len(self._parts)
         self._has_failed = False
         self._first = self._stuck = None
         self._held, self._looks, self._stacks = [], {}, {}
@@ -146,7 +160,7 @@ class ReportReader:
             host.flushed, host.nbytes = set(), 0
             host.has_flush_failed = host.is_lost
         at_it = sum(not host.is_flush_over for host in self._hosts)
-        is_whole = not any(host.is_lost for host in self._hosts)
+        is_whole = not any(self._hosts[number].is_lost for number in self._parts)
         failed = None if is_whole else _no_flush(self._at_ns, of)
         self._flush = _Flush(of, at_it, failed=failed)
         if not at_it:
@@ -192,16 +206,7 @@ class ReportReader:
             return []
         events = self._events = []
         self._at_ns, self._ordered_step = at_ns, ordered_step
-        attempt = self._attempt
-        if attempt >= 0 and not host.is_gone:
-            if not (host.has_launched or host.has_failed):
-                self._launched_here(host, None)
-            for rank in host.ranks:
-                if rank not in host.exited:
-                    how = Exit(host_lost=True)
-                    self._hear(number, host, ev.RankExited(at_ns, attempt, rank, at_ns, how))
-            host.ended = tuple(RankEvidence(rank) for rank in host.ranks)
-            self._hear(number, host, ev.TreeGone(at_ns, attempt))
+        self._speak_for(number, host)
         for want in list(self._wanted_seals.values()):  # what it had sealed is gone with it
             self._hear_seal(number, host, _no_seal(want))
         if self._replicas is not None:
@@ -210,6 +215,26 @@ class ReportReader:
             self._hear(number, host, _no_flush(at_ns, self._flush.of))
         host.is_lost = True
         return events
+
+    def _speak_for_the_lost(self) -> None:
+        """An attempt is begun, and some of its hosts were lost since they were counted on."""
+        for number in self._parts if self._is_elastic else ():
+            if self._hosts[number].is_lost:
+                self._speak_for(number, self._hosts[number])
+
+    def _speak_for(self, number: int, host: _Host) -> None:
+        """Its ranks have ended with it, whatever they had begun."""
+        attempt, at_ns = self._attempt, self._at_ns
+        if attempt < 0 or host.is_gone:
+            return
+        if not (host.has_launched or host.has_failed):
+            self._launched_here(host, None)
+        for rank in host.ranks:
+            if rank not in host.exited:
+                how = Exit(host_lost=True)
+                self._hear(number, host, ev.RankExited(at_ns, attempt, rank, at_ns, how))
+        host.ended = tuple(RankEvidence(rank) for rank in host.ranks)
+        self._hear(number, host, ev.TreeGone(at_ns, attempt))
 
     def replace(self, number: int) -> bool:
         """An empty host takes the place of one that was lost; whether it is to start its ranks.
@@ -323,7 +348,7 @@ class ReportReader:
         """One look at all ranks: as old as the oldest of its parts."""
         looks = self._looks
         looks[number] = fact
-        if len(looks) == len(self._hosts):
+        if looks.keys() >= self._parts:
             self._looks = {}
             at_ns = min(look.at_ns for look in looks.values())
             ranks = tuple(rank for _, look in sorted(looks.items()) for rank in look.ranks)
@@ -332,7 +357,7 @@ class ReportReader:
     def _hear_stacks(self, number: int, _: _Host, fact: ev.StacksCollected) -> None:
         stacks = self._stacks
         stacks[number] = fact
-        if len(stacks) == len(self._hosts):
+        if stacks.keys() >= self._parts:
             self._stacks = {}
             where = tuple(rank for _, stack in sorted(stacks.items()) for rank in stack.ranks)
             self._tell(ev.StacksCollected(fact.at_ns, fact.attempt, where))
@@ -342,24 +367,27 @@ class ReportReader:
         of = seal_subject(fact)
         outcomes = self._seals.setdefault(of, {})
         outcomes[number] = fact
-        if len(outcomes) == len(self._hosts):
+        sealers = self._sealers.get(of, self._parts)
+        if outcomes.keys() >= sealers:
             del self._seals[of]
             self._wanted_seals.pop(of, None)
-            failed = (one for one in outcomes.values() if isinstance(one, ev.SealFailed))
+            found = (outcomes[one] for one in sealers)
+            failed = (one for one in found if isinstance(one, ev.SealFailed))
             self._tell(next(failed, fact))
 
     def _hear_replica(self, number: int, _: _Host, fact: ReplicaOutcome) -> None:
         """Told once every host has done its part, or could not."""
         if self._replicas is None:
             return
-        want, outcomes = self._replicas
+        want, outcomes, parts = self._replicas
         of = (want.attempt, want.epoch, want.step)
         if (fact.of_attempt, fact.epoch, fact.step) != of:
             return
         outcomes[number] = fact
-        if len(outcomes) == len(self._hosts):
+        if outcomes.keys() >= parts:
             self._replicas = None
-            failed = (one for one in outcomes.values() if isinstance(one, ev.NotReplicated))
+            found = (outcomes[one] for one in parts)
+            failed = (one for one in found if isinstance(one, ev.NotReplicated))
             self._tell(next(failed, fact))
 
     def _hear_flush(

@@ -66,8 +66,9 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
     own_signature = ""
     agreement = run.saving.agreement
     is_ended = agreement.ranks.have_ended
-    stops = run.stop is not None or cause is exits.ExitCause.STOPPED
-    if stops or run.rollbacks.asked_by_person:  # who has looked, and knows what is next
+    restarts = bool(run.ending.restarts_for) and cause is exits.ExitCause.STOPPED
+    stops = run.stop is not None or (cause is exits.ExitCause.STOPPED and not restarts)
+    if stops or restarts or run.rollbacks.asked_by_person:  # somebody knows what is next
         decision, reason = None, ""
     elif cause is exits.ExitCause.STORE_UNAVAILABLE and agreement.is_over and is_ended:
         # Another attempt would come to the same end, and find the same store.
@@ -121,7 +122,7 @@ def restarts_at_once(run: RunState, at_ns: int) -> bool:
     """
     if run.state is not State.KILLING or run.launch_failure is not None or run.stop is not None:
         return False
-    if run.rollbacks.asked_by_person:
+    if run.rollbacks.asked_by_person or run.ending.restarts_for:
         return True
     verdict = run.ending.verdict(run.hangs.verdict, None, "")
     failures = (*run.failures, _failure(run, at_ns, verdict, asks=False))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import exits
-from holdfast.core.hosts.placement import place
 from holdfast.core.run import restart, rollback
 from holdfast.core.run.course import RunState
 from holdfast.core.run.ending import EndEvidence
@@ -39,7 +38,7 @@ def on_opened(run: RunState, event: ev.Opened) -> list[act.Action]:
     run.saving.failures.observed_ns = event.observed_ns
     run.rollbacks.add(event.wishes)
     running = event.running
-    if running is not None and running.ranks == run.policy.ranks:
+    if running is not None and _may_go_on(run, running):
         return _adopt(run, running)
     return _choose_first(run, event.at_ns)
 
@@ -54,11 +53,20 @@ def _choose_first(run: RunState, at_ns: int) -> list[act.Action]:
 # --- what runs already ----------------------------------------------------------------------
 
 
+def _may_go_on(run: RunState, running: ev.RunningAttempt) -> bool:
+    """Whether it has the ranks that this run is to have, on all hosts or, if elastic, on some."""
+    policy = run.policy
+    is_of_run = all(host < policy.hosts for host in running.hosts)
+    if not is_of_run or running.ranks != policy.place(running.hosts).ranks:
+        return False
+    return policy.is_elastic or len(running.hosts) in (0, policy.hosts)
+
+
 def _adopt(run: RunState, running: ev.RunningAttempt) -> list[act.Action]:
     """Ask its hosts; until it is certain that all are there it is as one being launched."""
     run.state = State.LAUNCHING
     run.attempt, run.resume = running.attempt, running.resume
-    run.placement = place(run.policy.ranks, range(run.policy.hosts))
+    run.placement = run.policy.place(running.hosts)
     said = f"Attempt {run.attempt} was begun by an earlier controller: asking its hosts"
     return [
         act.Say("info", said),
@@ -138,6 +146,12 @@ def on_restart_timer(run: RunState, event: ev.TimerFired) -> list[act.Action]:
 # --- the launch -----------------------------------------------------------------------------
 
 
+def on_placed(run: RunState, event: ev.Placed) -> list[act.Action]:
+    """Who has a part of the next attempt."""
+    run.hosts = event.hosts
+    return []
+
+
 def on_sets_seen(run: RunState, event: ev.SetsSeen) -> list[act.Action]:
     """Choose a set and launch the next attempt from it, unless more was wished for meanwhile."""
     if run.rollbacks.is_overtaken:
@@ -172,7 +186,7 @@ def _launch(run: RunState, at_ns: int, resume: ev.Resume, words: str) -> list[ac
     # A predecessor that was cut off may have committed a step since this controller looked.
     run.high_water = max(run.high_water, resume.step)
     # Now, not at Launched: the first of many ranks may show itself before the last is started.
-    run.placement = place(run.policy.ranks, range(run.policy.hosts))
+    run.placement = run.policy.place(run.hosts)
     run.saving.begin(
         at_ns, resume.durable_step, attempt=run.attempt, resume=resume, ranks=run.placement.ranks
     )

@@ -69,6 +69,7 @@ class RunState:
 
     # Of what comes next.
     next_attempt: int = 0
+    hosts: tuple[int, ...] = ()  # that it has; none: all of them
     choice_waits: bool = False  # for a set in memory that is being sealed
     finish: act.Finish = act.DONE  # for when nothing in memory is ahead of the disk
 

@@ -33,6 +33,8 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
         answer.append(records.back_off(since_ns, began_ns))
     if not run.is_adopted:  # else that is on record
         answer.append(records.attempt_start(run.attempt, began_ns, run.resume.step))
+        if run.policy.is_elastic and run.policy.chips:
+            answer.append(records.capacity(began_ns, _chips(run)))
     answer += run.hangs.begin(event.at_ns, run.placement.ranks)
     if run.stopping.now is not None:
         run.state = State.KILLING
@@ -42,6 +44,11 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
     elif run.rollbacks.asked_by_person:
         answer += end_to_go_back(run)
     return answer + run.look_at_notices(event.at_ns)
+
+
+def _chips(run: RunState) -> int:
+    """Of the hosts that have a part of the attempt."""
+    return run.policy.chips * len(set(run.placement.hosts)) // run.policy.hosts
 
 
 def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:

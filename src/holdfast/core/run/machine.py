@@ -183,6 +183,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.TimerFired: Transition(before.on_deadline_timer, (OVER,)),
     },
     CHOOSING: {
+        ev.Placed: Transition(before.on_placed),
         ev.SetsSeen: Transition(before.on_sets_seen, (LAUNCHING, *ENDS)),
         ev.Chosen: Transition(before.on_chosen, (LAUNCHING,)),
         ev.ChoiceFailed: Transition(before.on_choice_failed, (WAITING, *ENDS)),
@@ -232,6 +233,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Interrupted: Transition(stops.on_interrupted, (KILLING,)),
         ev.Noticed: Transition(notices.on_noticed, (KILLING,)),
         ev.RollbackAsked: Transition(stops.on_rollback_asked, (KILLING,)),
+        ev.RestartAsked: Transition(stops.on_restart_asked, (KILLING,)),
         **TIER,
     },
     KILLING: {

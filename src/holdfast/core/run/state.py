@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from holdfast.core import events as ev
 from holdfast.core.hang import deadline as hang
+from holdfast.core.hosts.placement import Placement, place
 from holdfast.core.notices import plan as notice_plan
 from holdfast.core.run import restart
 from holdfast.core.save import policy as saves
@@ -50,7 +51,8 @@ class RunPolicy:
     scripts that run by themselves: nobody starts them again, and a stop before their first step
     waits for that. `has_standbys`: processes wait for the next attempt, and are told what to do.
     `replicates`: what is in the memory of one host is copied to another one.
-    `request_reaction_ns` as of `saving.Saving`.
+    `request_reaction_ns` as of `saving.Saving`. `is_elastic`: an attempt may do with fewer hosts.
+    `chips`: of all hosts together; 0: nobody said.
     """
 
     ranks: int
@@ -69,3 +71,10 @@ class RunPolicy:
     has_standbys: bool = True
     replicates: bool = False
     request_reaction_ns: int = REQUEST_REACTION_NS
+    is_elastic: bool = False
+    chips: int = 0
+
+    def place(self, hosts: tuple[int, ...] = ()) -> Placement:
+        """An attempt on these hosts; on all of them if none is named."""
+        placement = place(self.ranks, range(self.hosts))
+        return placement.on_hosts(hosts) if hosts else placement

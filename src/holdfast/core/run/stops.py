@@ -122,6 +122,18 @@ def on_interrupted(run: RunState, event: ev.Interrupted) -> list[act.Action]:
     return on_stop_asked(run, asked)
 
 
+# --- to restart -----------------------------------------------------------------------------
+
+
+def on_restart_asked(run: RunState, event: ev.RestartAsked) -> list[act.Action]:
+    """End an attempt that trains, which was saved before; one that ends anyway has its own end."""
+    if run.stop is not None or run.ending.by_rank or not run.policy.is_supervised:
+        return []
+    run.state = State.KILLING
+    run.ending.restarts_for = event.words
+    return [act.Say("info", f"Restarting: {event.words}"), act.Kill("the run restarts")]
+
+
 # --- to go back -----------------------------------------------------------------------------
 
 

@@ -61,6 +61,10 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{type(said).__name__} {' '.join(words)}"
         case ev.SetsSeen(seen=seen):
             return f"{name} {len(seen.stored)} in the store, {len(seen.sealed)} in memory"
+        case ev.Placed():
+            return f"{name} on hosts {', '.join(map(str, event.hosts))}"
+        case ev.RestartAsked():
+            return f"{name}: {event.words}"
         case ev.Chosen():
             return f"{name} {_resume(event.resume)}"
         case ev.RankExited(exit=how):

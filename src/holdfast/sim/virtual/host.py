@@ -182,10 +182,11 @@ class VirtualHost(Host):
                 return
             live = world.live
             if live is None or live.attempt != launch.attempt:
-                live = world.live = VirtualAttempt(launch.attempt, launch.resume, world.shape)
-            ranks = [VirtualRank(r, launch.resume, live.barrier, self) for r in self.ranks]
-            live.begin(ranks)
-            self._pages.tree = ProcessTree(launch, ranks)
+                ranks = launch.placement.ranks
+                live = world.live = VirtualAttempt(launch.attempt, launch.resume, ranks)
+            mine = [VirtualRank(r, launch.resume, live.barrier, self) for r in self.ranks]
+            live.begin(mine)
+            self._pages.tree = ProcessTree(launch, mine)
             self._hear(host.Spawned(self.clock.now_ns))
             self._pages.begin()
             if self._kills_at_once:

@@ -118,6 +118,7 @@ class RemoteLink:
             Membership(shape.hosts, shape.spares),
             lambda: world.now_ns,
             lambda _, words: say(words),
+            elastic=shape.elastic,
         )
         self._remote.attach(world)
         self._lives = count()

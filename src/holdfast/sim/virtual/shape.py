@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.placement import place
+from holdfast.core.hosts.regroup import ElasticLimits
 from holdfast.sim.clock import MS, SECOND
 
 
@@ -17,6 +18,7 @@ class Shape:
     ranks: int = 1
     hosts: int = 1
     spares: int = 0  # hosts with an agent, and without ranks
+    elastic: ElasticLimits | None = None  # None: all hosts are waited for; agents are needed
     until: int = 100
     step_ns: tuple[int, ...] = (100 * MS,)
     import_ns: int = 500 * MS

@@ -15,6 +15,7 @@ from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.ledger import facts
+from holdfast.core.run.machine import RunMachine
 from holdfast.core.run.rollback import Wish
 from holdfast.sim.clock import MS, VirtualClock
 from holdfast.sim.virtual.loop import Delays, Inputs, Taking
@@ -69,14 +70,14 @@ class Unwatched:
 class VirtualAttempt:
     """The ranks of the attempt that runs, on all hosts, and how far they have come together."""
 
-    def __init__(self, attempt: int, resume: ev.Resume, shape: Shape) -> None:
+    def __init__(self, attempt: int, resume: ev.Resume, ranks: int) -> None:
         self.attempt = attempt
         self.resume = resume
-        self.barrier = Barrier(shape.ranks)
+        self.barrier = Barrier(ranks)
         self.by_rank: dict[int, VirtualRank] = {}  # those that were started
         self.step = resume.step  # completed by all
         self.step_start_ns: int | None = None
-        self._of = shape.ranks
+        self._of = ranks
         self._gone: set[int] = set()
 
     @property
@@ -146,6 +147,11 @@ class Shared(ABC):
     def now_ns(self) -> int:
         """Virtual nanoseconds since the beginning."""
         return self.clock.now_ns
+
+    @property
+    @abstractmethod
+    def machine(self) -> RunMachine:
+        """What decides."""
 
     @property
     @abstractmethod

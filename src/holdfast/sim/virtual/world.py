@@ -53,7 +53,9 @@ class VirtualWorld(Shared):
         watch: Watcher | None = None,
     ) -> None:
         super().__init__(shape, clock=clock, delays=delays, store=store, memory=memory, watch=watch)
-        self.policy = policy or RunPolicy(ranks=shape.ranks, hosts=shape.hosts)
+        self.policy = policy or RunPolicy(
+            ranks=shape.ranks, hosts=shape.hosts, is_elastic=shape.elastic is not None
+        )
         self.grace_ns = grace_ns
         self.opened_ns = self.clock.now_ns
         self.held_ns = 0  # for so long it could do nothing: stalled, or asleep
