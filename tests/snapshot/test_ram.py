@@ -91,6 +91,33 @@ def test_what_ranks_of_a_larger_world_left_goes_with_its_set(folder: Path) -> No
     seal(folder, 0, 5)
 
 
+def test_a_rank_that_was_not_here_has_all_its_pages_before_it_copies(folder: Path) -> None:
+    """Beside a set that another rank had sealed: a page that is missing is a SIGBUS."""
+    before = make(folder, wanted=1)
+    before.prepare(before.measure(state()))
+    before.capture(0, state(1), attempt=0, step=1)
+    seal(folder, 0, 1)
+    now = make(folder, wanted=1, rank=1, world_size=2)
+    nbytes = now.measure(state())
+    assert now.prepare(nbytes) == ""
+    assert (folder / buffer_name(0) / shard_name(1)).stat().st_size >= nbytes
+    assert now.capture(0, state(2), attempt=1, step=2) == nbytes
+    assert not (folder / buffer_name(0) / MANIFEST).exists()
+
+
+def test_a_file_without_pages_is_copied_into(folder: Path) -> None:
+    """A life of the rank has ended between the file's making and its growing."""
+    before = make(folder, wanted=1)
+    before.prepare(before.measure(state()))
+    before.capture(0, state(1), attempt=0, step=1)
+    seal(folder, 0, 1)
+    (folder / buffer_name(0) / shard_name(1)).touch(mode=0o600)
+    now = make(folder, wanted=1, rank=1, world_size=2)
+    nbytes = now.measure(state())
+    assert now.prepare(nbytes) == ""
+    assert now.capture(0, state(2), attempt=1, step=2) == nbytes
+
+
 def test_states_grow_and_shrink(buffers: BufferFiles, folder: Path) -> None:
     for step, size in enumerate((300_000, 10, 0, 2_000_000, 299_999), start=1):
         buffers.capture(0, state(step, size), attempt=0, step=step)

@@ -126,7 +126,8 @@ class BufferFiles:
             if not file.is_mapped:
                 raise StoreUnavailable(f"no snapshots in memory: {file.path} is gone")
             self._unseal(buffer)
-            _store_length(file, 0)
+            if file.size:  # else there is no page to write to
+                _store_length(file, 0)
             file.resize(size)
             copy_all(placed, file.memory[len(header) : size], self._local_world_size)
             file.memory[8 : len(header)] = np.frombuffer(header, np.uint8)[8:]
@@ -186,9 +187,11 @@ class BufferFiles:
         """Map a buffer's file, with all its pages; returns what is wrong, or ""."""
         try:
             self._claim(buffer_name(buffer))
-            # What is sealed may be all there is: it keeps its length until it is overwritten.
-            sealed = os.path.lexists(self._ram_dir / buffer_name(buffer) / MANIFEST)
+            # What is sealed may be all there is: it keeps its length until it is overwritten. Of a
+            # rank that was not here then nothing is.
             file = self._files[buffer]
+            sealed = os.path.lexists(self._ram_dir / buffer_name(buffer) / MANIFEST)
+            sealed = sealed and os.path.lexists(file.path)
             if not file.is_mapped or (file.size < size_bytes and not sealed):
                 file.open(size_bytes, keep=sealed, stopped=lambda: self._closing)
         except StoreUnavailable as error:
