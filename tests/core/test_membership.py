@@ -103,7 +103,10 @@ def test_a_second_process_of_an_index_is_refused_while_the_first_lives() -> None
     for at_s in range(4, 14):
         for incarnation in ("a", "b", "another"):
             members.heard(at_s * S, incarnation)
-    words = "another process runs as host 1; give each host an index of its own"
+    words = (
+        "another process runs as host 1, and is alive; give each host an index of its own, or this "
+        "run another name"
+    )
     assert acts(members.look(13 * S)) == [RefuseHost("another", words)]
     assert members.is_complete
 

@@ -29,7 +29,8 @@ UNLINKED_S, LINKED_S = 0.25, 2.0  # between two looks
 FAILURES = 3  # of controllers, one after another
 LEAVE_S = 5.0
 TELL_NS = 15 * SECOND_NS  # without a link to a holder that listens
-SILENT_LOOKS = 40  # of a holder that does not listen: then it is no controller of several hosts
+SILENT_LOOKS = 40  # of a holder that does not listen: it may be no controller of several hosts
+REFUSED_LOOKS = 240  # the same, of which an agent that has never found a controller draws the end
 HELD = {LeaseState.HELD: True, LeaseState.UNKNOWN: None}
 
 
@@ -159,9 +160,16 @@ class ControllerWatch:
         where = read_listening(self._folder, lease.epoch)
         if where is None:
             self._silent_looks += 1
+            holder = lease.holder or "an unknown process"
             if self._silent_looks == SILENT_LOOKS:
-                holder = lease.holder or "an unknown process"
                 self._say("warning", f"The run is held by {holder}, which takes no other hosts")
+            if self._silent_looks >= REFUSED_LOOKS and self._claim is None:
+                name = self._folder.path.name
+                words = (
+                    f"run {name!r} is held by {holder}, which trains on one host alone; stop it "
+                    f"with `holdfast stop {name}`, or give this run another name"
+                )
+                self._seen(Sighting(over=Over(EXIT_UNAVAILABLE, words)))
             return
         self._silent_looks = 0
         claim = Claim(where.addresses, where.port, lease.epoch)

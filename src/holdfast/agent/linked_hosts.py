@@ -25,6 +25,7 @@ from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.regroup import ElasticLimits
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HostSays, Over
+from holdfast.core.hosts.waiting import why_nobody_comes
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy
 from holdfast.core.run.machine import RunMachine, State
@@ -76,13 +77,17 @@ class LinkedHosts:
         *,
         is_done: bool = False,
         elastic: ElasticLimits | None = None,
+        store: str = "",
     ) -> None:
         """`runs`: what every host is to run (`core.hosts.says.HostSays`). `placement`: its ranks.
 
         `policy`: what follows where a host is announced to go. `care`: where it fails. `is_done`:
         the run was done before. `elastic`: how few hosts it trains on; None: all are waited for.
+        `store`: where the hosts find this controller.
         """
         self._is_done = is_done
+        self._store = store
+        self._is_alone_said = False
         self._around = around
         self._server = server
         self._members = membership
@@ -206,6 +211,17 @@ class LinkedHosts:
             self._next_say_ns = now + SAY_NS
             waited = in_words(now - self._waits_since_ns)
             self._around.say("info", f"Waiting {awaited} ({waited} so far)")
+            self._say_why_nobody_comes(now)
+
+    def _say_why_nobody_comes(self, now: int) -> None:
+        if self._is_alone_said or not self.lacks_hosts:
+            return
+        heard = {peer.index for peer in self._peers.values()}
+        limit_ns = self._members.limits.gather_ns
+        words = why_nobody_comes(heard, now - self._waits_since_ns, limit_ns, self._store)
+        if words:
+            self._is_alone_said = True
+            self._around.say("warning", words)
 
     def _leave_if_done(self, now: int) -> None:
         """Who begins a run anew that is done does so on all hosts; one alone has come too late."""

@@ -83,9 +83,9 @@ class PlainScreen(QueuedScreen):
         self._next_status_s = time.monotonic() + PLAIN_STATUS_S
 
     def show(self, supervisor: Supervisor) -> None:
-        """Once a minute, so that a log shows that somebody is there."""
+        """Once a minute while something runs, so that a log shows that somebody is there."""
         now_s = time.monotonic()
-        if self._status and now_s >= self._next_status_s:
+        if self._status and supervisor.machine.attempt >= 0 and now_s >= self._next_status_s:
             self._next_status_s = now_s + PLAIN_STATUS_S
             self.say("info", status_line(supervisor))
 

@@ -7,14 +7,17 @@ command line, and takes the run's lease itself.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
-import hashlib
+import hmac
 import os
 import platform
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +45,7 @@ from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
 from holdfast.controller.host_care import CarePolicy
 from holdfast.controller.opening import running
+from holdfast.core.hosts.alike import Alike, command_told
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.regroup import ElasticLimits
@@ -91,8 +95,8 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
     index = _index(settings)
     secret = _secret(settings, folder)
     scratch = own_scratch(folder, settings, f"-host{index}")
-    lock = _only_one(scratch, index, settings.host_lost_s)
-    try:
+    with _only_one(scratch, folder.identity.run_id, index, settings.host_lost_s) as mine:
+        mine.callback(forget_imports, scratch)
         end_strays(folder, screen, index)
         for sentence in bring_home(folder, scratch, is_locked=True):
             screen.say("warning", sentence)
@@ -100,14 +104,11 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
         job = asked.job(scratch, memory, _standbys(asked), index)
         hosts = settings.hosts + settings.spares
         address = settings.host_address or ""
-        here = AgentPlace(index, hosts, address, _runs(asked), secret, _listens_at())
+        here = AgentPlace(index, hosts, address, _runs(asked, secret), secret, _listens_at())
         agent = LinkedAgent(folder, job, here, screen, partial(_start, controls))
         agent.listener = asked.notices.listener(agent.noticed, agent.say_later, job.grace_ns)
         asked.notices.say(screen)
         over = agent.run()
-    finally:
-        forget_imports(scratch)
-        os.close(lock)
     level = "info" if over.exit_code == EXIT_DONE else "warning"
     screen.say(level, f"host {index}: {over.words}")
     screen.close()
@@ -153,12 +154,13 @@ def control(asked: RunAsked, watched: str) -> int:
                 supervisor,
                 server,
                 membership,
-                _runs(asked),
+                _runs(asked, secret),
                 job.policy.notice,
                 place(job.policy.ranks, range(job.policy.hosts)),
                 _care(settings),
                 is_done=before.last_words is not None and before.last_words.exit_code == EXIT_DONE,
                 elastic=_elastic(settings),
+                store=settings.store,
             )
             linked.append(found)
             with contextlib.suppress(StoreUnavailable):  # upkeep looks again
@@ -276,18 +278,22 @@ def _start(controls: Sequence[str], watched: WatchedHolder) -> subprocess.Popen[
     )
 
 
-def _runs(asked: RunAsked) -> tuple[tuple[str, str], ...]:
-    """What is the same on all hosts. The command is told by a digest: it may hold secrets."""
-    settings, argv = asked.settings, "\0".join(asked.command.argv)
+def _runs(asked: RunAsked, secret: bytes) -> Alike:
+    """What is the same on all hosts."""
+    settings = asked.settings
     return (
         ("Holdfast", VERSION),
         ("Python", platform.python_version()),
-        ("a command of digest", hashlib.sha256(argv.encode(errors="replace")).hexdigest()[:12]),
+        command_told(asked.command.argv, partial(_digest, secret)),
         ("--hosts", str(settings.hosts)),
         ("--spares", str(settings.spares)),
         ("--ranks", str(settings.ranks)),
         ("--elastic", "off" if settings.elastic is None else str(settings.elastic)),
     )
+
+
+def _digest(secret: bytes, text: str) -> str:
+    return hmac.digest(secret, text.encode(errors="surrogatepass"), "sha256").hex()
 
 
 def _index(settings: Settings) -> int:
@@ -318,20 +324,29 @@ def _secret(settings: Settings, folder: RunFolder) -> bytes:
     return read_secret_file(settings.secret_file, "the secret of the run's hosts")
 
 
-def _only_one(scratch: Path, index: int, limit_s: float) -> int:
-    """The lock of this host on this machine; raises RunHeld when another process keeps it."""
-    lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _only_one(scratch: Path, name: str, index: int, limit_s: float) -> ExitStack:
+    """That nobody else is this host on this machine; raises RunHeld when another process is.
+
+    The folder is locked for who looks at what lies there. A process of another scratch folder has
+    a folder of its own, so a name that the machine gives to one process only is taken as well.
+    """
     give_up_s = time.monotonic() + limit_s
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > give_up_s:
-                os.close(lock)
-                raise RunHeld(
-                    f"another process runs as host {index} of this run on this machine; give each "
-                    "host an index of its own"
-                ) from None
-            time.sleep(TRY_S)
-        else:
-            return lock
+    with ExitStack() as stack:
+        lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, lock)
+        alone = stack.enter_context(socket.socket(socket.AF_UNIX))
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                alone.bind(f"\0holdfast/{name}/{index}")  # it is nobody's file: it ends with us
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EADDRINUSE):
+                    raise
+                if time.monotonic() > give_up_s:
+                    raise RunHeld(
+                        f"another process runs as host {index} of this run on this machine; give "
+                        "each host an index of its own, or this run another name"
+                    ) from None
+                time.sleep(TRY_S)
+            else:
+                return stack.pop_all()

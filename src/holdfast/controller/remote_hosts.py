@@ -21,6 +21,7 @@ from holdfast.controller.elastic_hosts import ElasticHosts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
+from holdfast.core.hosts.alike import Alike, differences
 from holdfast.core.hosts.clocks import ClockDifference, report_on_clock
 from holdfast.core.hosts.copies import (
     NOWHERE,
@@ -130,7 +131,7 @@ class RemoteHosts:
         membership: Membership,
         now_ns: Callable[[], int],
         say: Callable[[str, str], None],
-        runs: tuple[tuple[str, str], ...] = (),
+        runs: Alike = (),
         placement: Placement = NO_PLACEMENT,
         elastic: ElasticLimits | None = None,
     ) -> None:
@@ -404,11 +405,7 @@ class RemoteHosts:
 
     def _is_refused(self, host: RemoteHost, says: HostSays) -> bool:
         """Whether it runs something else than this run is; it is told so whenever it is heard."""
-        differ = [
-            f"{name} {there!r}, not {here!r}"
-            for (name, here), (_, there) in zip(self._runs, says.runs, strict=False)
-            if here != there
-        ]
+        differ = differences(self._runs, says.runs)
         if not differ:
             return False
         if host.refused is None:

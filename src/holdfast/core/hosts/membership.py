@@ -416,7 +416,10 @@ class Membership:
             member.judged_ns = at_ns + self.limits.suspect_ns
             return []
         member.state = MemberState.REFUSED
-        words = f"another process runs as host {member.index}; give each host an index of its own"
+        words = (
+            f"another process runs as host {member.index}, and is alive; give each host an index "
+            "of its own, or this run another name"
+        )
         return [
             RefuseHost(member.incarnation, words),
             Tell("error", f"A second host {member.index} is refused: the first one is alive"),
