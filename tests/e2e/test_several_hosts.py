@@ -172,12 +172,16 @@ def test_an_agent_that_is_started_again_brings_home_what_its_ranks_had_done(hous
     assert not list(Path(os.environ["HOLDFAST_SCRATCH"]).glob("*/*-host1/attempt-*"))
 
 
-def test_one_index_twice_on_one_machine_is_refused(house: House) -> None:
+@pytest.mark.parametrize("scratch", ["same", "other"])
+def test_one_index_twice_on_one_machine_is_refused(house: House, scratch: str) -> None:
     house.allow(3)
     both = hosts(house, "--host-lost", 1, steps=FAR)
     both[1].saw(r"\[1\] did 3")
-    again = house.run("--hosts", 2, "--host-index", 1, "--host-lost", 1, steps=FAR)
+    ranks = [ranks_of(agent) for agent in both]
+    own = ("--scratch", house.folder / "scratch") if scratch == "other" else ()
+    again = house.run("--hosts", 2, "--host-index", 1, "--host-lost", 1, *own, steps=FAR)
     assert "another process runs as host 1" in again.wait(EXIT_UNAVAILABLE)
+    assert [ranks_of(agent) for agent in both] == ranks
     both[0].send(signal.SIGTERM)
     house.allow(FAR)
     for agent in both:
@@ -189,6 +193,8 @@ def test_a_host_with_another_command_is_refused_and_the_run_goes_on(house: House
     first.saw("Waiting for host 1")
     other = house.run("--hosts", 2, "--host-index", 1, steps=3)
     assert "it has --ranks '1', not '2': start the same" in other.wait(EXIT_CONFIGURATION)
+    other = house.run("--hosts", 2, "--host-index", 1, "--ranks", 2, steps=4)
+    assert "it has another command (word 3 of 3): start the same" in other.wait(EXIT_CONFIGURATION)
     house.run("--hosts", 2, "--host-index", 1, "--ranks", 2, steps=3).wait(EXIT_DONE)
     assert "Host 1 is refused" in first.wait(EXIT_DONE)
 

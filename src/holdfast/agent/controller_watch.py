@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 from holdfast.core.hosts.says import Over
 from holdfast.core.hosts.succession import FollowStep, LeaseSight, Succession
-from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, HoldfastError
+from holdfast.distribution import VERSION
+from holdfast.errors import (
+    EXIT_CONFIGURATION,
+    EXIT_DONE,
+    EXIT_SAVED_START_ME_AGAIN,
+    EXIT_UNAVAILABLE,
+    HoldfastError,
+)
 from holdfast.journal.attempts import attempts
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.lease import LeaseState, LeaseView, WatchedHolder, heartbeat, view
@@ -67,6 +74,8 @@ class ControllerWatch:
         self._linked_ns = 0  # when the controller was last linked, or first seen
         self._told: int | None = None  # the lease of which others know that there is no link
         self._silent_looks = 0
+        # Of a holder that has another version: its lease, and its heartbeat when that was seen.
+        self._other_version: tuple[int, bytes] | None = None
         self._failures = 0
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
@@ -92,12 +101,13 @@ class ControllerWatch:
     def _run(self) -> None:
         while not self._ends.is_set():
             try:
-                self._look()
+                self.look()
             except HoldfastError:
                 self._succession.store_is_away(now_ns())
             self._ends.wait(LINKED_S if self.is_linked else UNLINKED_S)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Once; called from its thread, as long as that runs."""
         folder, at_ns = self._folder, now_ns()
         refresh(folder.lease_dir)
         lease = view(folder)
@@ -172,6 +182,9 @@ class ControllerWatch:
                 self._seen(Sighting(over=Over(EXIT_UNAVAILABLE, words)))
             return
         self._silent_looks = 0
+        if where.holdfast not in ("", VERSION) and self._claim is None:
+            self._refuse_version(lease, where.holdfast)
+            return
         claim = Claim(where.addresses, where.port, lease.epoch)
         if claim != self._claim:
             self._claim, self._failures = claim, 0
@@ -179,3 +192,17 @@ class ControllerWatch:
         if not self.is_linked:
             newest = attempts(self._folder).newest
             self._seen(Sighting(newest_attempt=None if newest is None else newest.attempt))
+
+    def _refuse_version(self, lease: LeaseView, version: str) -> None:
+        """Once the holder has shown life: the run may have been stopped for an upgrade."""
+        seen = lease.epoch, heartbeat(self._folder, lease.epoch)
+        first = self._other_version
+        if first is None or first[0] != lease.epoch:
+            self._other_version = seen
+        elif first != seen:
+            words = (
+                f"this host has Holdfast {VERSION}, and the run's controller, "
+                f"{lease.holder or 'an unknown process'}, has {version}: have one version on all "
+                "hosts"
+            )
+            self._seen(Sighting(over=Over(EXIT_CONFIGURATION, words)))

@@ -178,7 +178,7 @@ def control(asked: RunAsked, watched: str) -> int:
             linked[0].end(Over(words.exit_code, words.words))
 
         start.exporter = beside(settings, folder, asked.command.environment, screen)
-        tell_listening(lease, Listening(addresses, server.port))
+        tell_listening(lease, Listening(addresses, server.port, VERSION))
         code = start.run(job, hosts, ended, told)
         return EXIT_SAVED_START_ME_AGAIN if linked[0].has_given_up else code
     finally:

@@ -1,6 +1,6 @@
 """Where the controller of a term listens for the agents of other hosts: a file beside its lease.
 
-    lease/000007.link    {"addresses": ["10.0.0.1"], "port": 40123}
+    lease/000007.link    {"addresses": ["10.0.0.1"], "port": 40123, "holdfast": "1.0"}
 
 Agents find their controller by it. It is no proof of anything: both ends of the link prove that
 they know the run's secret.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.config.secret_file import read_secret_file
+from holdfast.core.visible import clean
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,
@@ -31,13 +32,18 @@ from holdfast.journal.store import RunFolder
 SECRET = "link-secret"  # noqa: S105 - the name of a file
 SECRET_BYTES = 32
 _ADDRESSES = 64
+_VERSION_CHARS = 40
 
 
 class Listening(NamedTuple):
-    """Addresses of one host, of which some may not be reached from others, and one port of all."""
+    """Addresses of one host, of which some may not be reached from others, and one port of all.
+
+    `holdfast`: its version; "": one that does not tell.
+    """
 
     addresses: tuple[str, ...]
     port: int
+    holdfast: str = ""
 
 
 def tell_listening(lease: Lease, where: Listening) -> None:
@@ -51,7 +57,8 @@ def read_listening(folder: RunFolder, epoch: int) -> Listening | None:
         raw = read_json(_path(folder, epoch))
         addresses = raw.get("addresses")
         if isinstance(addresses, list) and 0 < len(addresses) <= _ADDRESSES:
-            return Listening(tuple(map(str, addresses)), whole(raw, "port", high=65535))
+            version = clean(str(raw.get("holdfast", "")))[:_VERSION_CHARS]
+            return Listening(tuple(map(str, addresses)), whole(raw, "port", high=65535), version)
     return None
 
 

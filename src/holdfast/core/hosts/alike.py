@@ -52,4 +52,5 @@ def _of_commands(here: str, there: str) -> str:
     if not found:
         return f"{_COMMAND} (it differs behind word {_WORDS})"
     more = " …" if len(found) > _NAMED else ""
-    return f"{_COMMAND} (its word {', '.join(found[:_NAMED])}{more} differs, of {mine[0]})"
+    words = ("word " if len(found) == 1 else "words ") + ", ".join(found[:_NAMED])
+    return f"{_COMMAND} ({words}{more} of {mine[0]})"

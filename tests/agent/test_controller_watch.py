@@ -1,0 +1,81 @@
+"""An agent that looks for its controller finds somebody who cannot be it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.controller_watch import REFUSED_LOOKS, ControllerWatch, Sighting
+from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
+from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.listening import Listening, tell_listening
+from holdfast.journal.store import RunStore
+
+
+class Looks:
+    """A host's watch, without its thread: whoever holds the run, it was not started here."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.seen: list[Sighting] = []
+        self.said: list[str] = []
+        self._watch = ControllerWatch(
+            lease.folder, 1, _nobody, self.seen.append, lambda _, words: self.said.append(words)
+        )
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._watch.look()
+
+    @property
+    def ends(self) -> list[tuple[int, str]]:
+        return [(one.over.exit_code, one.over.words) for one in self.seen if one.over is not None]
+
+    @property
+    def ports(self) -> list[int]:
+        return [one.claim.port for one in self.seen if one.claim is not None]
+
+
+def _nobody(_: object) -> None:
+    raise AssertionError("somebody holds the run")
+
+
+@pytest.fixture
+def lease(tmp_path: Path) -> Lease:
+    return acquire(RunStore(tmp_path).create("lm"))
+
+
+def test_a_run_of_one_host_is_no_controller(lease: Lease) -> None:
+    looks = Looks(lease)
+    looks.look(REFUSED_LOOKS - 1)
+    assert len(looks.said) == 1
+    assert "which takes no other hosts" in looks.said[0]
+    assert looks.ends == []
+    looks.look()
+    ((code, words),) = looks.ends
+    assert code == EXIT_UNAVAILABLE
+    assert words.startswith("run 'lm' is held by pid ")
+    assert "which trains on one host alone; stop it with `holdfast stop lm`, or give" in words
+
+
+def test_a_controller_that_listens_late_is_one(lease: Lease) -> None:
+    looks = Looks(lease)
+    looks.look(REFUSED_LOOKS - 1)
+    tell_listening(lease, Listening(("127.0.0.1",), 4000))
+    looks.look(2)
+    assert looks.ports == [4000]
+    assert looks.ends == []
+
+
+def test_a_controller_of_another_version_is_told_once_it_shows_life(lease: Lease) -> None:
+    """The run may have been stopped by force, to go on with a newer version."""
+    tell_listening(lease, Listening(("127.0.0.1",), 4000, "9.9"))
+    looks = Looks(lease)
+    looks.look(5)
+    assert (looks.ends, looks.ports) == ([], [])
+    lease.renew()
+    looks.look()
+    ((code, words),) = looks.ends
+    assert code == EXIT_CONFIGURATION
+    assert "this host has Holdfast 0." in words
+    assert words.endswith(", has 9.9: have one version on all hosts")
