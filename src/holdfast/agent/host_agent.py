@@ -145,9 +145,14 @@ class HostAgent(Host, OwnHosts):
 
     def close(self, finish: act.Finish | None) -> None:
         """Let go of all. `finish`: how the run is over, if it is."""
+        self.leave()
+        self.memory.close(leaves_sets=finish is None or finish.leaves_memory)
+
+    def leave(self) -> None:
+        """End all processes. What is in memory stays, and its folder is held."""
         self.close_attempt()
         self.standbys.close()
-        self.memory.close(leaves_sets=finish is None or finish.leaves_memory)
+        self.memory.rest()
 
     def close_attempt(self) -> None:
         """Let go of the attempt that runs, if one does."""

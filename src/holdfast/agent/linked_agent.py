@@ -364,7 +364,7 @@ class LinkedAgent:
             return
         self._is_ending = False
         if agent is not None:
-            agent.close(None)
+            agent.leave()
             self.agent = None
         if (dialer := self._dialer) is not None:
             self.selector.unregister(dialer)

@@ -195,9 +195,13 @@ class Memory:
         if self._flushing is not None:
             self._flushes.abandon(why)
 
+    def rest(self) -> None:
+        """End the processes."""
+        self._flushes.close()
+
     def close(self, *, leaves_sets: bool) -> None:
         """End the processes; free the memory, unless it holds what is nowhere else."""
-        self._flushes.close()
+        self.rest()
         if self._job is None:
             return
         if leaves_sets:
