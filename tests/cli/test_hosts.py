@@ -16,6 +16,8 @@ from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.quarantine import put_in_quarantine, quarantined, release
 from holdfast.journal.store import RunStore
 
+HOUR_NS = 3600 * 10**9
+
 
 @pytest.fixture
 def lease(store: Path) -> Lease:
@@ -34,16 +36,44 @@ def test_each_host_has_a_line(lease: Lease) -> None:
         lease,
         [
             ListedHost(0, "lost", "10.0.0.1", None, now - 600_000_000_000),
-            ListedHost(1, "assigned", "10.0.0.2", 1, now, 25_000_000, 100_000_000),
-            ListedHost(2, "assigned", "", 0, now, 0, 100_000_000),
+            ListedHost(
+                1,
+                "assigned",
+                "10.0.0.2",
+                1,
+                now,
+                25_000_000,
+                100_000_000,
+                slice="eu-1",
+                first_rank=8,
+                last_rank=15,
+                boot="b",
+                offset_ns=5,
+                error_ns=0,
+                ahead_ns=0,
+            ),
+            ListedHost(
+                2,
+                "assigned",
+                "",
+                0,
+                now,
+                0,
+                100_000_000,
+                first_rank=7,
+                last_rank=7,
+                offset_ns=-9,
+                error_ns=400_000,
+                ahead_ns=3 * HOUR_NS,
+            ),
         ],
     )
     lines = [" ".join(line.split()) for line in shown().splitlines()]
     assert lines == [
-        "host state trains as behind address last heard",
-        "0 lost – – 10.0.0.1 10 min ago",
-        "1 assigned host 1 25 ms (25 %) 10.0.0.2 0 s ago",
-        "2 assigned host 0 0 s (0 %) – 0 s ago",
+        "host state trains as ranks behind slice address clock last heard",
+        "0 lost – – – – 10.0.0.1 – 10 min ago",
+        "1 assigned host 1 8–15 25 ms (25 %) eu-1 10.0.0.2 the same 0 s ago",
+        "2 assigned host 0 7 0 s (0 %) – – +3 h ± 400 µs 0 s ago",
     ]
     found = json.loads(shown("--json"))
     assert not found["is_over"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,121 +16,16 @@ from hypothesis import strategies as st
 from plain_ledger import account as plain_account
 
 from holdfast.core.ledger.facts import AttemptFact, StepsFact
-from holdfast.journal import writer as writer_module
-from holdfast.journal.clocks import ClockPair
 from holdfast.journal.facts.proven import MOST_PROVEN, EqualSteps, Proof, prove, slowest
 from holdfast.journal.facts.rank_steps import NO_INTS, TimedSteps, UnderWay
-from holdfast.journal.layout import CONTROLLER_RANK, Flag, Identity, Kind, NoteType
 from holdfast.journal.recorded import export_facts, load_run
-from holdfast.journal.writer import JournalWriter
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from told_runs import UNIX, ToldRun, Written
+
+sys.path.pop(0)
 
 S = 1_000_000_000
-UNIX = 1_700_000_000 * S + 123_456_789
-
-
-class Written(NamedTuple):
-    """One rank's record of one attempt: when it was made, and how. `at_ns`: on the boot's clock."""
-
-    attempt: int
-    rank: int
-    at_ns: int
-    write: Callable[[JournalWriter], None]
-    is_begin: bool = False
-
-
-class ToldRun:
-    """A run of several hosts with one rank each, in lockstep; `steps_kept` is the truth."""
-
-    def __init__(self, random: Random, attempts: int, hosts: int, *, is_even: bool) -> None:
-        """`is_even`: all ranks are ready, and end each step, at one moment; steps are alike."""
-        self._random, self._is_even = random, is_even
-        self.hosts = hosts
-        self.spans: list[tuple[int, int]] = []  # of the attempts
-        self.records: list[Written] = []
-        self._now = 10 * S
-        lineage: list[tuple[int, int]] = []  # attempt and step, by what was done for good
-        for attempt in range(attempts):
-            resume = random.randint(0, len(lineage))
-            lineage = lineage[:resume]
-            source = lineage[-1][0] if lineage else None
-            done = self._attempt(attempt, resume, source)
-            lineage += [(attempt, step) for step in range(resume + 1, resume + done + 1)]
-        self.steps_kept = len(lineage)
-
-    def _later(self) -> int:
-        return self._random.randint(1, 5 * S)
-
-    def _attempt(self, attempt: int, resume: int, source: int | None) -> int:
-        """How many steps all ranks have completed."""
-        start = self._now
-        ends = [start + self._later() for _ in range(self.hosts)]
-        ends = [max(ends)] * self.hosts if self._is_even else ends
-        for rank, at in enumerate(ends):
-            self._write(attempt, rank, at, _restore(start, at, resume, source))
-            self.records.append(Written(attempt, rank, at, _begin(resume + 1, at), True))
-        done = self._random.randint(0, 6)
-        for step in range(resume + 1, resume + done + 1):
-            # Of the even ones none is so long that a part of it would be its attempt's start.
-            least = 4 * S if self._is_even else 1
-            began, end = max(ends), max(ends) + self._random.randint(least, 5 * S)
-            for rank in range(self.hosts):
-                own = end if self._is_even else began + self._random.randint(0, end - began)
-                self._write(attempt, rank, own, _step(step, ends[rank], own))
-                ends[rank] = own
-        if not self._is_even and self._random.random() < 0.5:  # some get one further
-            for rank in range(self._random.randint(0, self.hosts - 1)):
-                at = max(ends) + 1
-                self._write(attempt, rank, at, _step(resume + done + 1, ends[rank], at))
-        self._now = max(ends) + self._later()
-        self.spans.append((start, self._now))
-        self._now += self._random.randint(0, 1) * S
-        return done
-
-    def _write(self, attempt: int, rank: int, at: int, write: object) -> None:
-        self.records.append(Written(attempt, rank, at, write))
-
-    def put(self, root: Path, keeps: Callable[[Written], bool]) -> None:
-        """As journals, of the records that it keeps."""
-        controller = _journal(root, "journal/controller-000001.hfj", 0, CONTROLLER_RANK)
-        controller.note(
-            NoteType.FACT, {"fact": "run", "name": "r", "requested_ns": 5 * S, "chips": 3}
-        )
-        for attempt, (start, end) in enumerate(self.spans):
-            name = f"attempts/{attempt:04d}/journal/rank-{{:05d}}.hfj"
-            writers = [
-                _journal(root, name.format(rank), attempt, rank) for rank in range(self.hosts)
-            ]
-            for one in self.records:
-                if one.attempt == attempt and keeps(one):
-                    one.write(writers[one.rank])
-            for writer in writers:
-                writer.close()
-            is_last = attempt == len(self.spans) - 1
-            cause = "done" if is_last else "host_lost"
-            for what in (
-                {"fact": "attempt_start", "attempt": attempt, "at_ns": start},
-                {"fact": "attempt_end", "attempt": attempt, "at_ns": end, "cause": cause},
-            ):
-                controller.note(NoteType.FACT, what)
-        controller.close()
-
-
-def _restore(start: int, end: int, step: int, source: int | None):
-    return lambda writer: writer.record_restore(start, end, step, source)
-
-
-def _begin(step: int, at: int):
-    return lambda writer: writer.append(at, Kind.STEP_BEGIN, 0, 0, step, 0)
-
-
-def _step(step: int, start: int, end: int):
-    return lambda writer: writer.append(end, Kind.STEP, Flag.CONTINUES, 0, step, start)
-
-
-def _journal(root: Path, name: str, attempt: int, rank: int) -> JournalWriter:
-    (root / name).parent.mkdir(parents=True, exist_ok=True)
-    identity = Identity("r", attempt, f"{attempt}/{rank}", 0, f"host-{rank}", rank, "boot")
-    return JournalWriter.create(root / name, identity)
 
 
 @contextlib.contextmanager
@@ -150,10 +45,8 @@ def put_twice(told: ToldRun, random: Random) -> Iterator[tuple[Path, Path]]:
 
     with tempfile.TemporaryDirectory() as folder:  # an example takes megabytes
         whole, torn = Path(folder, "whole"), Path(folder, "torn")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(writer_module, "read_clock_pair", lambda: ClockPair(0, UNIX))
-            told.put(whole, lambda _: True)
-            told.put(torn, keeps)
+        told.put(whole, lambda _: True)
+        told.put(torn, keeps)
         yield whole, torn
 
 

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ from holdfast.core.hosts.seat import Seat
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.board import Notice
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_SAVED_START_ME_AGAIN
-from holdfast.journal.clocks import now_ns
+from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.lease import WatchedHolder
 from holdfast.journal.store import RunFolder
 from holdfast.link.dialer import LinkDialer
@@ -67,7 +68,8 @@ class AgentPlace:
     """One host among those of the run. `hosts`: how many there are, with spares.
 
     `address`: by which others reach it; "": by the way to the controller. `secret`: the run's.
-    `copies_at`: the address at which they get parts of sets in its memory.
+    `copies_at`: the address at which they get parts of sets in its memory. `slice`: which one of
+    several it belongs to.
     `runs`: what it runs, and with what, which is the same on all hosts.
     """
 
@@ -77,6 +79,7 @@ class AgentPlace:
     runs: tuple[tuple[str, str], ...] = ()
     secret: bytes = field(default=b"", repr=False)
     copies_at: str = "127.0.0.1"
+    slice: str = ""
 
 
 class LinkedAgent:
@@ -109,6 +112,7 @@ class LinkedAgent:
         )
         self._seat = Seat(place.index, uuid.uuid4().hex, self._begin)
         self._seat.runs = place.runs
+        self._seat.boot, self._seat.slice = boot_id(), place.slice
         self._claim: Claim | None = None
         self._dialer: LinkDialer | None = None
         self._term = 0  # of the controller that this host works for
@@ -431,6 +435,7 @@ class LinkedAgent:
         report = agent.reports()[0][1] if agent is not None else None
         if agent is not None:
             self._seat.copies = agent.parts
+        self._seat.wall_ns = time.time_ns() - now
         self._dialer.put(self._seat.says(now, report))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import selectors
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from holdfast.agent.look import Wakefulness
+from holdfast.controller.host_book import HostBook
 from holdfast.controller.host_care import CarePolicy, HostCare
 from holdfast.controller.remote_hosts import RemoteHosts, Told
 from holdfast.controller.straggler_watch import StragglerWatch
@@ -31,7 +32,7 @@ from holdfast.core.notices.plan import NoticePolicy
 from holdfast.core.run.machine import RunMachine, State
 from holdfast.core.save.choose import SealedSet
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
-from holdfast.journal.clocks import now_ns
+from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.hosts_table import ListedHost
 from holdfast.link.server import LinkServer
 from holdfast.link.values import LinkState, Peer
@@ -58,6 +59,9 @@ class ControllerLoop(Protocol):
 
     def say(self, level: str, words: str) -> None:
         """Tell the people watching."""
+
+    def record(self, fact: Mapping[str, Any]) -> None:
+        """Put a fact into the controller's journal."""
 
 
 class LinkedHosts:
@@ -112,6 +116,7 @@ class LinkedHosts:
         self._remote.lost = self._lost
         self._stragglers = StragglerWatch(membership, self.care, around.say, care.stragglers)
         self._remote.heard_of = self._stragglers.heard
+        self._book = HostBook(self._remote, self._newest, boot_id(), around.record)
         # Before it holds: the attempt, the step that is to be saved, and until when.
         self._saved_by: tuple[int, int, int] | None = None
         self.has_given_up = False  # the run is others': the hosts hear no more of this one
@@ -195,9 +200,15 @@ class LinkedHosts:
                 self._around.say("warning", f"Somebody was turned away: {news.refused.words}")
             self._strangers += news.refused.count
 
+    def _newest(self) -> tuple[int, Placement]:
+        course = self._around.machine.course
+        return course.attempt, course.placement
+
     def look(self, now: int) -> None:
         """Judge silence, and say what is waited for."""
         self._remote.look()
+        is_launched = self._around.machine.state is State.RUNNING
+        self._book.look(now, time.time_ns(), is_launched=is_launched)
         self.care.look()
         self._stragglers.look(now)
         self._look_at_quarantine(now)
@@ -320,21 +331,13 @@ class LinkedHosts:
             self._remote.set_quarantine(wanted)
 
     def rows(self) -> tuple[ListedHost, ...]:
-        """How each host stands, by its number; of one that came several times the last one."""
-        now, unix_ns = now_ns(), time.time_ns()
-        members = list(self._members.members.values())  # at once: another thread asks
-        newest = {one.index: one for one in members}
-        behind = self._stragglers.behind
+        """How each host stands, by its number; asked from any thread."""
+        behind, rows = self._stragglers.behind, self._book.rows(now_ns(), time.time_ns())
         return tuple(
-            ListedHost(
-                index,
-                str(one.state),
-                self._remote.address_of(one.incarnation),
-                one.slot,
-                unix_ns - max(0, now - one.heard_ns),
-                *(behind[index][:2] if index in behind else ()),
-            )
-            for index, one in sorted(newest.items())
+            replace(one, behind_ns=behind[one.index][0], step_ns=behind[one.index][1])
+            if one.index in behind
+            else one
+            for one in rows
         )
 
     def go_on_without_us(self) -> bool:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import selectors
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.agent.attempt import NO_STANDBY
 from holdfast.agent.inbox import Inbox, watch_signals
@@ -244,6 +244,10 @@ class Supervisor:
             self.tell(ev.Interrupted(at_ns, "Ctrl-C"))
         else:
             self.tell(ev.StopAsked(at_ns, name, at_ns + self.job.grace_ns, notice=True))
+
+    def record(self, fact: Mapping[str, Any]) -> None:
+        """Put a fact into the controller's journal."""
+        self._journal.fact(fact)
 
     # --- the loop ---------------------------------------------------------------------------
 

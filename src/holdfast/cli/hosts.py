@@ -12,7 +12,8 @@ import click
 from holdfast.cli.door import coloured_line
 from holdfast.cli.ls import ago
 from holdfast.cli.places import open_run, store_option
-from holdfast.core.durations import in_words
+from holdfast.core.durations import clock_words, in_words
+from holdfast.core.hosts.placement import ranks_words
 from holdfast.core.visible import clean
 from holdfast.journal.hosts_table import ListedHost, read_hosts
 from holdfast.journal.lease import LeaseState, view
@@ -20,7 +21,9 @@ from holdfast.journal.quarantine import put_in_quarantine, quarantined
 from holdfast.journal.quarantine import release as release_host
 from holdfast.journal.store import RunFolder
 
-HEADINGS = ("host", "state", "trains as", "behind", "address", "last heard")
+HEADINGS = (
+    "host", "state", "trains as", "ranks", "behind", "slice", "address", "clock", "last heard"
+)  # fmt: skip
 GAP = "   "
 WATCH_S = 1.0
 MOST_HOSTS = 1_000_000
@@ -118,9 +121,12 @@ def _print(rows: tuple[ListedHost, ...]) -> None:
 
 def _cells(row: ListedHost, now_unix_ns: int) -> tuple[str, ...]:
     part = "–" if row.trains_as is None else f"host {row.trains_as}"
+    ranks = ranks_words(row.first_rank, row.last_rank)
+    clock = clock_words(row.ahead_ns, row.error_ns)
+    where = clean(row.slice) or "–", clean(row.address) or "–"
     heard = ago(row.heard_unix_ns, now_unix_ns)
     behind = _behind(row.behind_ns, row.step_ns)
-    return str(row.index), clean(row.state), part, behind, clean(row.address) or "–", heard
+    return str(row.index), clean(row.state), part, ranks, behind, *where, clock, heard
 
 
 def _behind(behind_ns: int | None, step_ns: int | None) -> str:

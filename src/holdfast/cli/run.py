@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--host-index", type=int, metavar="I", help="Which of them this is, from 0.")
 @click.option("--spares", type=int, metavar="S", help="More hosts, that wait for a loss.")
 @click.option("--host-address", metavar="IP", help="By which other hosts reach this one.")
+@click.option("--slice", metavar="NAME", help="Which of several slices it belongs to.")
 @click.option(
     "--secret-file", metavar="FILE", help="A secret that all hosts of the run have, and no others."
 )

@@ -39,7 +39,7 @@ from holdfast.cli.supervise import (
     own_scratch,
     standby_job,
 )
-from holdfast.config import cluster_place
+from holdfast.config import cluster_place, cluster_slice
 from holdfast.config.kinds import HOT, ON, REPLACE
 from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
@@ -81,6 +81,7 @@ from holdfast.link.server import LinkServer
 from holdfast.link.values import Trust
 
 TRY_S = 0.2
+MOST_SLICE = 64  # characters of a slice's name
 AS_CONTROLLER = "--as-controller"
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - whoever dials proves that it knows the secret
@@ -104,7 +105,9 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
         job = asked.job(scratch, memory, _standbys(asked), index)
         hosts = settings.hosts + settings.spares
         address = settings.host_address or ""
-        here = AgentPlace(index, hosts, address, _runs(asked, secret), secret, _listens_at())
+        of_slice = clean(settings.slice or cluster_slice())[:MOST_SLICE]
+        told = address, _runs(asked, secret), secret, _listens_at(), of_slice
+        here = AgentPlace(index, hosts, *told)
         agent = LinkedAgent(folder, job, here, screen, partial(_start, controls))
         agent.listener = asked.notices.listener(agent.noticed, agent.say_later, job.grace_ns)
         asked.notices.say(screen)

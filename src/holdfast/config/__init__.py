@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config import sources
-from holdfast.config.cluster import ClusterPlace, place_in_cluster
+from holdfast.config.cluster import SLICE_VARIABLE, ClusterPlace, place_in_cluster
 from holdfast.config.kinds import INSTANCE
 from holdfast.config.rank import HOST_VARIABLE, OWNER_VARIABLE, RANK_VARIABLES, RankEnvironment
 from holdfast.config.settings import PREFIX, TABLE, Settings
@@ -301,6 +301,11 @@ def listens(sources: bool) -> dict[str, str]:
 def cluster_place() -> ClusterPlace | None:
     """Which of several hosts this is, by its cluster; see `place_in_cluster`."""
     return place_in_cluster(os.environ)
+
+
+def cluster_slice() -> str:
+    """Which of several slices this host belongs to, by its TPU pod; "": nobody says."""
+    return os.environ.get(SLICE_VARIABLE, "")
 
 
 def inherited_environment() -> dict[str, str]:

@@ -27,6 +27,9 @@ class ClusterPlace:
     told_by: str
 
 
+SLICE_VARIABLE = "MEGASCALE_SLICE_ID"
+
+
 def place_in_cluster(environ: Mapping[str, str]) -> ClusterPlace | None:
     """None: no cluster has said anything.
 

@@ -112,6 +112,13 @@ class Settings:
         "The address by which the other hosts reach this one.",
         default_words="that of the way to the controller",
     )
+    slice: str | None = _setting(
+        None,
+        "--slice",
+        TEXT,
+        "Which of several slices this host belongs to, for people to read.",
+        default_words="what a TPU pod says (`MEGASCALE_SLICE_ID`)",
+    )
     secret_file: str | None = _setting(
         None,
         "--secret-file",

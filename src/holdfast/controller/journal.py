@@ -55,6 +55,11 @@ class ControllerJournal:
             "requested_ns": folder.identity.requested_ns(),
             "chips": chips,
         }
+        if folder.identity.requested_boot_id:  # for those who know how that clock differs
+            fact |= {
+                "requested_boot": folder.identity.requested_boot_id,
+                "requested_boot_ns": folder.identity.requested_boot_ns,
+            }
         self.fact(fact | ({"ideal_step_ns": ideal_step_ns} if ideal_step_ns else {}))
 
     def policy(self, policy: RunPolicy, version: str) -> None:

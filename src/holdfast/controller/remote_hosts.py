@@ -22,7 +22,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
 from holdfast.core.hosts.alike import Alike, differences
-from holdfast.core.hosts.clocks import ClockDifference, report_on_clock
+from holdfast.core.hosts.clocks import ClockBound, ClockDifference, report_on_clock
 from holdfast.core.hosts.copies import (
     NOWHERE,
     CopyPlaces,
@@ -307,6 +307,13 @@ class RemoteHosts:
     def newest_of(self, incarnation: str) -> HostSays | None:
         """What that agent has said last; None: nothing."""
         return self._hosts[incarnation].says if incarnation in self._hosts else None
+
+    def clock_of(self, incarnation: str) -> ClockBound | None:
+        """What brings that host's times to this one's clock; None: it is not known yet."""
+        host = self._hosts.get(incarnation)
+        if host is None or host.says is None:
+            return None
+        return host.clock.bound(host.says.difference_ns)
 
     def address_of(self, incarnation: str) -> str:
         """Where the ranks of that host can be met, as it has said; "" if it has not."""

@@ -21,6 +21,16 @@ def in_words(ns: float) -> str:
     return seconds_in_words(ns / SECOND_NS)
 
 
+def clock_words(ahead_ns: int | None, error_ns: int | None) -> str:
+    """How far a clock is ahead of another, and how well that is known; None: it is not."""
+    if ahead_ns is None or error_ns is None:
+        return "–"
+    if not ahead_ns and not error_ns:
+        return "the same"
+    sign = "+" if ahead_ns > 0 else "-" if ahead_ns else ""
+    return f"{sign}{in_words(abs(ahead_ns))} ± {in_words(error_ns)}"
+
+
 @lru_cache(maxsize=1024)
 def seconds_in_words(seconds: float) -> str:
     """A time in seconds, in words as `in_words` has them."""

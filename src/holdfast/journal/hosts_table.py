@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import encode_json, read_json, write_atomic
 from holdfast.journal.fields import text, whole_or_none
+from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.lease import Lease
 from holdfast.journal.store import RunFolder
 
@@ -24,7 +25,10 @@ class ListedHost:
     """One host. `trains_as`: the number of the host whose part it has; None: it has none.
 
     `heard_unix_ns`: when it was last heard, by the clock of the controller's host. `behind_ns`: how
-    far it is behind the median host in each step of `step_ns`; None: that is not known.
+    far it is behind the median host in each step of `step_ns`; None: that is not known. `slice`:
+    which one of several it belongs to. `offset_ns`: what brings the times of its boot to those of
+    the controller's host, to within `error_ns`, and `ahead_ns` how far its wall clock is ahead of
+    that host's; None: it was not measured.
     """
 
     index: int
@@ -34,6 +38,13 @@ class ListedHost:
     heard_unix_ns: int | None = None
     behind_ns: int | None = None
     step_ns: int | None = None
+    slice: str = ""
+    first_rank: int | None = None
+    last_rank: int | None = None
+    boot: str = ""
+    offset_ns: int | None = None
+    error_ns: int | None = None
+    ahead_ns: int | None = None
 
 
 def tell_hosts(lease: Lease, rows: Sequence[ListedHost]) -> None:
@@ -55,6 +66,13 @@ def read_hosts(folder: RunFolder, epoch: int) -> tuple[ListedHost, ...] | None:
                 whole_or_none(row, "heard_unix_ns"),
                 whole_or_none(row, "behind_ns"),
                 whole_or_none(row, "step_ns"),
+                text({"slice": "", **row}, "slice"),
+                whole_or_none(row, "first_rank"),
+                whole_or_none(row, "last_rank"),
+                text({"boot": "", **row}, "boot"),
+                whole_or_none(row, "offset_ns", -MAX_TIME_NS, MAX_TIME_NS),
+                whole_or_none(row, "error_ns"),
+                whole_or_none(row, "ahead_ns", -MAX_TIME_NS, MAX_TIME_NS),
             )
             for row in rows
         )

@@ -14,7 +14,7 @@ from holdfast.core.ledger.facts import Fact, RestoreFact, SpanFact, StepsFact, W
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.errors import JournalError
-from holdfast.journal.clocks import read_clock_pair
+from holdfast.journal.clocks import RunClock, read_clock_pair
 from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.metric_log import MetricLog
 
@@ -42,16 +42,16 @@ class RecordedLedger:
         """The script's own numbers; read when somebody refreshes it."""
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, clock: RunClock | None = None) -> None:
         self.ledger = Ledger(by_kind=True)
-        self.facts = RunFacts(self.run_dir, self.ledger, self._live)
+        self.facts = RunFacts(self.run_dir, self.ledger, self._live, clock)
 
     def refresh(self) -> int:
         """Take in what is new; gives the number of new records."""
         new = self.facts.refresh()
         if self.facts.superseded:
             self._live = self.facts.live
-            self._begin()
+            self._begin(self.facts.clock.anew())
             self.facts.refresh()
         return new
 

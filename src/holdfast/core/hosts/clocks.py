@@ -10,6 +10,7 @@ taken for later than it is, and nothing begins later than what follows from it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -18,6 +19,17 @@ from holdfast.core.hosts.order import HostOrder, Want
 from holdfast.core.hosts.report import HostReport
 
 WINDOW_NS = 60 * 1_000_000_000  # clocks drift apart by some microseconds in that
+
+
+class ClockBound(NamedTuple):
+    """What brings another host's times to this clock, to within `error_ns` in either direction."""
+
+    offset_ns: int
+    error_ns: int
+
+    def contradicts(self, other: ClockBound) -> bool:
+        """Whether no difference lies within both: the clocks have drifted apart."""
+        return abs(self.offset_ns - other.offset_ns) > self.error_ns + other.error_ns
 
 
 class ClockDifference:
@@ -40,6 +52,13 @@ class ClockDifference:
         self._window_ns = min(self._window_ns, late_ns)
         self.measured_ns = late_ns = late_ns if before_ns is None else min(late_ns, before_ns)
         return late_ns if other_ns is None else min(late_ns, -other_ns)
+
+    def bound(self, other_ns: int | None) -> ClockBound | None:
+        """The middle of what both ends have measured; None: not both have."""
+        if self.measured_ns is None or other_ns is None:
+            return None
+        low_ns, high_ns = sorted((-other_ns, self.measured_ns))
+        return ClockBound((low_ns + high_ns) // 2, (high_ns - low_ns + 1) // 2)
 
 
 def order_on_clock(order: HostOrder, offset_ns: int) -> None:

@@ -41,6 +41,13 @@ class Placement:
 NOWHERE = Placement()
 
 
+def ranks_words(first: int | None, last: int | None) -> str:
+    """Those from the first to the last, as a table shows them; None: there are none."""
+    if first is None or last is None:
+        return "–"
+    return f"{first}" if first == last else f"{first}–{last}"
+
+
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """Where the ranks of one attempt find each other: ports of the host that runs rank 0.

@@ -22,7 +22,7 @@ from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.plain_json import Parts
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 
 class Asking(StrEnum):
@@ -71,7 +71,8 @@ class HostSays:
     should one of them be rank 0. `heard`: the number of the controller's newest message, by which
     this was said. `asks` and `notices` hold for as long as the run lives. `copies`: what of sets
     lies in its memory, and `copy_port`, where others get that; 0: nowhere. `preflight`: what came
-    of the last one that was ordered.
+    of the last one that was ordered. `boot`: whose clock its times are on. `slice`: which one of
+    several it belongs to; "": nobody says. `wall_ns`: by how much its wall clock is ahead of that.
     """
 
     index: int
@@ -91,6 +92,9 @@ class HostSays:
     copies: tuple[HeldPart, ...] = ()
     copy_port: int = 0
     preflight: PreflightAnswer | None = None
+    boot: str = ""
+    slice: str = ""
+    wall_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class Seat:
         self.copies: tuple[HeldPart, ...] = ()
         self.copy_port = 0
         self.preflight: PreflightAnswer | None = None
+        self.boot = self.slice = ""
+        self.wall_ns = 0
         self._begin = begin
         self._heard = self._said = 0
         self._is_from_before = False  # the slot is one of an earlier controller's
@@ -185,5 +187,8 @@ class Seat:
             self.copies,
             self.copy_port,
             self.preflight,
+            self.boot,
+            self.slice,
+            self.wall_ns,
         )
         return encode_host(says, report or NOTHING)

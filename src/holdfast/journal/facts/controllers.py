@@ -13,14 +13,18 @@ from statistics import median
 
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF
+from holdfast.journal.clocks import RunClock
 from holdfast.journal.facts.followed import FollowedJournal, Place
+from holdfast.journal.facts.hosts import KnownHosts
 from holdfast.journal.facts.lines import (
     TIERS,
     AnnouncedEvent,
     AnnouncedStated,
     BackingOff,
     FromInputs,
+    HostStated,
     OtherStated,
+    PartsStated,
     RunEnded,
     RunStated,
     SavedSet,
@@ -40,12 +44,13 @@ class Controllers:
         self.tiers = {name: TierSets() for name in TIERS}
         self.suspected: Suspected | None = None
         """The last time that ranks seemed to hang."""
+        self.hosts = KnownHosts()
         self.is_wrong = False
         """Something came late that belongs before what was given."""
         self._families: dict[str, list[FollowedJournal]] = {}  # by what they looked after, in order
         self._last_heard: dict[str, Place] = {}  # the last of them that said anything
         self._stated: dict[Place, RunStated] = {}
-        self._requested_ns: list[int] = []
+        self._requested: list[RunStated] = []
         self._ended_ns: list[int] = []
         self._saving: tuple[int, Place, SavingStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
@@ -86,11 +91,15 @@ class Controllers:
         """The facts that a statement is by itself."""
         place = journal.place
         match statement:
+            case HostStated():
+                self.hosts.take(place, statement)
+            case PartsStated():
+                self.hosts.take_parts(place, statement)
             case SavesStated():
                 self._saves[journal.home] = statement
             case RunStated():
                 self._stated[place] = statement
-                self._requested_ns.append(statement.requested_ns)
+                self._requested.append(statement)
             case RunEnded(at_ns):
                 self._ended_ns.append(at_ns)
             case AnnouncedStated(at_ns):
@@ -125,7 +134,7 @@ class Controllers:
                 self._open_waits[start_ns] = fact
                 yield fact
 
-    def run_fact(self, attempts: list[AttemptFact], name: str) -> RunFact | None:
+    def run_fact(self, attempts: list[AttemptFact], name: str, clock: RunClock) -> RunFact | None:
         """The run, of which these attempts are known; `name`: if nobody stated one."""
         starts = [fact.start_ns for fact in attempts]
         if not self._stated and not starts:
@@ -139,7 +148,7 @@ class Controllers:
         newest = self._newest_stated()
         if newest is None:
             return RunFact(name, min(starts), ended_ns, 1)
-        requested_ns = min([*self._requested_ns, *starts])
+        requested_ns = min([*(_asked_ns(one, clock) for one in self._requested), *starts])
         return RunFact(newest.name, requested_ns, ended_ns, newest.chips)
 
     @property
@@ -171,6 +180,14 @@ class Controllers:
 
     def _newest_stated(self) -> RunStated | None:
         return self._stated[max(self._stated)] if self._stated else None
+
+
+def _asked_ns(one: RunStated, clock: RunClock) -> int:
+    """When the run's resources were asked for; by whose clock that was, where it was compared."""
+    asked_on = clock.mapped(one.requested_boot) if one.requested_boot else None
+    if asked_on is None or asked_on.error_ns is None:
+        return one.requested_ns
+    return one.requested_boot_ns + asked_on.offset_ns
 
 
 def _family(journal: FollowedJournal) -> str:

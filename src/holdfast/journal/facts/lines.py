@@ -22,6 +22,7 @@ from holdfast.journal.sidecar import Payload
 # In the order of SavesStated. A journal calls flushes drains, as they were called at first.
 _SAVES = ("memory", "memory_blocked_ns", "disk", "drains", "drained_ns")
 MAX_CHIPS = 2**31 - 1
+MAX_HOST = 2**20  # and rank
 MEMORY, DISK = "memory", "disk"
 TIERS = (MEMORY, DISK)
 
@@ -44,6 +45,8 @@ class RunStated:
     requested_ns: int
     chips: int
     ideal_step_ns: int = 0
+    requested_boot: str = ""  # on whose own clock it was asked for then; "": not known
+    requested_boot_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,42 @@ class BackingOff:
     until_ns: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class HostStated:
+    """How a host stood from then on. `slot`: whose part it has; None: none.
+
+    `offset_ns`: what brings the times of its boot to those of the controller's, to within
+    `error_ns`, and `ahead_ns` how far its wall clock is ahead; None: it was not measured.
+    """
+
+    at_ns: int
+    host: int
+    state: str
+    slot: int | None
+    slice: str
+    boot: str
+    offset_ns: int | None
+    error_ns: int | None
+    ahead_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostPart:
+    """That host has the ranks from the first to the last."""
+
+    host: int
+    first_rank: int
+    last_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartsStated:
+    """Who has which ranks of an attempt."""
+
+    attempt: int
+    parts: tuple[HostPart, ...]
+
+
 AttemptStated = AttemptStarted | AttemptEnded | AttemptLost
 OtherStated = (
     RunStated
@@ -139,6 +178,8 @@ OtherStated = (
     | NoticeFact
     | CapacityFact
     | AnnouncedStated
+    | HostStated
+    | PartsStated
 )
 Statement = AttemptStated | OtherStated
 
@@ -153,6 +194,33 @@ def _events(payload: Payload, offset_ns: int) -> Iterator[AnnouncedEvent]:
         if deadline_ns is not None:
             deadline_ns += offset_ns
         yield AnnouncedEvent(text(one, "words"), since_ns, deadline_ns)
+
+
+def _host(payload: Payload, at_ns: int) -> HostStated:
+    offset_ns = whole_or_none(payload, "offset_ns", -MAX_TIME_NS, MAX_TIME_NS)
+    error_ns = whole_or_none(payload, "error_ns", high=MAX_TIME_NS)
+    return HostStated(
+        at_ns,
+        whole(payload, "host", high=MAX_HOST),
+        text(payload, "state"),
+        whole_or_none(payload, "slot", high=MAX_HOST),
+        text(payload, "slice"),
+        text(payload, "boot"),
+        offset_ns,
+        error_ns,
+        whole_or_none({"ahead_ns": None, **payload}, "ahead_ns", -MAX_TIME_NS, MAX_TIME_NS),
+    )
+
+
+def _parts(payload: Payload) -> Iterator[HostPart]:
+    parts = payload.get("parts")
+    if not isinstance(parts, Sequence) or len(parts) > MAX_HOST:
+        raise ValueError("its parts are no list")
+    for one in parts:
+        if not isinstance(one, Sequence) or len(one) != 3:
+            raise ValueError("a part of it is no list of three")
+        numbers = dict(zip(("host", "first", "last"), one, strict=True))
+        yield HostPart(*(whole(numbers, name, high=MAX_HOST) for name in numbers))
 
 
 def parse_statement(payload: Payload, offset_ns: int) -> Statement | None:
@@ -180,6 +248,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
                 at("requested_ns"),
                 max(1, whole(payload, "chips", high=MAX_CHIPS)),
                 whole({"ideal_step_ns": 0, **payload}, "ideal_step_ns", high=MAX_TIME_NS),
+                text({"requested_boot": "", **payload}, "requested_boot"),
+                whole({"requested_boot_ns": 0, **payload}, "requested_boot_ns", high=MAX_TIME_NS),
             )
         case "attempt_start":
             return AttemptStarted(attempt(), at("at_ns"))
@@ -188,6 +258,10 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             return AttemptEnded(attempt(), at("at_ns"), cause)
         case "attempt_lost":
             return AttemptLost(attempt(), at("at_ns"), text(payload, "cause"))
+        case "host":
+            return _host(payload, at("at_ns"))
+        case "parts":
+            return PartsStated(attempt(), tuple(_parts(payload)))
         case "run_end":
             return RunEnded(at("at_ns"))
         case "saving":

@@ -16,7 +16,7 @@ import numpy as np
 
 from holdfast.core.ledger.facts import Fact, RunFact, SeenFact
 from holdfast.errors import JournalError
-from holdfast.journal.clocks import RunClock
+from holdfast.journal.clocks import ClockLink, RunClock
 from holdfast.journal.facts.attempts import (
     KnownAttempt,
     KnownAttempts,
@@ -28,7 +28,7 @@ from holdfast.journal.facts.attempts import (
 )
 from holdfast.journal.facts.controllers import Controllers
 from holdfast.journal.facts.followed import FollowedJournal, Polled, Touched
-from holdfast.journal.facts.lines import AttemptStated
+from holdfast.journal.facts.lines import AttemptStated, HostStated
 from holdfast.journal.facts.proven import EqualSteps
 from holdfast.journal.facts.rank_steps import ClosedSpans, Ints, TimedSteps
 from holdfast.journal.folders import attempt_folders, journal_names
@@ -103,10 +103,14 @@ class RunFacts:
         run_dir: str | os.PathLike[str],
         sink: FactSink,
         live: Mapping[Path, Path] | None = None,
+        clock: RunClock | None = None,
     ) -> None:
-        """`live` maps journals of the folder to the live files they are copied from."""
+        """`live` maps journals of the folder to the live files they are copied from.
+
+        `clock`: what an earlier reading has learned of clocks.
+        """
         self.run_dir = Path(run_dir)
-        self.clock = RunClock()
+        self.clock = clock or RunClock()
         self.superseded = False
         """What was given is no longer what a first reading would give: start anew, with a new sink.
 
@@ -223,6 +227,7 @@ class RunFacts:
             records += found.records
             signs += found.seen_ns
             self._take(journal, found, batch)
+        self.superseded = self.superseded or self.clock.is_other()
         if signs:
             batch.facts += map(SeenFact, self._signs.add(np.concatenate(signs)))
         if not self.superseded:
@@ -243,8 +248,15 @@ class RunFacts:
             if isinstance(one, AttemptStated):
                 self._attempts.take(journal.place, one)
             else:
+                if isinstance(one, HostStated):
+                    self._compare_clocks(journal, one)
                 batch.facts += self.controllers.take(journal, one)
         self.superseded = self.superseded or journal.is_wrong or self.controllers.is_wrong
+
+    def _compare_clocks(self, journal: FollowedJournal, one: HostStated) -> None:
+        if one.boot and one.offset_ns is not None and one.error_ns is not None:
+            to, order = journal.identity.boot_id, journal.identity.attempt
+            self.clock.link(ClockLink(one.boot, to, one.offset_ns, one.error_ns, order))
 
     def _send(self, batch: _Outgoing) -> None:
         known = self._attempts.with_starts()
@@ -261,7 +273,7 @@ class RunFacts:
             if (open_now := attempt.open_now()) != attempt.open:
                 attempt.open = open_now
                 batch.open.append((attempt.number, open_now))
-        run = self.controllers.run_fact(self._attempts.facts(), self._name())
+        run = self.controllers.run_fact(self._attempts.facts(), self._name(), self.clock)
         if run is not None and run != self._run:
             self._run = run
             batch.facts.append(run)
