@@ -179,3 +179,12 @@ def as_dict(view: View) -> dict[str, object]:
 def test_what_cannot_be(wrong) -> None:
     with pytest.raises(ValueError, match=r"slices|not a time"):
         View(**{**FIVE, "there": 8, **wrong})
+
+
+def test_what_only_all_slices_together_have_in_memory_is_worth_a_wait() -> None:
+    view = View(there=7, waits_ns=(20 * MIN,), **FIVE)
+    assert before_launch(view)[0] == LaunchNow()
+    view = View(there=7, waits_ns=(20 * MIN,), redo_ns=15 * MIN, **FIVE)
+    assert before_launch(view)[0] == WaitForSlices(20 * MIN)
+    view = View(there=7, waits_ns=(500 * MIN,), redo_ns=15 * MIN, **FIVE)
+    assert before_launch(view)[0] == LaunchNow()

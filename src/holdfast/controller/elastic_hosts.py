@@ -40,23 +40,41 @@ class ElasticHosts:
     def __init__(
         self, members: Membership, limits: ElasticLimits, controller: ElasticController
     ) -> None:
+        self._members = members
         self._regrouping = Regrouping(members, limits)
         self._controller = controller
         self._restart_ns = RESTART_NS
         self._begun_ns: int | None = None  # the launch that is measured
         self._saved_by: tuple[int, int, int] | None = None  # the attempt, a step, until when
         self._not_before_ns = 0  # a host is taken in
+        self._is_restarting = False  # for hosts that are back
         self.why = ""  # the run waits for hosts
 
-    def goes_on(self, at_ns: int) -> bool:
-        """Whether an attempt begins without the hosts that are missing."""
+    def opens(self, in_memory: int) -> bool:
+        """Whether the next attempt has the hosts that came since the last one began.
+
+        `in_memory`: the step of the newest set that only the hosts of the last one restore from.
+        If that is in no store yet, they are taken in after a save.
+        """
+        is_ahead = in_memory > self._controller.machine.saving.committed_step
+        return self._is_restarting or bool(self._members.missing) or not is_ahead
+
+    def goes_on(self, at_ns: int, in_memory: int) -> bool:
+        """Whether an attempt begins without the hosts that are missing.
+
+        `in_memory`: the step of the newest set that all hosts together restore from.
+        """
         self._regrouping.look(at_ns)
-        goes_on, self.why = self._regrouping.before_launch(at_ns, self._costs(at_ns))
+        saving = self._controller.machine.saving
+        redo_ns = max(0, in_memory - saving.committed_step) * saving.step_time_ns
+        costs = self._costs(at_ns, redo_ns)
+        goes_on, self.why = self._regrouping.before_launch(at_ns, costs)
         return goes_on
 
     def begins(self, at_ns: int, hosts: tuple[int, ...]) -> None:
         """An attempt begins on these."""
         self._begun_ns, self._saved_by, self.why = at_ns, None, ""
+        self._is_restarting = False
         self._controller.feed(ev.Placed(at_ns, hosts))
 
     def look(self, at_ns: int) -> None:
@@ -85,12 +103,12 @@ class ElasticHosts:
         if attempt != machine.attempt:
             self._saved_by = None
         elif machine.saving.committed_step >= step:
-            self._saved_by = None
+            self._saved_by, self._is_restarting = None, True
             self._controller.feed(ev.RestartAsked(at_ns, why))
         elif at_ns >= until_ns:
             self._saved_by, self._not_before_ns = None, at_ns + SAVE_LIMIT_NS
 
-    def _costs(self, at_ns: int) -> RegroupCosts:
+    def _costs(self, at_ns: int, redo_ns: int = 0) -> RegroupCosts:
         view = self._controller.machine.saving.view(at_ns)
         between_ns = round(LEARNED.mtbf_s(view) * SECOND_NS)
-        return RegroupCosts(self._restart_ns, view.save_total_ns, between_ns)
+        return RegroupCosts(self._restart_ns, view.save_total_ns, between_ns, redo_ns)

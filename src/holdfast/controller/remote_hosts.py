@@ -231,7 +231,8 @@ class RemoteHosts:
     def when_complete(self, do: Callable[[], None]) -> None:
         """Once every slot has a host, or an elastic run has enough; at once if that is so now."""
         self._awaiting, self._awaited_ns = do, self._now_ns()
-        self._carry_out(self.membership.open(self._now_ns()))
+        if self._elastic is not None and self._elastic.opens(self._in_memory(self._placement)):
+            self._carry_out(self.membership.open(self._now_ns()))
         self._look_whether_complete()
 
     def sealed(self) -> tuple[SealedSet, ...] | None:
@@ -508,7 +509,14 @@ class RemoteHosts:
         """Whether the hosts are there that the next attempt is to have."""
         if self.membership.is_complete:
             return True
-        return self._elastic is not None and self._elastic.goes_on(self._now_ns())
+        if self._elastic is None:
+            return False
+        return self._elastic.goes_on(self._now_ns(), self._in_memory(self._all))
+
+    def _in_memory(self, placement: Placement) -> int:
+        """The step of the newest set that such an attempt restores from the hosts' memory."""
+        found = restorable(self._copies, placement)
+        return found[-1].step if found else 0
 
     def _assign(self, move: Assign) -> None:
         launches = self._told.replace(move.slot)

@@ -30,8 +30,9 @@ class View:
     that are whole. `waits_ns`: how long each of the others is expected to take, where that is
     known. `training`: so many the running attempt trains on; 0: none runs. `restart_ns`: from the
     end of an attempt to the first step of the next. `save_ns`: an agreed save, until it is durable.
-    `between_ns`: so long it takes on average until something ends an attempt anyway. `unit`: what
-    one is called.
+    `between_ns`: so long it takes on average until something ends an attempt anyway. `redo_ns`: to
+    train again what only an attempt on all slices need not, since it is in their memory. `unit`:
+    what one is called.
     """
 
     wanted: int
@@ -42,6 +43,7 @@ class View:
     restart_ns: int = 0
     save_ns: int = 0
     between_ns: int = 0
+    redo_ns: int = 0
     unit: str = "slice"
 
     def __post_init__(self) -> None:
@@ -59,7 +61,8 @@ class View:
                 f"{len(self.waits_ns)} {self.unit}s are waited for, but only "
                 f"{self.wanted - self.there} are missing"
             )
-        for value in (*self.waits_ns, self.restart_ns, self.save_ns, self.between_ns):
+        times = (self.restart_ns, self.save_ns, self.between_ns, self.redo_ns)
+        for value in (*self.waits_ns, *times):
             if value < 0:
                 raise ValueError(f"{value} ns is not a time")
 
@@ -140,6 +143,8 @@ def _start_cost(view: View, waits_ns: list[int], n: int) -> int:
     """The cost of beginning when the n-th missing slice is there; the others are taken in later."""
     begins_ns = view.restart_ns + (waits_ns[n - 1] if n else 0)
     idle_ns = view.there * begins_ns + sum(max(0, begins_ns - wait_ns) for wait_ns in waits_ns)
+    if view.there + n < view.wanted:
+        idle_ns += (view.there + n) * view.redo_ns
     cost, _ = _later(view, [max(begins_ns, wait_ns) for wait_ns in waits_ns[n:]], view.there + n)
     return idle_ns + cost
 

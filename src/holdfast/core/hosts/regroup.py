@@ -40,6 +40,7 @@ class RegroupCosts:
     restart_ns: int
     save_ns: int
     between_ns: int
+    redo_ns: int = 0
 
 
 class Regrouping:
@@ -108,6 +109,7 @@ class Regrouping:
             restart_ns=costs.restart_ns,
             save_ns=costs.save_ns,
             between_ns=costs.between_ns,
+            redo_ns=costs.redo_ns,
             unit="host",
         )
 
