@@ -85,8 +85,9 @@ class VirtualLink(OwnHosts):
         if host is self._hosts[host.number]:
             self._world.lose(host.number)
 
-    def join(self, number: int) -> None:
+    def join(self, gone: VirtualHost) -> None:
         """An empty host takes the place of one that is gone, whether that was noticed or not."""
+        number = gone.number
         self._world.lose(number)
         host = self._renew(number, False)
         host.join(self._order.begins_at(launches=self._world.replace(host.number)))

@@ -194,9 +194,10 @@ class RemoteLink:
             if agent.host is host:
                 self._remote.gone(agent.seat.incarnation, "it is gone")
 
-    def join(self, number: int) -> None:
-        """An empty host of that index has come, whether the one before is known to be gone."""
-        agent = self._agent(number)
+    def join(self, gone: VirtualHost) -> None:
+        """A new one of its index has come, whether that it is gone is known or not."""
+        had = (one.index for one in self._agents if one.host is gone)
+        agent = self._agent(next(had, gone.number))
         self._agents.append(agent)
         self._send_up(agent)
 

@@ -279,7 +279,7 @@ class VirtualWorld(Shared):
 
         def joins() -> None:
             if not self.is_over:  # it is of no use to a supervisor that is gone
-                self._link.join(number)
+                self._link.join(host)
 
         self.clock.later(noticed_ns, noticed)
         self.clock.later(replaced_ns, replaced)
