@@ -21,6 +21,7 @@ from unittest import mock
 from holdfast.controller import storekeeper
 from holdfast.controller.controller import Controller
 from holdfast.controller.opening import opened, running
+from holdfast.controller.ports import OwnHosts
 from holdfast.controller.storekeeper import AttemptFacts, Storekeeper
 from holdfast.core import actions as act
 from holdfast.core import events as ev
@@ -171,6 +172,9 @@ class WalkedHost(Host):
     def flush(self, action: act.Flush) -> None:
         """The same."""
 
+    def replicate(self, action: act.Replicate) -> None:
+        """The same."""
+
     def hurry(self, action: Hurry) -> None:
         """The same."""
 
@@ -201,7 +205,7 @@ class Inline:
         return True
 
 
-class WalkedController:
+class WalkedController(OwnHosts):
     """A controller, and its link to one host. `reaches`: whether that hears it."""
 
     def __init__(self, world: Terms, term: int, host: int, keep: int) -> None:
