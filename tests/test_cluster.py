@@ -65,7 +65,7 @@ def test_slurm_counts_more_than_a_stray_variable() -> None:
         ({"GROUP_RANK": "0", "LOCAL_RANK": "3"}, "several times on this node: give it one process"),
         (
             {**SLICE, "TPU_WORKER_HOSTNAMES": ""},
-            "how many hosts a slice has: say with --host-index",
+            "how many hosts a slice has: say with",
         ),
         ({**SLICE, "MEGASCALE_SLICE_ID": "b"}, "MEGASCALE_SLICE_ID is 'b', and not a number"),
         ({"TPU_WORKER_ID": "9" * 10}, "not a number"),

@@ -1,4 +1,4 @@
-"""The picture of the goodput page shows the run of that page."""
+"""Committed pictures are what their scripts draw; that of the goodput page shows its run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def test_the_committed_picture_is_what_the_script_draws() -> None:
-    drawn = load(DOCS / "images" / "goodput.py").picture()
-    assert (DOCS / "images" / "goodput.svg").read_text() == drawn
+@pytest.mark.parametrize("name", ["goodput", "succession"])
+def test_the_committed_picture_is_what_the_script_draws(name: str) -> None:
+    drawn = load(DOCS / "images" / f"{name}.py").picture()
+    assert (DOCS / "images" / f"{name}.svg").read_text() == drawn
 
 
 @pytest.mark.real

@@ -26,6 +26,8 @@ from processes import (
 
 pytestmark = pytest.mark.real
 
+FEW = ("--host-lost", 1, "--save-every", 3)
+
 
 def hosts(
     house: House, *options: object, of: int = 2, spares: int = 0, steps: int
@@ -255,3 +257,41 @@ def test_a_host_that_fails_again_and_again_leaves_its_part_to_the_spare(house: H
     agents[0].send(signal.SIGTERM)
     for agent in agents:
         agent.wait(EXIT_SAVED)
+
+
+def pods(house: House, *, steps: int) -> list[Process]:
+    """As an Indexed Job of Kubernetes starts them: the index stands in the environment."""
+    return [house.run("--hosts", 2, steps=steps, JOB_COMPLETION_INDEX=index) for index in (0, 1)]
+
+
+def test_pods_that_leave_together_go_on_together(house: House) -> None:
+    """Kubernetes ends one of them; the Job makes all of them again after exit code 75."""
+    house.allow(5)
+    both = pods(house, steps=FAR)
+    for rank, agent in enumerate(both):
+        agent.saw(rf"\[{rank}\] did 5")
+    both[0].send(signal.SIGTERM)
+    both[0].saw("saving, then stopping")
+    house.allow(FAR)
+    words = [agent.wait(EXIT_SAVED) for agent in both]
+    (step,) = set(re.findall(r"step (\d+) is saved", "\n".join(words)))
+    end = int(step) + 5
+    for rank, agent in enumerate(pods(house, steps=end)):
+        out = agent.wait(EXIT_DONE)
+        assert f"[{rank}] from {step}" in out
+        assert f"[{rank}] final {expected_digest(end)}" in out
+
+
+def test_a_pod_that_is_made_again_is_the_host_of_its_index(house: House) -> None:
+    """Its node was lost, with all that was on it; nobody is a spare."""
+    house.allow(7)
+    both = [house.run("--hosts", 2, *FEW, steps=12, JOB_COMPLETION_INDEX=index) for index in (0, 1)]
+    for rank, agent in enumerate(both):
+        agent.saw(rf"\[{rank}\] did 7")
+    kill(both[1].pid)
+    (scratch,) = Path(os.environ["HOLDFAST_SCRATCH"]).glob("*/*-host1")
+    shutil.rmtree(scratch)
+    house.allow(FAR)
+    again = house.run("--hosts", 2, *FEW, steps=12, JOB_COMPLETION_INDEX=1)
+    assert f"[0] final {expected_digest(12)}" in both[0].wait(EXIT_DONE)
+    assert f"[1] final {expected_digest(12)}" in again.wait(EXIT_DONE)

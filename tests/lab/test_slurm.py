@@ -104,3 +104,100 @@ def test_a_time_limit_is_told_ahead(tmp_path: Path) -> None:
         step.saw(STOPS)
         run.allow(FAR)
         assert step_saved(step.wait(EXIT_SAVED)) >= 7
+
+
+class BatchJob:
+    """The run as a job that asks to be started again while it is not done.
+
+    What its tasks print goes into files: `srun` prints nothing more once it is told to end.
+    """
+
+    def __init__(self, run: RunInSlurm) -> None:
+        self.run = run
+        slurm, shared = run.slurm, run.slurm.lab.shared
+        tasks = [shared / f"task-{number}" for number in range(4)]
+        for path in tasks:
+            path.touch()
+        script = shared / "job.sh"
+        srun = run.srun.replace("srun", f"srun --output={shared}/task-%t --open-mode=append", 1)
+        lines = [
+            "#!/bin/sh",
+            *(f"export {name}='{value}'" for name, value in run.env.items()),
+            "code=0",
+            f"{srun} || code=$?",
+            '[ "$code" -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"',
+            'exit "$code"',
+        ]
+        script.write_text("\n".join(lines))
+        size = ["--nodes=4", "--ntasks-per-node=1", "--no-kill", "--requeue"]
+        into = ["--parsable", "--open-mode=append", f"--output={shared / 'batch'}"]
+        self.number = slurm.tell("sbatch", *size, *into, script)
+        self.out = slurm.start(["tail", "--quiet", "--lines=+1", "--follow", *tasks])
+
+    def saves(self, after: int) -> int:
+        """The step at which all stop and save; they are let on one by one until then."""
+        step = after
+        while True:
+            step += 1
+            self.run.allow(step)
+            seen = self.out.saw(rf"\[0\] did {step}$|stopped; step (\d+) is saved")
+            if seen[1]:
+                return int(seen[1])
+
+
+def test_a_requeued_run_goes_on_from_the_step_that_it_saved(tmp_path: Path) -> None:
+    with SlurmLab(4, tmp_path) as slurm:
+        run = RunInSlurm(slurm, 60)
+        run.allow(7)
+        job = BatchJob(run)
+        all_did(job.out, 7)
+        slurm.tell("scontrol", "requeue", job.number)
+        job.out.saw(STOPS)
+        step = job.saves(after=7)
+        job.out.saw(rf"starting from step {step} of attempt 0")
+        run.allow(FAR)
+        job.out.saw(f"final {expected_digest(60)}", HOSTS)
+
+
+def test_a_run_that_is_held_in_a_step_is_killed_and_starts_again(tmp_path: Path) -> None:
+    """It sees the notice, and cannot follow it; Slurm waits for its KillWait."""
+    with SlurmLab(4, tmp_path) as slurm:
+        run = RunInSlurm(slurm, 60)
+        run.allow(7)
+        job = BatchJob(run)
+        all_did(job.out, 7)
+        slurm.tell("scontrol", "requeue", job.number)
+        job.out.saw(STOPS)
+        job.out.saw("Attempt 1: starting from")
+        run.allow(FAR)
+        job.out.saw(f"final {expected_digest(60)}", HOSTS)
+
+
+def test_a_preempted_run_saves_in_its_grace_time_and_asks_to_be_started_again(
+    tmp_path: Path,
+) -> None:
+    with SlurmLab(4, tmp_path) as slurm:
+        run = RunInSlurm(slurm, 60)
+        run.allow(7)
+        job = BatchJob(run)
+        all_did(job.out, 7)
+        slurm.tell("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--wrap=sleep 1")
+        job.out.saw(STOPS)
+        step = job.saves(after=7)
+        job.out.saw(rf"starting from step {step} of attempt 0")
+        run.allow(FAR)
+        job.out.saw(f"final {expected_digest(60)}", HOSTS)
+
+
+def test_a_node_that_is_drained_trains_on(tmp_path: Path) -> None:
+    """Slurm tells nobody; the node takes no new job, and is free once this one has ended."""
+    with SlurmLab(4, tmp_path) as slurm:
+        run = RunInSlurm(slurm, STEPS)
+        run.allow(7)
+        step = slurm.start(run.srun.split(), env=run.env)
+        all_did(step, 7)
+        slurm.tell("scontrol", "update", "nodename=h1", "state=drain", "reason=repair")
+        run.allow(FAR)
+        out = step.wait(EXIT_DONE)
+        assert out.count(f"final {expected_digest(STEPS)}") == HOSTS
+        assert "drain" in slurm.tell("sinfo", "--noheader", "--nodes=h1", "--format=%t")
