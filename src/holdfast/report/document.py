@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
 from holdfast.report.findings import Findings, RestartFindings, SaveFindings
+from holdfast.report.host_findings import host_to_json
 from holdfast.report.words import iso
 
 FORMAT = 1
@@ -64,6 +65,7 @@ def document(findings: Findings) -> dict[str, Any]:
         "resumed": [asdict(one) for one in findings.resumed],
         "saves": None if findings.saves is None else _saves(findings.saves),
         "compile_cache": _compilations(findings),
+        "hosts": [host_to_json(one) for one in findings.hosts],
         "metrics": {one.name: one.to_json() for one in findings.curves},
         "notes": list(findings.notes),
     }
@@ -86,6 +88,7 @@ def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
         "last_lines": list(evidence.last_lines),
         "traceback": evidence.traceback,
         "rank": evidence.rank,
+        "host": evidence.host,
         "stacks": [{"rank": rank, "text": text} for rank, text in evidence.stacks],
         "restart": None if evidence.restart is None else _restart(evidence.restart),
     }

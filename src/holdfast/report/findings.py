@@ -58,6 +58,26 @@ class DisruptionEvidence:
     restart: RestartFindings | None = None
     rank: int | None = None  # the rank that broke first, where that is known
     stacks: tuple[tuple[int, str], ...] = ()  # where ranks stood when it hung
+    host: int | None = None  # that rank's, in a run of several
+
+
+@dataclass(frozen=True, slots=True)
+class HostFindings:
+    """One host of several, as it stood last. `slot`: whose part it has; None: none.
+
+    `parts`: which ranks it had when, each (first attempt, last attempt, first rank, last rank).
+    `ahead_ns`: how far its wall clock is ahead of the controller's host's; its times are right to
+    within `error_ns`; None: nobody has measured that. `incidents`: attempts that it broke.
+    """
+
+    index: int
+    state: str
+    slot: int | None = None
+    slice: str = ""
+    parts: tuple[tuple[int, int, int, int], ...] = ()
+    ahead_ns: int | None = None
+    error_ns: int | None = None
+    incidents: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +228,7 @@ class Findings:
     notes: tuple[str, ...] = field(default=())
     rolling: Mapping[str, Account] = field(default_factory=dict)  # 1h, 1d, 7d up to the end
     curves: tuple[Curve, ...] = ()  # the script's own numbers
+    hosts: tuple[HostFindings, ...] = ()  # of a run of several
     program: float | None = None  # program goodput; None: nobody said what a step should take
 
     @property

@@ -26,6 +26,7 @@ from holdfast.report.findings import (
     RolledBack,
     SaveFindings,
 )
+from holdfast.report.host_findings import hosts_of, with_hosts
 from holdfast.runs.curves import curves
 from holdfast.runs.state import state_of
 from holdfast.snapshot.sets import list_sets
@@ -38,7 +39,8 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
     """
     known = attempts(folder)
     launched, damaged = known.records, known.damage
-    evidence, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
+    found, unreadable = evidence_of(folder, [d.attempt for d in account.disruptions])
+    evidence = with_hosts(found, recorded.facts.controllers.hosts)
     checkpoints, unsound = _checkpoints(folder)
     newest = launched[-1] if launched else None
     is_held = recorded.facts.is_held
@@ -54,7 +56,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
         requested_ns=recorded.facts.requested_ns,
         unix_clock=True,
         attempts=len(launched),
-        evidence=tuple(evidence),
+        evidence=evidence,
         checkpoints=checkpoints,
         rollbacks=_rollbacks(launched),
         announced=_announced(recorded, account.end_ns),
@@ -66,6 +68,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
         program=spent_of(account, recorded.facts.controllers.ideal_step_ns).program,
         rolling=_rolling(recorded, account),
         curves=curves(recorded, account.end_ns),
+        hosts=hosts_of(recorded, evidence),
     )
 
 

@@ -18,7 +18,7 @@ from holdfast.core.ledger.step_times import StepTimes
 from holdfast.core.visible import clean
 from holdfast.journal.facts.attempts import RankSeen
 from holdfast.report.advice import Advice, RunCondition, advice
-from holdfast.report.findings import Findings, LastAnnounced, LaunchFindings
+from holdfast.report.findings import Findings, HostFindings, LastAnnounced, LaunchFindings
 from holdfast.report.hosts import HostRow, host_rows
 from holdfast.report.kinds import place_of
 from holdfast.report.stories import Incident, stories
@@ -113,6 +113,7 @@ class Overview:
     steps: StepTimes
     curves: tuple[Curve, ...]
     incidents: tuple[Incident, ...]
+    members: tuple[HostFindings, ...]  # the hosts of a run of several
     hosts: tuple[HostRow, ...]
     tiers: tuple[TierRisk, ...]
     saving: str | None
@@ -169,6 +170,7 @@ def overview(sight: RunSight) -> Overview:
         steps=sight.steps,
         curves=findings.curves,
         incidents=incidents,
+        members=findings.hosts,
         hosts=hosts,
         tiers=rows,
         saving=None if findings.saving is None else clean(findings.saving),

@@ -16,14 +16,14 @@ from holdfast.report.overview import Overview
 from holdfast.report.page import environment, script, still_page
 from holdfast.report.run_charts import lost_time, step_times, time_line
 from holdfast.report.run_data import course_data
-from holdfast.report.run_tables import host, incident, outliers, tiers
+from holdfast.report.run_tables import host, incident, members, outliers, tiers
 from holdfast.report.run_top import broke, cards, gains, goodput, head
 from holdfast.report.still import HALF_PX, NARROW_PX, WIDE_PX, drawn
 from holdfast.report.stories import by_interest
 from holdfast.report.words import counted, duration, moment
 
-SECTIONS = ("head", "notes", "now", "goodput", "badput", "gains", "incidents", "pace", "metrics",
-            "tiers", "hosts")  # fmt: skip
+SECTIONS = ("head", "notes", "now", "goodput", "members", "badput", "gains", "incidents", "pace",
+            "metrics", "tiers", "hosts")  # fmt: skip
 CHARTS = ("badput", "pace", "metrics")
 NOTES, MOST_NOTES = 4, 100  # in view, and in the page
 STILL_PIECES = 120  # of the time line for those who have no script
@@ -111,6 +111,7 @@ _VALUES: Mapping[str, Callable[[Overview], dict[str, Any]]] = {
         "broke": broke(view),
     },
     "goodput": goodput,
+    "members": lambda view: members(view.members),
     "badput": lambda view: {"figure": _still(lost_time(view.account), HALF_PX)},
     "gains": lambda view: {"gains": view.gains, "rows": gains(view)},
     "incidents": _incidents,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.visible import clean
+from holdfast.report import host_findings
 from holdfast.report.charts import Table
 from holdfast.report.document import NS_PER_CHIP_HOUR
+from holdfast.report.findings import HostFindings
 from holdfast.report.hosts import HostRow
 from holdfast.report.kinds import style_of, words_of
 from holdfast.report.overview import Overview
 from holdfast.report.stories import Incident
 from holdfast.report.words import MISSING, chip_hours, counted, duration, moment, money, size
+
+HOSTS = 64  # that are shown of a run of several
 
 
 def incident(view: Overview, one: Incident) -> dict[str, Any]:
@@ -112,6 +117,19 @@ def host(row: HostRow) -> dict[str, Any]:
             f"{duration(row.alive_ago_ns)} ago",
         ),
         "straggler": row.is_straggler,
+    }
+
+
+def members(hosts: Sequence[HostFindings]) -> dict[str, Any]:
+    """The hosts of a run of several, of many those that are not as the others."""
+    if not hosts:
+        return {"summary": "", "heads": (), "rows": (), "left": ""}
+    left = len(hosts) - HOSTS
+    return {
+        "summary": host_findings.summary(hosts),
+        "heads": host_findings.HEADINGS,
+        "rows": [host_findings.cells(one) for one in host_findings.by_interest(hosts, HOSTS)],
+        "left": counted(left, "other host") if left > 0 else "",
     }
 
 

@@ -20,6 +20,7 @@ from rich.text import Text
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
 from holdfast.core.visible import clean
+from holdfast.report import host_findings
 from holdfast.report.bars import bar, split
 from holdfast.report.findings import DisruptionEvidence, Findings
 from holdfast.report.kinds import WAITS, place_of, style_of, words_of
@@ -36,6 +37,7 @@ from holdfast.report.words import (
 
 MAX_WIDTH = 110
 STORIES_SHOWN = 8
+HOSTS_SHOWN = 16
 LEAST_SHOWN = 0.01  # of a disruption's time: shorter phases have no line of their own
 LINES_OF_OUTPUT = 3
 LINES_OF_TRACEBACK = 12
@@ -71,6 +73,14 @@ class Page:
     def cut(self) -> Literal["ellipsis", "crop"]:
         """How a text that is too long ends."""
         return "crop" if self.ascii_only else "ellipsis"
+
+    def plain(self, text: str) -> str:
+        """The same, if all of it can be printed, else in ASCII."""
+        if not self.ascii_only:
+            return text
+        for pretty, plain in (("–", "-"), ("±", "+-"), ("…", "..."), ("µ", "u")):
+            text = text.replace(pretty, plain)
+        return text
 
     def glyph(self, pretty: str, plain: str) -> str:
         """The first if it can be printed, else the second."""
@@ -114,6 +124,7 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     if findings.saves is not None:
         yield Text(findings.saves.words, "dim")
     yield from _disruptions(findings, page, every_story)
+    yield from _hosts(findings, page)
     for warning in findings.announced:
         yield Text(clean(warning.sentence), "bold")
     if findings.saving is not None:
@@ -302,6 +313,24 @@ def _earlier(account: Account, disruptions: Sequence[Disruption]) -> Table:
     price = sum(d.price_chip_ns(account.chips) for d in disruptions)
     words = f"{counted(len(disruptions), 'earlier disruption')} (all of them: --all)"
     return _row(words, counted(lost, "step"), duration(down), chip_hours(price), style="dim")
+
+
+def _hosts(findings: Findings, page: Page) -> Iterator[RenderableType]:
+    """A line for each of several hosts, of many those that are not as the others."""
+    hosts = findings.hosts
+    if not hosts:
+        return
+    yield Text()
+    yield Text(host_findings.summary(hosts), "bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    for heading in host_findings.HEADINGS:
+        table.add_column(heading, no_wrap=heading == "host", overflow="fold")
+    for host in host_findings.by_interest(hosts, HOSTS_SHOWN):
+        words = host_findings.cells(host)
+        table.add_row(*(page.plain(cell) for cell in words))
+    yield table
+    if (left := len(hosts) - HOSTS_SHOWN) > 0:
+        yield Text(f"{counted(left, 'other host')}: see the page or --json", "dim")
 
 
 def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[RenderableType]:
