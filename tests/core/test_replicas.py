@@ -71,7 +71,7 @@ def test_with_one_host_nothing_is_replicated() -> None:
 def test_a_replicated_set_outlives_the_attempt_unless_it_is_off_the_lineage() -> None:
     for restored, stays in ((B, True), (A, True), (None, False), (A._replace(step=5), False)):
         replicas = Replicas(is_on=True, newest=A)
-        replicas.begin(restored)
+        replicas.begin(restored, 0)
         assert (replicas.newest == A) is stays, restored
 
 

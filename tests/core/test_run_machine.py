@@ -76,6 +76,8 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.BuffersReady: ev.BuffersReady(8, 0, 0, 3),
     ev.Sealed: ev.Sealed(8, 0, 1, 1, 0),
     ev.SealFailed: ev.SealFailed(8, 0, 1, 1, 0, "no manifest: disk full"),
+    ev.Replicated: ev.Replicated(8, 0, 1, 1),
+    ev.NotReplicated: ev.NotReplicated(8, 0, 1, 1, "no room"),
     ev.Flushing: ev.Flushing(8, 0, 1, 1, 1000),
     ev.Flushed: ev.Flushed(8, 0, 0, 1, 1, 1),
     ev.FlushFailed: ev.FlushFailed(8, 0, 1, 1, "disk full"),

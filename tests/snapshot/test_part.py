@@ -99,8 +99,9 @@ def test_what_is_the_same_on_both_hosts_is_neither_sent_nor_stored(
     a, b = hosts
     source = Direct(a)
     done = pull(source, FIRST, b / copy_name(0), own_tensors(b, 0, STEP))
-    assert done.alike == 2
-    assert done.differing == ("state/own", "state/own")
+    assert done.alike == ("state/alike",)
+    assert [one.array for one in done.differing] == ["state/own"]
+    assert [replica.rank for replica in done.differing[0].replicas] == [2, 3, 0, 1]
     assert 2 * 4 * SIZE < source.sent < 2 * 4 * SIZE + 10_000
     assert done.nbytes == source.sent
     blocks = (b / copy_name(0) / shard_name(0)).stat().st_blocks * 512

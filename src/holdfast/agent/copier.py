@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.agent.flusher import COMMAND_FD, GIVING_WAY_SHARE, Command, report, take_place
+from holdfast.core.save.corruption import MOST, Difference
 from holdfast.errors import CorruptCheckpoint, HoldfastError, StoreUnavailable
 from holdfast.journal.flow import Flow
 from holdfast.link.exchange import BLOCK_BYTES, Exchange
@@ -42,7 +43,9 @@ from holdfast.snapshot.receipt import Receipt, number, objects
 
 NAME = b"hf-copy"
 BACKLOG = 64
+ALIKE = 3  # sets in a row in which an array is the same on both hosts: then it is replicated
 _flows: dict[int, Flow] = {}  # of what is being brought
+_were_alike: dict[str, int] = {}  # by array, in how many sets in a row
 MOST_AT_ONCE = 16  # connections that are served; a stranger has no more than a few seconds of one
 
 
@@ -122,10 +125,19 @@ def bring_in_turn(command: Command) -> None:
         report("failed", number_, why=f"internal error in the copy process: {error!r}")
     else:
         took_ns = round((time.monotonic() - started_s) * 1e9)
-        told = {"bytes": done.nbytes, "alike": done.alike, "differing": list(done.differing)}
+        suspect = new_differences(done) if command["compare"] else []
+        told = {"bytes": done.nbytes, "differing": suspect}
         report("done", number_, took_ns=took_ns, **told)
     finally:
         _flows.pop(number_, None)
+
+
+def new_differences(done: PulledPart) -> list[Difference]:
+    """Arrays that were the same on both hosts in the last few sets, and are not in this one."""
+    found = [one for one in done.differing if _were_alike.pop(one.array, 0) >= ALIKE]
+    for name in done.alike:
+        _were_alike[name] = _were_alike.get(name, 0) + 1
+    return found[:MOST]
 
 
 class PartServer:

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import selectors
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.agent.flush import FlushProcess, FlushResult
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import CopyServer
+from holdfast.core.save.corruption import Difference, Replica
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.part import (
@@ -100,9 +102,10 @@ class Copying:
         """
         of = (action.attempt, action.epoch, action.step)
 
-        def over(why: str | None) -> None:
+        def over(why: str | None, differing: tuple[Difference, ...] = ()) -> None:
             at_ns = now_ns()
-            feed(ev.NotReplicated(at_ns, *of, why) if why else ev.Replicated(at_ns, *of))
+            done = ev.Replicated(at_ns, *of, differing)
+            feed(ev.NotReplicated(at_ns, *of, why) if why else done)
 
         part = PartName(action.attempt, action.step, ranks)
         held = held_copies(self._ram_dir)
@@ -120,7 +123,7 @@ class Copying:
 
             def done(outcome: FlushResult) -> None:
                 self._into = None
-                over(outcome.why)
+                over(outcome.why, _differences(outcome.differing))
 
             self._pull(place, part, self._into, done, gives_way=True)
 
@@ -181,3 +184,10 @@ class Copying:
     def close(self) -> None:
         """End the process."""
         self._process.close()
+
+
+def _differences(said: Sequence[Any]) -> tuple[Difference, ...]:
+    return tuple(
+        Difference(array, tuple(Replica(rank, digest) for rank, digest in replicas))
+        for array, replicas in said
+    )

@@ -31,7 +31,7 @@ GIVING_WAY_NICE = 15
 
 TOLD = {
     "why": "why", "is_gone": "is_gone", "ranks": "ranks", "world_size": "world_size",
-    "bytes": "nbytes", "took_ns": "took_ns", "alike": "alike", "differing": "differing",
+    "bytes": "nbytes", "took_ns": "took_ns", "differing": "differing",
 }  # fmt: skip
 
 
@@ -45,8 +45,7 @@ class FlushResult:
     world_size: int = 0  # so many wrote the set
     nbytes: int = 0
     took_ns: int = 0
-    alike: int = 0  # tensors that this host has as the other one has them, and
-    differing: Sequence[str] = ()  # those that it has, too, and not alike
+    differing: Sequence[Any] = ()  # arrays: `core.save.corruption.Difference`, as JSON
 
 
 @dataclass(slots=True)

@@ -157,6 +157,10 @@ class LinkedHosts:
         """Which sets are in the hosts' memory."""
         return self._remote.sealed()
 
+    def distrust(self, host: int, words: str) -> None:
+        """That host goes into quarantine, if a spare can take its part."""
+        self.care.distrust(host, words)
+
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts of an attempt that runs."""
         self._waits_since_ns = now_ns()

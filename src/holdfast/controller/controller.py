@@ -232,6 +232,7 @@ DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
     act.CancelTimer: lambda self, action: self._clock.cancel(action.timer),
     act.Record: lambda self, action: self._journal.fact(action.fact),
     act.EndAttempt: Controller._end_attempt,
+    act.Distrust: lambda self, action: self._link.distrust(action.host, action.words),
     act.Say: lambda self, action: self._say(action.level, action.words),
     act.Finish: Controller._finish,
 }

@@ -82,6 +82,15 @@ class HostCare:
         """A host with a part of the run was lost, which nobody had announced."""
         self._lay(index, words, is_grave=True)
 
+    def distrust(self, slot: int, words: str) -> None:
+        """What the host of that slot has in memory is wrong: it is not waited for more of it."""
+        host = self._members.host_of(slot)
+        if host is None or host.index in self.reasons:
+            return
+        self._lay(host.index, words, is_grave=True)
+        if self._can_be_spared(host.index):
+            self._put(host.index, words)
+
     def on_file(self, found: Mapping[int, tuple[str, bool]], written: Collection[int]) -> None:
         """The quarantines on record: why, and whether the run did it. `written`: just now."""
         self.unwritten = {n: why for n, why in self.unwritten.items() if n not in written}

@@ -40,6 +40,9 @@ class Link(Protocol):
     def sealed(self) -> tuple[SealedSet, ...] | None:
         """Which sets are in the hosts' memory; None: the store is asked, which is on this host."""
 
+    def distrust(self, host: int, words: str) -> None:
+        """That host is to have no part any more, if there is another one for it."""
+
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts of an attempt that runs; `judged` is told what they are at, or why not.
 
@@ -64,6 +67,9 @@ class OwnHosts:
     def sealed(self) -> tuple[SealedSet, ...] | None:
         """The store looks: it is on the same machine."""
         return None
+
+    def distrust(self, _: int, words: str) -> None:
+        """There is no other one."""
 
     def gather(self, _: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """They end with their controller."""

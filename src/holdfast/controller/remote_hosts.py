@@ -251,6 +251,9 @@ class RemoteHosts:
             and members[incarnation].is_there
         }
 
+    def distrust(self, host: int, words: str) -> None:
+        """Nothing: who looks after the hosts does (`controller.host_care`)."""
+
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts; they look for their controller by the store, and dial."""
         members, now = self.membership, self._now_ns()

@@ -113,6 +113,14 @@ class Replicate:
 
 
 @value
+class Distrust:
+    """A host of the placement computes or remembers wrongly: have it take no part any more."""
+
+    host: int
+    words: str
+
+
+@value
 class AbandonFlush:
     """End the flush of that set, be it by force: nothing is heard of it; FlushFailed says why."""
 
@@ -250,6 +258,7 @@ Action = (
     | Seal
     | Flush
     | Replicate
+    | Distrust
     | AbandonFlush
     | CommitFlushed
     | PublishCommitted

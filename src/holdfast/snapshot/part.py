@@ -18,12 +18,13 @@ from typing import Any, NamedTuple, Protocol
 
 import xxhash
 
+from holdfast.core.save.corruption import Difference, Replica
 from holdfast.core.save.word import MAX_BUFFERS
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.regular import is_real_folder, open_regular
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.manifest import compose_part
+from holdfast.snapshot.manifest import compose_part, is_shared
 from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
@@ -180,11 +181,16 @@ def _read_borrowed(folder: Path) -> dict[int, list[Borrowed]]:
 
 @dataclass(frozen=True, slots=True)
 class PulledPart:
-    """What was brought here. `differing`: tensors that the two hosts hold, and not alike."""
+    """What was brought here, and how the two hosts' replicas compare.
+
+    `alike`: arrays of which all ranks of both hosts have the same bytes; `differing`: those of
+    which they do not, though all have one of that name and shape. Small ones are left out, and
+    those that are each rank's own.
+    """
 
     nbytes: int = 0  # that were sent
-    alike: int = 0  # tensors, as many as are the same on both hosts
-    differing: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
+    differing: tuple[Difference, ...] = ()
 
 
 class OwnTensors:
@@ -204,9 +210,33 @@ class OwnTensors:
                 return receipt, known
         return None
 
-    def has(self, tensor: Tensor) -> bool:
-        """Whether there is one of that name and shape, whatever its bytes are."""
-        return _kind(tensor) in self._known
+    def compare(
+        self, receipts: Sequence[Receipt]
+    ) -> tuple[tuple[str, ...], tuple[Difference, ...]]:
+        """Which arrays are the same on both hosts, and which are not: see `PulledPart`."""
+        alike, differing = [], []
+        theirs: dict[tuple[Any, ...], list[tuple[Receipt, Tensor]]] = {}
+        for receipt in receipts:
+            for tensor in receipt.tensors:
+                if tensor.nbytes >= LEAST_BORROWED_BYTES and _is_shared(receipt, tensor):
+                    theirs.setdefault(_kind(tensor), []).append((receipt, tensor))
+        for kind, found in theirs.items():
+            if kind not in self._known:
+                continue
+            replicas = tuple(
+                Replica(receipt.rank, checksum("".join(tensor.xxh3).encode()))
+                for receipt, tensor in [*self._known[kind], *found]
+            )
+            name = found[0][1].name
+            if len({one.digest for one in replicas}) == 1:
+                alike.append(name)
+            else:
+                differing.append(Difference(name, replicas))
+        return tuple(alike), tuple(differing)
+
+
+def _is_shared(receipt: Receipt, tensor: Tensor) -> bool:
+    return is_shared(tensor.path, tuple(receipt.structures))
 
 
 def _kind(tensor: Tensor) -> tuple[Any, ...]:
@@ -261,11 +291,7 @@ def pull(
         except ValueError as error:
             raise CorruptCheckpoint(f"what another host sent is no part: {error}") from error
         write_sealed(folder / MANIFEST, manifest.to_json())
-    return PulledPart(
-        sum(plan.nbytes for plan in plans),
-        sum(plan.alike for plan in plans),
-        tuple(name for plan in plans for name in plan.differing),
-    )
+    return PulledPart(sum(plan.nbytes for plan in plans), *own.compare(receipts))
 
 
 class _Plan(NamedTuple):
@@ -274,26 +300,20 @@ class _Plan(NamedTuple):
     nbytes: int
     sent: tuple[Tensor, ...]
     borrowed: tuple[Borrowed, ...]
-    alike: int
-    differing: tuple[str, ...]
 
 
 def _plan(receipt: Receipt, own: OwnTensors) -> _Plan:
-    sent, borrowed, alike = [], [], 0
-    differing: list[str] = []
+    sent, borrowed = [], []
     for tensor in receipt.tensors:
-        same = own.same(tensor) if tensor.nbytes else None
-        alike += same is not None
-        if same is None and own.has(tensor):
-            differing.append(tensor.name)
-        if same is None or tensor.nbytes < LEAST_BORROWED_BYTES:
+        same = own.same(tensor) if tensor.nbytes >= LEAST_BORROWED_BYTES else None
+        if same is None:
             sent.append(tensor)
             continue
         begin, own_begin = receipt.data_begin + tensor.begin, same[0].data_begin + same[1].begin
         place = Borrowed(begin, begin + tensor.nbytes, own.buffer, same[0].rank, own_begin)
         borrowed.append(place)
     nbytes = receipt.data_begin + sum(tensor.nbytes for tensor in sent)
-    return _Plan(nbytes, tuple(sent), tuple(borrowed), alike, tuple(differing))
+    return _Plan(nbytes, tuple(sent), tuple(borrowed))
 
 
 def _write(

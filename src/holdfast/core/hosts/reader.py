@@ -23,6 +23,7 @@ from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import HostOrder, seal_subject, subject_of_want
 from holdfast.core.hosts.pages import PageReader
 from holdfast.core.hosts.report import OF_AN_ATTEMPT, HostReport, RankState, before_the_first_page
+from holdfast.core.save.corruption import merged
 
 BEGINNINGS = (ev.Launched, ev.LaunchFailed, ev.Suspended)  # told before what the pages say
 WORDS = "its host is lost"
@@ -386,9 +387,13 @@ class ReportReader:
         outcomes[number] = fact
         if outcomes.keys() >= parts:
             self._replicas = None
-            found = (outcomes[one] for one in parts)
+            found = [outcomes[one] for one in sorted(parts)]
+            done = [one for one in found if isinstance(one, ev.Replicated)]
+            differing = merged(one.differing for one in done)
             failed = (one for one in found if isinstance(one, ev.NotReplicated))
-            self._tell(next(failed, fact))
+            # What differs is told, also where another host could not copy its part.
+            together = replace(done[0], differing=differing) if done else fact
+            self._tell(together if differing else next(failed, together))
 
     def _hear_flush(
         self, _: int, host: _Host, fact: ev.Flushing | ev.Flushed | ev.FlushFailed

@@ -124,6 +124,8 @@ def _on_replicated(run: RunState, event: ev.Replicated | ev.NotReplicated) -> li
     """People are told when that is another matter than before."""
     if not run.saving.tier.replicas.over(event) or run.state is not State.RUNNING:
         return []
+    if isinstance(event, ev.Replicated) and event.differing:
+        return []
     why = event.why if isinstance(event, ev.NotReplicated) else ""
     if why == run.said_replica:
         return []

@@ -10,8 +10,8 @@ after its fate is settled. The agent, the simulator and the replay of a journal 
 class. Deterministic: integers in, no clock, no randomness.
 
 The handlers stand by when they are wanted, and none knows of those after it: `over`,
-`before` (an attempt), `saves`, `stops`, `notices`, `during`, `after`. What they share is
-`course.RunState`.
+`before` (an attempt), `saves`, `stops`, `replicas`, `notices`, `during`, `after`. What they share
+is `course.RunState`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,17 @@ from holdfast.core.hosts.order import CALM, SAVING, Attention
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.plain_json import copied
-from holdfast.core.run import after, before, during, notices, over, restart, saves, stops
+from holdfast.core.run import (
+    after,
+    before,
+    during,
+    notices,
+    over,
+    replicas,
+    restart,
+    saves,
+    stops,
+)
 from holdfast.core.run.course import RunState
 from holdfast.core.run.state import RunPolicy, State, Timer
 from holdfast.core.run.stopping import StopIntent
@@ -235,6 +245,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.RollbackAsked: Transition(stops.on_rollback_asked, (KILLING,)),
         ev.RestartAsked: Transition(stops.on_restart_asked, (KILLING,)),
         **TIER,
+        ev.Replicated: Transition(replicas.on_replicated, (KILLING,)),
     },
     KILLING: {
         ev.Heard: Transition(saves.on_heard_while_killing),

@@ -141,6 +141,8 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"flush step {action.step} from buffer {action.buffer}{how} ({action.why})"
         case act.Replicate():
             return f"replicate step {action.step} from buffer {action.buffer}"
+        case act.Distrust():
+            return f"distrust host {action.host}"
         case act.AbandonFlush():
             return f"abandon the flush of step {action.step}: {action.why}"
         case act.CommitFlushed():

@@ -144,7 +144,7 @@ class MemoryTier:
                 if kept._replace(epoch=0) == restored:
                     restored = kept
         self.buffers = self.buffers.begin(restored)
-        self.replicas.begin(restored)
+        self.replicas.begin(restored, resume.step)
         self._no_buffers()
         self.flushes.forget()
 

@@ -30,6 +30,7 @@ class Replicas:
     under_way: SetInBuffer | None = None
     newest: SetInBuffer | None = None
     again_ns: int = 0
+    compared_step: int | None = None  # of the newest set in which nothing differs from host to host
     _began_ns: int = 0
     _failed: int = 0  # in a row
 
@@ -39,11 +40,13 @@ class Replicas:
         wanted = (self.under_way, self.newest)
         return tuple(one.buffer for one in wanted if one is not None)
 
-    def begin(self, restored: SetInBuffer | None) -> None:
+    def begin(self, restored: SetInBuffer | None, step: int) -> None:
         """A new attempt starts from that set, or from none in memory: none is of use then.
 
-        On a host that took the place of another one there are no copies yet.
+        On a host that took the place of another one there are no copies yet. `step`: of the set.
         """
+        if self.compared_step is not None:
+            self.compared_step = min(self.compared_step, step)
         self.under_way, self.again_ns = None, 0
         newest = self.newest
         if restored is None or newest is None or newest.step > restored.step:
@@ -58,16 +61,23 @@ class Replicas:
         kept = None if self.newest is None else self.newest.name
         return act.Replicate(*sealed, kept)
 
+    def is_of(self, event: ev.Replicated | ev.NotReplicated) -> bool:
+        """Whether that is news of the one that is under way."""
+        kept, of = self.under_way, (event.of_attempt, event.epoch, event.step)
+        return kept is not None and (kept.attempt, kept.epoch, kept.step) == of
+
     def over(self, event: ev.Replicated | ev.NotReplicated) -> bool:
         """Take in what became of it; whether it is news of the one that is under way."""
         kept = self.under_way
-        of = (event.of_attempt, event.epoch, event.step)
-        if kept is None or (kept.attempt, kept.epoch, kept.step) != of:
+        if kept is None or not self.is_of(event):
             return False
         self.under_way = None
         rest_ns = RESTS * (event.at_ns - self._began_ns)
-        if isinstance(event, ev.Replicated):
+        if isinstance(event, ev.Replicated) and not event.differing:
             self.newest, self._failed = kept, 0
+            self.compared_step = kept.step
+        elif isinstance(event, ev.Replicated):
+            self._failed = 0
         else:
             rest_ns = max(rest_ns, SECOND_NS << min(self._failed, 6))
             self._failed += 1

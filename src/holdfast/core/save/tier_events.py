@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.core.save.corruption import Difference
 from holdfast.core.value import value
 
 
@@ -64,12 +65,16 @@ class SealFailed:
 
 @value
 class Replicated:
-    """Each part of a sealed set is in the memory of another host, too."""
+    """Each part of a sealed set is in the memory of another host, too.
+
+    `differing`: arrays that were the same on these hosts before, and are not in this set.
+    """
 
     at_ns: int
     of_attempt: int
     epoch: int
     step: int
+    differing: tuple[Difference, ...] = ()
 
 
 @value

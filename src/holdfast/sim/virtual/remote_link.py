@@ -178,6 +178,9 @@ class RemoteLink:
         """The store looks: it has the memory of the whole world."""
         return None
 
+    def distrust(self, host: int, words: str) -> None:
+        """No virtual host remembers wrongly."""
+
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts of an attempt that runs."""
         self._remote.gather(action, judged)
