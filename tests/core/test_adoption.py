@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
-from holdfast.core.hosts.adoption import Gathering, Verdict
+from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
 from holdfast.core.hosts.order import CALM, Attention
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HeldSlot
@@ -94,7 +94,7 @@ def test_what_was_ordered_last_on_any_host_is_what_goes_on() -> None:
     gathered.heard(0, "a", held(0, second, attention=STOPPING), report())
     gathered.heard(1, "b", held(1, first, pack(6, 40, Order.ABORTED)), report())
     assert gathered.judge(0)[0] is Verdict.ADOPT
-    assert gathered.found == (second, 0, STOPPING)
+    assert gathered.found == LastOrdered(second, 0, STOPPING)
 
 
 def test_the_outcome_counts_that_any_host_knows() -> None:

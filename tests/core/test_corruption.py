@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.event_json import decode, encode
+from holdfast.core.hosts.copies import InMemory
+from holdfast.core.hosts.messages import decode_report, encode_report
 from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.machine import RunMachine, RunPolicy, State
 from holdfast.core.save import policy as saves
+from holdfast.core.save.choose import SealedSet
 from holdfast.core.save.corruption import Difference, Replica, judge, merged
 from holdfast.core.save.tier_events import SetInBuffer
 
@@ -111,3 +117,14 @@ def test_only_a_set_in_which_nothing_differs_is_the_newest_on_two_hosts() -> Non
     run.handle(ev.Replicated(9, 0, 5, 20))
     assert run.saving.tier.replicas.compared_step == 20
     assert run.saving.tier.replicas.newest == SetInBuffer(0, 5, 20, 1)
+
+
+def test_what_is_told_of_it_is_the_same_after_a_journal_and_a_link() -> None:
+    told = ev.Replicated(9, 0, 5, 20, (differ("state/w", "a", "b"),))
+    assert decode(json.loads(json.dumps(encode(told)))) == told
+    taken_over = ev.Adopted(1, 0, 5, 0, 0, InMemory((SealedSet(0, 5, 1),), SealedSet(0, 5, 1)))
+    assert decode(json.loads(json.dumps(encode(taken_over)))) == taken_over
+    report = HostReport(1, 0)
+    report.note(told)
+    again = decode_report(json.loads(json.dumps(encode_report(report))))
+    assert [fact for _, fact in again.facts.numbered()] == [told]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,7 +107,7 @@ def test_who_takes_over_spares_what_is_there_and_what_ranks_may_still_write() ->
     found = InMemory((SealedSet(1, 20, 1), SealedSet(0, 10, 0), SealedSet(7, 5, 2)))
     tier = MemoryTier(1, replicas=Replicas(is_on=True))
     tier.begin(0, 1, ev.Resume("0000-000000000010", 10, 0), 1)
-    tier.adopt(found._replace(replicated=SealedSet(0, 10, 0)), ordered=2)
+    tier.adopt(replace(found, replicated=SealedSet(0, 10, 0)), ordered=2)
     tier.has(0, 3)
     assert tier.free == (2,), "a rank may be writing there, and the next order names it again"
     assert tier.newest == SetInBuffer(1, 0, 20, 1)

@@ -126,7 +126,11 @@ def bring_in_turn(command: Command) -> None:
     else:
         took_ns = round((time.monotonic() - started_s) * 1e9)
         suspect = new_differences(done) if command["compare"] else []
-        told = {"bytes": done.nbytes, "differing": suspect}
+        differing = [
+            [one.array, [[replica.rank, replica.digest] for replica in one.replicas]]
+            for one in suspect
+        ]
+        told = {"bytes": done.nbytes, "differing": differing}
         report("done", number_, took_ns=took_ns, **told)
     finally:
         _flows.pop(number_, None)

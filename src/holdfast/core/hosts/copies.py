@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from holdfast.core.hosts.placement import Placement
 from holdfast.core.save.choose import SealedSet
+from holdfast.core.value import value
 
 
 class HeldPart(NamedTuple):
@@ -53,7 +54,8 @@ class CopyPlaces(NamedTuple):
 NOWHERE = CopyPlaces()
 
 
-class InMemory(NamedTuple):
+@value
+class InMemory:
     """What a controller that takes over must not have overwritten.
 
     `sealed`: every host has its own part, in that buffer. `replicated`: the newest of these of

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from holdfast.core.value import value
 
 
-class Replica(NamedTuple):
+@value
+class Replica:
     """One rank's copy of an array, by its checksums."""
 
     rank: int
     digest: str
 
 
-class Difference(NamedTuple):
+@value
+class Difference:
     """An array that was the same everywhere before, and what it is now."""
 
     array: str
@@ -37,7 +40,8 @@ def merged(parts: Iterable[Sequence[Difference]]) -> tuple[Difference, ...]:
     found: dict[str, dict[int, str]] = {}
     for part in parts:
         for one in part:
-            found.setdefault(one.array, {}).update(one.replicas)
+            replicas = found.setdefault(one.array, {})
+            replicas.update((replica.rank, replica.digest) for replica in one.replicas)
     return tuple(
         Difference(array, tuple(Replica(*pair) for pair in sorted(replicas.items())))
         for array, replicas in sorted(found.items())
