@@ -9,6 +9,7 @@ from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
 from holdfast.core.hosts.copies import InMemory
 from holdfast.core.hosts.messages import decode_report, encode_report
+from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.hosts.report import HostReport
@@ -51,10 +52,12 @@ def test_what_each_host_has_seen_of_a_ring_names_the_one() -> None:
 def test_a_difference_is_told_though_another_host_could_not_copy() -> None:
     reader = ReportReader(2, 0)
     launch = act.Launch(0, ev.SCRATCH, place(2, [0, 1]))
-    reader.begin(launch)
     found = differ("w", "a", "b")
     told: list[ev.Event] = []
-    reader._replicas = act.Replicate(0, 1, 10, 0), {}
+    order = HostOrder()
+    order.want(launch)
+    order.want(act.Replicate(0, 1, 10, 0))
+    reader.ordered(order, 1)
     outcomes = (ev.Replicated(5, 0, 1, 10, (found,)), ev.NotReplicated(5, 0, 1, 10, "no room"))
     for number, outcome in enumerate(outcomes):
         report = HostReport(1, 0)

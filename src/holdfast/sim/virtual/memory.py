@@ -168,20 +168,23 @@ class VirtualMemory:
 
     def sets(self) -> list[tuple[int, SetInfo]]:
         """What restores from memory, by the buffer that it is read from."""
+        whole = [(b, one.name) for b in range(self.buffers) if (one := self.sealed(b)) is not None]
+        names = {name for _, name in whole}
+        whole += [one for one in self._in_parts() if one[1] not in names]
         ranks = sum(map(len, self.placement))
         return [
             (buffer, SetInfo(Path(set_name(*name)), *name, ranks, 0, 0, ()))
-            for name, buffer in self._whole().items()
+            for buffer, name in whole
         ]
 
-    def _whole(self) -> dict[tuple[int, int], int]:
-        """Of which some host has each part: in the buffer in which most have their own."""
+    def _in_parts(self) -> list[tuple[int, tuple[int, int]]]:
+        """Sets of which some host has each part: in the buffer in which most have their own."""
         found: dict[tuple[int, int], list[int]] = {}
         for (_, buffer), one in self.seals.items():
             found.setdefault(one.name, []).append(buffer)
         for one in [one for kept in self.copies.values() for one in kept]:
             found.setdefault(one.name, [])
-        whole = {}
+        whole = []
         for name, buffers in sorted(found.items()):
             own = {host for (host, _), one in self.seals.items() if one.name == name}
             copied = {
@@ -190,5 +193,5 @@ class VirtualMemory:
                 if any(one.name == name for one in self._copies_of(host))
             }
             if len(own | copied) == len(self.placement):
-                whole[name] = max(sorted(set(buffers)), key=buffers.count, default=0)
+                whole.append((max(sorted(set(buffers)), key=buffers.count, default=0), name))
         return whole
