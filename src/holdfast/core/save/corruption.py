@@ -65,5 +65,5 @@ def judge(differing: Sequence[Difference], hosts: Sequence[int]) -> tuple[tuple[
         f" and {len(differing) - 1} more" if len(differing) > 1 else ""
     )
     if len(wrong) == 1:
-        return tuple(wrong), f"its {arrays} differs from what all other hosts have"
+        return tuple(sorted(wrong)), f"its {arrays} differs from what all other hosts have"
     return tuple(sorted(wrong or involved)), f"{arrays} was the same on them, and is not any more"
