@@ -34,7 +34,8 @@ BEGIN = 130
 
 # fmt: off
 BARS = [
-    Bar(0, BEGIN, DIES, GREY, "lease 7 beats"), Bar(0, DIES, STARTS, ORANGE, "lease 7 stands still"),
+    Bar(0, BEGIN, DIES, GREY, "lease 7 beats"),
+    Bar(0, DIES, STARTS, ORANGE, "lease 7 stands still"),
     Bar(0, STARTS, END, BLUE, "lease 8 beats"),
     Bar(1, BEGIN, DIES, GREY, "term 7"), Bar(1, STARTS, END, BLUE, "term 8"),
     Bar(2, BEGIN, DIES, GREY, "obey term 7"),
