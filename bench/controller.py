@@ -233,7 +233,7 @@ def be_controller(arguments: list[str]) -> None:
         self._tell(ev.Heard(at_ns, attempt, news.Committed(at_ns, epoch, step)))
 
     Controller._decide = decided  # type: ignore[method-assign]
-    storekeeper.Storekeeper.commit = commit  # type: ignore[method-assign]
+    storekeeper.Storekeeper.commit = cast(Any, commit)  # type: ignore[method-assign]
     sys.argv = ["holdfast", *arguments]
     holdfast()
 

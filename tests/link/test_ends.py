@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from holdfast.link import server as server_module
 from holdfast.link import strangers as strangers_module
 from holdfast.link import thread as thread_module
 from holdfast.link import values
+from holdfast.link.certificate import Certificate, make_certificate
 from holdfast.link.dialer import LinkDialer
 from holdfast.link.server import LinkServer
 from holdfast.link.values import Claim, LinkChange, LinkState, Peer, Trust
@@ -36,9 +38,16 @@ ME, AGAIN = Peer(0, "0a" * 16), Peer(0, "0b" * 16)
 class Controller:
     """A server, and all that it has told."""
 
-    def __init__(self, term: int = 1, port: int = 0, secret: bytes | None = SECRET) -> None:
-        self.end = LinkServer("lm", term, Trust(secret), port=port)
-        self.claim = Claim(("127.0.0.1",), self.end.port, term)
+    def __init__(
+        self,
+        term: int = 1,
+        port: int = 0,
+        secret: bytes | None = SECRET,
+        certificate: Certificate | None = None,
+    ) -> None:
+        self.end = LinkServer("lm", term, Trust(secret, certificate), port=port)
+        shown = "" if certificate is None else certificate.digest
+        self.claim = Claim(("127.0.0.1",), self.end.port, term, shown)
         self.messages: dict[Peer, dict[str, Any]] = {}
         self.changes: list[tuple[Peer, LinkChange]] = []
         self.rivals: frozenset[Peer] = frozenset()
@@ -196,6 +205,33 @@ def _has_been_ended(sock: Any) -> bool:
     return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == close_wait)
 
 
+@pytest.mark.contract("link: TLS over a real connection")
+def test_within_tls(make: Make, tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    assert certificate is not None
+    controller = make(Controller(certificate=certificate))
+    agent = make(Agent())
+    agent.end.put({"report": "x" * 3_000_000})
+    controller.end.put(ME, {"order": "y" * 3_000_000})
+    agent.end.aim(controller.claim)
+    controller.until(lambda: controller.messages.get(ME) == {"report": "x" * 3_000_000})
+    agent.until(lambda: agent.message == {"order": "y" * 3_000_000})
+    agent.until(lambda: agent.end.round_trip_s() is not None)
+
+    stranger = socket.create_connection(("127.0.0.1", controller.claim.port))
+    stranger.sendall(b"HFLINK01" + bytes(32))  # in the clear
+    stranger.settimeout(LIMIT_S)
+    with contextlib.suppress(ConnectionResetError):
+        assert stranger.recv(100) == b""
+    stranger.close()
+    controller.until(lambda: "does not speak TLS" in str(controller.refused))
+
+    controller.end.put(ME, {"order": "the last"})
+    controller.close()
+    agent.until(lambda: agent.message == {"order": "the last"})  # what was put goes first
+    agent.until_state(LinkState.DOWN)
+
+
 @pytest.mark.contract("link: a stranger learns nothing, and changes nothing")
 def test_strangers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strangers_module, "HANDSHAKE_S", 1.0)
@@ -226,6 +262,7 @@ def test_strangers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 
 _FROZEN = f"""
 import sys, time
+from holdfast.link.certificate import Certificate, make_certificate
 from holdfast.link.dialer import LinkDialer
 from holdfast.link.values import Claim, Peer, Trust
 dialer = LinkDialer("lm", Peer(0, "0a" * 16), Trust({SECRET!r}))

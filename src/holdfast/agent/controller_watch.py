@@ -185,7 +185,7 @@ class ControllerWatch:
         if where.holdfast not in ("", VERSION) and self._claim is None:
             self._refuse_version(lease, where.holdfast)
             return
-        claim = Claim(where.addresses, where.port, lease.epoch)
+        claim = Claim(where.addresses, where.port, lease.epoch, where.certificate)
         if claim != self._claim:
             self._claim, self._failures = claim, 0
             self._seen(Sighting(claim=claim))

@@ -27,7 +27,7 @@ from holdfast.agent.linked_agent import AgentPlace, LinkedAgent
 from holdfast.agent.linked_hosts import LinkedHosts
 from holdfast.agent.own_addresses import is_loopback, own_addresses
 from holdfast.agent.standbys import StandbyJob
-from holdfast.agent.supervisor import Supervisor
+from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.cli.exporting import beside
 from holdfast.cli.supervise import (
     SECOND_NS,
@@ -77,6 +77,7 @@ from holdfast.journal.listening import Listening, run_secret, tell_listening
 from holdfast.journal.quarantine import put_in_quarantine, quarantined, release
 from holdfast.journal.store import RunFolder
 from holdfast.journal.unlinked import unlinked_hosts
+from holdfast.link.certificate import Certificate, make_certificate
 from holdfast.link.server import LinkServer
 from holdfast.link.values import Trust
 
@@ -147,7 +148,8 @@ def control(asked: RunAsked, watched: str) -> int:
         addresses, at = own_addresses() or (LOOPBACK,), _listens_at()
         members = settings.hosts + settings.spares
         run, term = folder.identity.run_id, lease.epoch
-        server = LinkServer(run, term, Trust(secret), (at,), hosts=members)
+        certificate = _certificate(scratch, at, screen)
+        server = LinkServer(run, term, Trust(secret, certificate), (at,), hosts=members)
         limits = _limits(settings, takes_over=takes_over)
         linked: list[LinkedHosts] = []
 
@@ -181,7 +183,8 @@ def control(asked: RunAsked, watched: str) -> int:
             linked[0].end(Over(words.exit_code, words.words))
 
         start.exporter = beside(settings, folder, asked.command.environment, screen)
-        tell_listening(lease, Listening(addresses, server.port, VERSION))
+        shown = "" if certificate is None else certificate.digest
+        tell_listening(lease, Listening(addresses, server.port, VERSION, shown))
         code = start.run(job, hosts, ended, told)
         return EXIT_SAVED_START_ME_AGAIN if linked[0].has_given_up else code
     finally:
@@ -191,6 +194,20 @@ def control(asked: RunAsked, watched: str) -> int:
 def _listens_at() -> str:
     """Where other hosts come to: a machine without a network is alone."""
     return LOOPBACK if all(map(is_loopback, own_addresses())) else EVERYWHERE
+
+
+def _certificate(scratch: Path, at: str, screen: Screen) -> Certificate | None:
+    """For what goes over a network; on loopback only root can listen."""
+    if is_loopback(at):
+        return None
+    certificate = make_certificate(scratch)
+    if certificate is None:
+        screen.say(
+            "warning",
+            "What the hosts tell one another is proved, but not encrypted: this host has neither "
+            "openssl nor Python's cryptography (pip install 'holdfast-ml[tls]')",
+        )
+    return certificate
 
 
 def _parse(watched: str) -> WatchedHolder:

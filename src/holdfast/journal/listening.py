@@ -1,14 +1,16 @@
 """Where the controller of a term listens for the agents of other hosts: a file beside its lease.
 
-    lease/000007.link    {"addresses": ["10.0.0.1"], "port": 40123, "holdfast": "1.0"}
+    lease/000007.link    {"addresses": ["10.0.0.1"], "port": 40123, "holdfast": "1.0",
+                          "certificate": "9f86d0…"}
 
-Agents find their controller by it. It is no proof of anything: both ends of the link prove that
-they know the run's secret.
+Agents find their controller by it, and take no other certificate. It is no proof of anything: both
+ends of the link prove that they know the run's secret.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from pathlib import Path
 from typing import NamedTuple
@@ -33,17 +35,20 @@ SECRET = "link-secret"  # noqa: S105 - the name of a file
 SECRET_BYTES = 32
 _ADDRESSES = 64
 _VERSION_CHARS = 40
+_DIGEST = re.compile(r"([0-9a-f]{64})?")
 
 
 class Listening(NamedTuple):
     """Addresses of one host, of which some may not be reached from others, and one port of all.
 
     `holdfast`: its version; "": one that does not tell.
+    `certificate`: the SHA-256 of the one that is shown there, in hexadecimal; "": none is.
     """
 
     addresses: tuple[str, ...]
     port: int
     holdfast: str = ""
+    certificate: str = ""
 
 
 def tell_listening(lease: Lease, where: Listening) -> None:
@@ -57,8 +62,11 @@ def read_listening(folder: RunFolder, epoch: int) -> Listening | None:
         raw = read_json(_path(folder, epoch))
         addresses = raw.get("addresses")
         if isinstance(addresses, list) and 0 < len(addresses) <= _ADDRESSES:
-            version = clean(str(raw.get("holdfast", "")))[:_VERSION_CHARS]
-            return Listening(tuple(map(str, addresses)), whole(raw, "port", high=65535), version)
+            certificate = raw.get("certificate", "")
+            if isinstance(certificate, str) and _DIGEST.fullmatch(certificate):
+                version = clean(str(raw.get("holdfast", "")))[:_VERSION_CHARS]
+                port = whole(raw, "port", high=65535)
+                return Listening(tuple(map(str, addresses)), port, version, certificate)
     return None
 
 

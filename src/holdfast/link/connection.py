@@ -1,4 +1,4 @@
-"""One TCP connection: bytes between asyncio's transport and a conversation."""
+"""One TCP connection: bytes between asyncio's transport and a conversation, perhaps within TLS."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import contextlib
 import os
 import socket
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.link.conversation import Conversation
 from holdfast.link.frames import LinkError
 from holdfast.link.thread import CLOSE_S
 
+if TYPE_CHECKING:
+    from holdfast.link.tls import Channel
+
 UNACKNOWLEDGED_MS = 2000  # TCP gives up by then; a frozen host acknowledges for ever
+UNPROVED_BYTES = 32 << 10  # all that an end may say before it has proved itself; TLS needs 2,000
 _HIGH_WATER_BYTES = 64 << 10
 
 
@@ -39,13 +43,18 @@ class LinkEnd(Protocol):
 class LinkConnection:
     """A protocol of asyncio. It keeps one message at most that it cannot send yet: the newest."""
 
-    def __init__(self, end: LinkEnd, conversation: Conversation) -> None:
+    def __init__(
+        self, end: LinkEnd, conversation: Conversation, channel: Channel | None = None
+    ) -> None:
+        """`channel`: what it is said in; None: in the clear."""
         self.conversation = conversation
         self.number = 0  # the end counts those that are proved
         self.opened_s = self.heard_s = time.monotonic()
         self.is_silent = False
         self.address = "somebody"
         self._end = end
+        self._channel = channel
+        self._unproved_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._waits: bytes | None = None
@@ -70,7 +79,7 @@ class LinkConnection:
         was_proved = self.conversation.is_proved
         now_s = time.monotonic()
         try:
-            message = self.conversation.receive(data, now_s)
+            message = self.conversation.receive(self._opened(data), now_s)
         except LinkError as error:
             self.end(str(error))
             return
@@ -147,9 +156,22 @@ class LinkConnection:
         self._waits = None
         self._flush()
 
+    def _opened(self, data: bytes) -> bytes:
+        if not self.conversation.is_proved:
+            self._unproved_bytes += len(data)
+            if self._unproved_bytes > UNPROVED_BYTES:
+                raise LinkError("it said too much before it had proved anything")
+        return data if self._channel is None else self._channel.receive(data)
+
     def _flush(self) -> None:
-        if self.conversation.outgoing and self._transport is not None and not self._why:
-            data, self.conversation.outgoing = self.conversation.outgoing, b""
+        """Write what there is to write; an end that was refused hears nothing more."""
+        if self._transport is None or self._why:
+            return
+        data, self.conversation.outgoing = self.conversation.outgoing, b""
+        if self._channel is not None:
+            self._channel.send(data)
+            data, self._channel.outgoing = self._channel.outgoing, b""
+        if data:
             self._transport.write(data)
 
 

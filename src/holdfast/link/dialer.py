@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from holdfast.link.connection import LinkConnection, pass_over
 from holdfast.link.conversation import Conversation
-from holdfast.link.handshake import NONCE_BYTES, Terms
+from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
 from holdfast.link.server import bounded_json
 from holdfast.link.strangers import HANDSHAKE_S
 from holdfast.link.thread import CLOSE_S, Bell, LoopThread
@@ -154,9 +154,14 @@ class LinkDialer:
         """Dial one address, and stay as long as the connection does; whether it was proved."""
         self._over.clear()
         self._dialled_term = claim.term
-        terms = Terms(self._run, claim.term, self._secret)
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        connection = LinkConnection(self, Conversation.of_agent(terms, self._me, nonce))
+        terms = Terms(self._run, claim.term, self._secret, channel_of(claim.certificate))
+        conversation = Conversation.of_agent(terms, self._me, secrets.token_bytes(NONCE_BYTES))
+        channel = None
+        if claim.certificate:
+            from holdfast.link.tls import Channel
+
+            channel = Channel.dialling(claim.certificate)
+        connection = LinkConnection(self, conversation, channel)
         loop = asyncio.get_running_loop()
         where = f"{address}, port {claim.port}"
         try:

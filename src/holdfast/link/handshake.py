@@ -6,10 +6,10 @@
     controller → agent    the controller's proof (32)
 
 All lengths are fixed. A proof is HMAC-SHA256 with the secret over who proves, the run's name, the
-host's index and incarnation, the controller's term, both nonces, and the channel below (the keys of
-TLS, if there is one). So a proof holds for one connection, one direction, one run and one term. The
-agent proves itself first: a stranger who dials gets 32 random bytes, and then the connection ends.
-Each direction has a key of its own for what follows, made in the same way.
+host's index and incarnation, the controller's term, both nonces, and the channel below (of TLS, the
+digest of the controller's certificate). So a proof holds for one connection, one direction, one run
+and one term. The agent proves itself first: a stranger who dials gets 32 random bytes, and then the
+connection ends. Each direction has a key of its own for what follows, made in the same way.
 
 Pure: bytes in, bytes out. The nonce is given, and must never be used twice.
 """
@@ -38,6 +38,11 @@ class Terms:
     term: int
     secret: bytes = field(repr=False)
     channel: bytes = b""
+
+
+def channel_of(digest: str) -> bytes:
+    """`Terms.channel` where the controller shows the certificate of that digest; "": none."""
+    return b"TLS " + digest.encode() if digest else b""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.link.connection import LinkConnection, pass_over
 from holdfast.link.conversation import MESSAGE_LIMIT_BYTES, Conversation
 from holdfast.link.frames import pack_json
-from holdfast.link.handshake import NONCE_BYTES, Terms
+from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
 from holdfast.link.strangers import HANDSHAKE_S, Strangers
 from holdfast.link.thread import CLOSE_S, Bell, LoopThread
 from holdfast.link.values import (
@@ -65,7 +65,9 @@ class LinkServer:
         trust.check()
         for address in addresses:
             _check_address(address, trust)
-        self._terms = Terms(run, term, trust.secret or b"")
+        self._certificate = trust.certificate
+        channel = channel_of(trust.certificate.digest if trust.certificate else "")
+        self._terms = Terms(run, term, trust.secret or b"", channel)
         self._silent_after_s = silent_after_s(hosts)
         self._give_up_after_s = give_up_after_s(hosts)
         self._records: dict[Peer, _Record] = {}
@@ -162,7 +164,12 @@ class LinkServer:
 
     def _connection(self) -> LinkConnection:
         nonce = secrets.token_bytes(NONCE_BYTES)
-        return LinkConnection(self, Conversation.of_controller(self._terms, nonce))
+        channel = None
+        if self._certificate is not None:
+            from holdfast.link.tls import Channel
+
+            channel = Channel.listening(self._certificate.context)
+        return LinkConnection(self, Conversation.of_controller(self._terms, nonce), channel)
 
     def opened(self, connection: LinkConnection) -> None:
         """A stranger, until it has proved who it is."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config.secret_file import MIN_CHARS
 from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.link.certificate import Certificate
 
 BEAT_S = 0.5
 BEATS_PER_S = 4000  # that one controller answers, however many hosts there are
@@ -48,13 +51,18 @@ class Claim:
     addresses: tuple[str, ...]
     port: int
     term: int
+    certificate: str = ""  # the digest of the one that it shows; "": it speaks in the clear
 
 
 @dataclass(frozen=True)
 class Trust:
-    """How each end proves to the other that it belongs to the run."""
+    """How each end proves to the other that it belongs to the run.
+
+    `certificate`: the controller's own; None: it speaks in the clear, and proves all the same.
+    """
 
     secret: bytes | None = field(default=None, repr=False)
+    certificate: Certificate | None = None
 
     @property
     def is_none(self) -> bool:
