@@ -1,6 +1,6 @@
 """What the controller of many hosts costs: its own process, with as many simulated agents.
 
-    python bench/controller.py [--agents 1000 10000] [--idle 20] [--rounds 3] [--profile FILE]
+    python bench/controller.py [--agents 1000 10000] [--idle 20] [--rounds 3] [--tls]
 
 The controller is `holdfast run`'s own process, whole: lease, journal, machine, membership, link.
 The agents are in other processes, many in each: real seats and real conversations, with a rank each
@@ -42,12 +42,13 @@ from holdfast.journal.store import RunFolder, RunStore
 from holdfast.link.connection import LinkConnection
 from holdfast.link.conversation import Conversation
 from holdfast.link.frames import pack_json
-from holdfast.link.handshake import NONCE_BYTES, Terms
+from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
+from holdfast.link.tls import Channel
 from holdfast.link.values import Peer, beat_s
 
 RUN = "bench"
 PROCESSES = 2
-CONNECTING = 128  # at a time, in each process
+CONNECTING = 64  # at a time, in each process
 STEP_S = 1.0
 LIMIT_S = 600.0
 TICK = os.sysconf("SC_CLK_TCK")
@@ -128,6 +129,7 @@ class ManySeats:
         where = read_listening(folder, 1)
         assert where is not None
         self._port, self._hosts, self._secret = where.port, hosts, run_secret(folder)
+        self._certificate = where.certificate
         self._run = folder.identity.run_id
         self._gate = asyncio.Semaphore(CONNECTING)
         self._seats: dict[LinkConnection, Seat] = {}
@@ -149,9 +151,10 @@ class ManySeats:
     async def _one(self, number: int) -> None:
         loop = asyncio.get_running_loop()
         peer = Peer(number, secrets.token_hex(16))
-        terms = Terms(self._run, 1, self._secret)
+        terms = Terms(self._run, 1, self._secret, channel_of(self._certificate))
         conversation = Conversation.of_agent(terms, peer, secrets.token_bytes(NONCE_BYTES))
-        connection = LinkConnection(self, conversation)
+        channel = Channel.dialling(self._certificate) if self._certificate else None
+        connection = LinkConnection(self, conversation, channel)
         say = lambda: self._say_soon(connection)  # noqa: E731
         seat = self._seats[connection] = Seat(
             number, peer.incarnation, lambda slot: OneRank(slot, say)
@@ -212,8 +215,9 @@ class ManySeats:
 # --- the controller -------------------------------------------------------------------------
 
 
-def be_controller(arguments: list[str]) -> None:
+def be_controller(arguments: list[str], *, tls: bool) -> None:
     """`holdfast run --as-controller`, which tells on stdout what it has come to."""
+    from holdfast.cli import several_hosts
     from holdfast.cli.main import main as holdfast
     from holdfast.controller import storekeeper
     from holdfast.controller.controller import Controller
@@ -232,6 +236,8 @@ def be_controller(arguments: list[str]) -> None:
         at_ns = now_ns()
         self._tell(ev.Heard(at_ns, attempt, news.Committed(at_ns, epoch, step)))
 
+    if not tls:
+        several_hosts._certificate = lambda *_: None
     Controller._decide = decided  # type: ignore[method-assign]
     storekeeper.Storekeeper.commit = cast(Any, commit)  # type: ignore[method-assign]
     sys.argv = ["holdfast", *arguments]
@@ -280,11 +286,12 @@ def measure(options: argparse.Namespace, agents: int) -> dict[str, float]:
         "--", sys.executable, "train.py",
     ]
     # fmt: on
+    tls = ["--tls"] if options.tls else []
     processes: list[subprocess.Popen[str]] = []
     try:
         folder = RunStore.at(place).create(RUN)
         controller = subprocess.Popen(
-            [*command, "--controller", json.dumps(asked)],
+            [*command, *tls, "--controller", json.dumps(asked)],
             stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         processes.append(controller)
@@ -328,11 +335,12 @@ def _measure(
     start_s, before_s = time.monotonic(), controller.cpu_s
     time.sleep(options.idle)
     found["idle cores"] = (controller.cpu_s - before_s) / (time.monotonic() - start_s)
-    before_s = controller.cpu_s
+    start_s, before_s = time.monotonic(), controller.cpu_s
     _tell(agents, "save")
     asked_s = controller.until("SaveAsked")
     found["agreed s"] = controller.until("Copied") - asked_s
-    found["agreed CPU s"] = controller.cpu_s - before_s
+    elapsed_s = time.monotonic() - start_s
+    found["agreed CPU s"] = controller.cpu_s - before_s - found["idle cores"] * elapsed_s
     if spy is not None:
         spy.send_signal(signal.SIGINT)
         spy.wait()
@@ -352,13 +360,14 @@ def main() -> None:
     parser.add_argument("--idle", type=float, default=20.0, help="seconds")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", help="a file for py-spy's profile of the controller")
+    parser.add_argument("--tls", action="store_true", help="where this machine has a network")
     parser.add_argument("--seats", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--controller", help=argparse.SUPPRESS)
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.controller is not None:
-        be_controller(json.loads(options.controller))
+        be_controller(json.loads(options.controller), tls=options.tls)
         return
     if options.seats is not None:
         place, start, to = options.seats

@@ -1,6 +1,6 @@
 """What the controller's end of the link costs, with many agents connected over loopback.
 
-    python bench/link.py [--agents 500 1000 10000] [--idle 10] [--order-bytes 4096]
+    python bench/link.py [--agents 500 1000 10000] [--idle 10] [--order-bytes 4096] [--tls]
 
 The agents are real conversations in other processes, many in each: they send heartbeats, and answer
 each order with a report. The time to connect begins when all of them are let go, without back-off,
@@ -19,27 +19,30 @@ import secrets
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, cast
 
+from holdfast.link.certificate import make_certificate
 from holdfast.link.connection import LinkConnection
 from holdfast.link.conversation import Conversation
-from holdfast.link.handshake import NONCE_BYTES, Terms
+from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
 from holdfast.link.server import LinkServer
+from holdfast.link.tls import Channel
 from holdfast.link.values import LinkState, Peer, Trust, beat_s
 
 SECRET = b"s" * 40
 PROCESSES = 2
 REPORT = b'{"report":"' + b"r" * 1000 + b'"}'
-CONNECTING = 256  # at a time, in each process
+CONNECTING = 64  # at a time, in each process
 
 
 class ManyAgents:
     """The other end of many connections, in one loop."""
 
-    def __init__(self, port: int, hosts: int) -> None:
-        self._port, self._hosts = port, hosts
+    def __init__(self, port: int, hosts: int, certificate: str) -> None:
+        self._port, self._hosts, self._certificate = port, hosts, certificate
         self._gate = asyncio.Semaphore(CONNECTING)
         self._proved: dict[LinkConnection, asyncio.Event] = {}
 
@@ -49,9 +52,10 @@ class ManyAgents:
     async def _one(self, number: int) -> None:
         loop = asyncio.get_running_loop()
         peer = Peer(number, secrets.token_hex(16))
-        terms = Terms("bench", 1, SECRET)
+        terms = Terms("bench", 1, SECRET, channel_of(self._certificate))
         conversation = Conversation.of_agent(terms, peer, secrets.token_bytes(NONCE_BYTES))
-        connection = LinkConnection(self, conversation)
+        channel = Channel.dialling(self._certificate) if self._certificate else None
+        connection = LinkConnection(self, conversation, channel)
         proved = self._proved[connection] = asyncio.Event()
         async with self._gate:
             await loop.create_connection(
@@ -81,11 +85,17 @@ class ManyAgents:
             print(f"lost: {why}", file=sys.stderr)
 
 
-def measure(agents: int, idle_s: float, order_bytes: int) -> str:
+def measure(agents: int, idle_s: float, order_bytes: int, *, tls: bool) -> str:
+    certificate = None
+    if tls:
+        with tempfile.TemporaryDirectory() as folder:
+            certificate = make_certificate(Path(folder))
+        assert certificate is not None
     before_bytes = resident_bytes()
-    server = LinkServer("bench", 1, Trust(SECRET), hosts=agents)
+    server = LinkServer("bench", 1, Trust(SECRET, certificate), hosts=agents)
     share = -(-agents // PROCESSES)
     command = [sys.executable, __file__, "--agents", str(agents), "--port", str(server.port)]
+    command += ["--certificate", certificate.digest if certificate else ""]
     shares = [(n * share, min(agents, (n + 1) * share)) for n in range(PROCESSES)]
     processes = [
         subprocess.Popen(
@@ -152,6 +162,8 @@ def main() -> None:
     parser.add_argument("--agents", type=int, nargs="+", default=[500, 1000, 10000])
     parser.add_argument("--idle", type=float, default=10.0, help="seconds")
     parser.add_argument("--order-bytes", type=int, default=4096)
+    parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--certificate", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--from", type=int, dest="start", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=int, help=argparse.SUPPRESS)
@@ -163,14 +175,14 @@ def main() -> None:
         sys.stdin.readline()
 
         async def run() -> None:
-            agents = ManyAgents(options.port, options.agents[0])
+            agents = ManyAgents(options.port, options.agents[0], options.certificate)
             await agents.run(range(options.start, options.to))
 
         asyncio.run(run())
         return
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     for agents in options.agents:
-        print(measure(agents, options.idle, options.order_bytes), flush=True)
+        print(measure(agents, options.idle, options.order_bytes, tls=options.tls), flush=True)
 
 
 if __name__ == "__main__":

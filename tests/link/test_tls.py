@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -205,6 +206,9 @@ class _Wire(asyncio.Transport):
     def abort(self) -> None:
         self.is_aborted = True
 
+    def write_eof(self) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
 
 class _NoSocket:
     def setsockopt(self, *_: object) -> None: ...
@@ -293,6 +297,15 @@ def test_who_says_much_before_it_proves_anything_is_closed(mine: Certificate, si
         sent += size
     assert sent <= UNPROVED_BYTES + size
     assert wire.written == b""
+
+
+def test_an_end_that_has_just_gone_can_be_left() -> None:
+    connection = _connected(None, "")[1][0]
+
+    async def leave() -> None:
+        connection.end("the controller ends", at_once=False)
+
+    asyncio.run(leave())
 
 
 def test_no_key_is_left_on_the_disk(mine: Certificate, tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ class LinkConnection:
             self._is_paused = False
             self._push()
             self._why = why
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # it has just gone
+                self._transport.write_eof()
             asyncio.get_running_loop().call_later(CLOSE_S, self._transport.abort)
 
     def _push(self) -> None:
