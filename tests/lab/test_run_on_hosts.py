@@ -197,3 +197,25 @@ def test_an_elastic_run_goes_on_with_fewer_hosts_and_takes_the_lost_one_in_again
         assert cause == "stopped"
         assert report["disruptions"][1]["lost_steps"] <= 5
         assert report["badput_s"]["reschedule"] > 0  # the chip of the host that was away
+
+
+def test_a_host_that_can_only_dial_out_trains_without_copies(tmp_path: Path) -> None:
+    """As behind an address translation: it has told an address at which nobody is."""
+    with Lab(2, tmp_path) as lab:
+        run = RunInLab(lab, spares=0)
+        nobody = lab.hosts[1].address + "9"
+        run.allow(1)
+        agents = [run.start(0, FAR), run.start(1, FAR, "--host-address", nobody)]
+        step, told = 1, False
+        while not told:
+            step += 1
+            run.allow(step)
+            line = agents[0].saw(rf"\[0\] did {step}$|a neighbour cannot be reached at").string
+            told = "cannot be reached" in line
+        assert f"hosts alone: a neighbour cannot be reached at {nobody}, port " in line
+        assert line.endswith("): let hosts reach each other, or set --host-address there")
+        agents[1].send(signal.SIGTERM)
+        agents[0].saw("SIGTERM on host 1")
+        run.allow(FAR)
+        out = "\n".join(agent.wait(EXIT_SAVED) for agent in agents)
+        assert len(set(re.findall(r"step (\d+) is saved", out))) == 1

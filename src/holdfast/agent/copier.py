@@ -106,6 +106,14 @@ def bring(command: Command) -> PulledPart:
     address, port = command["address"], command["port"]
     try:
         exchange = Exchange.dial(address, port, command["run"], secret, me)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"a neighbour cannot be reached at {address}, port {port} "
+            f"({error.strerror or error}): let hosts reach each other, or set --host-address there"
+        ) from error
+    except LinkError as error:
+        raise StoreUnavailable(f"{address} port {port}: {error}") from error
+    try:
         with contextlib.closing(exchange):
             source = RemotePart(exchange)
             return pull(source, part, ram_dir / command["into"], own, rest)
