@@ -66,8 +66,9 @@ def test_without_a_spare_the_run_waits_for_its_host_and_says_so(
         out = agent.wait(EXIT_DONE)
         assert f"[{rank}] final {expected_digest(12)}" in out
     if env:
-        (scratch,) = Path(os.environ["HOLDFAST_SCRATCH"]).glob("*/*-host1")
-        shutil.rmtree(scratch)  # the machine went with its agent
+        for place in ("HOLDFAST_SCRATCH", "HOLDFAST_MEMORY_DIR"):
+            (left,) = Path(os.environ[place]).glob("*/*-host1")
+            shutil.rmtree(left)  # the machine went with its agent
 
 
 class ElasticRun:

@@ -18,6 +18,8 @@ import watch
 from holdfast.core import actions as act
 from holdfast.core import event_json, records
 from holdfast.core import events as ev
+from holdfast.core.hosts.membership import Membership
+from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.run import course as run_course
 from holdfast.core.run import machine as run
 from holdfast.core.run import restart
@@ -249,6 +251,26 @@ def _decides_by_something_else() -> Patches:
     return [(restart.AllOf, "decide", decide)]
 
 
+# --- hosts ----------------------------------------------------------------------------------------
+
+
+def _hosts_without_a_part_are_asked() -> Patches:
+    def begin(reader: Any, launch: Any) -> None:
+        real(reader, launch)
+        reader._to_launch = reader._to_go = len(reader._hosts)
+
+    real = ReportReader.begin
+    return [(ReportReader, "begin", begin)]
+
+
+def _a_host_that_was_lost_is_waited_for() -> Patches:
+    return [(ReportReader, "_speak_for_the_lost", lambda _: None)]
+
+
+def _an_attempt_is_placed_on_hosts_that_are_away() -> Patches:
+    return [(Membership, "close", lambda members: tuple(range(members.slots)))]
+
+
 PLANTED: dict[str, Callable[[], Patches]] = {
     make.__name__.strip("_").replace("_", " "): make
     for make in (
@@ -262,6 +284,7 @@ PLANTED: dict[str, Callable[[], Patches]] = {
         _restarts_before_the_tree_is_gone, _no_back_off, _budget_is_one_too_large,
         _the_fastest_rank_is_progress, _a_wish_is_granted_twice, _a_late_answer_is_a_bug,
         _a_branch_comes_back, _an_attempt_ends_too_late, _the_journal_forgets,
-        _decides_by_something_else,
+        _decides_by_something_else, _hosts_without_a_part_are_asked,
+        _a_host_that_was_lost_is_waited_for, _an_attempt_is_placed_on_hosts_that_are_away,
     )
 }  # fmt: skip

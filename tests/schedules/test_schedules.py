@@ -47,6 +47,9 @@ FOUND_BY = {
     "what is taken counts as copied": 56,
     "a late answer is a bug": 18,
     "a branch comes back": 6041,
+    "hosts without a part are asked": 176,
+    "a host that was lost is waited for": 301,
+    "an attempt is placed on hosts that are away": 2416,
 }
 
 
