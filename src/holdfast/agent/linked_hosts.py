@@ -294,7 +294,7 @@ class LinkedHosts:
             says.agent,
             notice,
             trains=says.index in trains,
-            spares=self._members.spares + self._remote.can_do_without - len(leaving),
+            spares=self._members.takers(says.index) + self._remote.can_do_without - len(leaving),
         )
         if is_alone:
             self._empty_hosts()

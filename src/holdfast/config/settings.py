@@ -116,7 +116,7 @@ class Settings:
         None,
         "--slice",
         TEXT,
-        "Which of several slices this host belongs to, for people to read.",
+        "Which of several slices this host belongs to: those of one train together, or none does.",
         default_words="what a TPU pod says (`MEGASCALE_SLICE_ID`)",
     )
     secret_file: str | None = _setting(

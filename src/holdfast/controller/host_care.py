@@ -269,6 +269,8 @@ class HostCare:
         has_slot = any(one.index == index and one.slot is not None for one in members)
         leaving = [n for n in self.reasons if n not in self._members.quarantine]
         trains = {one.index for one in members if one.slot is not None}
+        if has_slot and not self._members.takers(index):
+            return False  # they are of other slices
         wanted = len(self._members.missing) + has_slot + len(trains.intersection(leaving))
         return spares >= wanted
 

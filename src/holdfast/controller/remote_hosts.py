@@ -268,7 +268,9 @@ class RemoteHosts:
         gathering, self._gathering = self._gathering, None
         assert gathering is not None  # noqa: S101 - only what was gathered goes on
         for slot, one in gathering.holders.items():
-            self.membership.adopt(self._now_ns(), slot, one.index, one.incarnation)
+            says = self.newest_of(one.incarnation)
+            of_slice = "" if says is None else says.slice
+            self.membership.adopt(self._now_ns(), slot, one.index, one.incarnation, of_slice)
             self._assignments += 1
             assignment = Assignment(self._assignments, slot, 0, goes_on=True)
             self._hosts[one.incarnation].assignment = assignment
@@ -403,7 +405,7 @@ class RemoteHosts:
 
     def _take_in(self, host: RemoteHost, says: HostSays, report: HostReport, at_ns: int) -> None:
         incarnation, is_new = says.incarnation, host.sent == 0
-        moves = self.membership.joined(at_ns, says.index, incarnation)
+        moves = self.membership.joined(at_ns, says.index, incarnation, says.slice)
         self._carry_out(moves)
         if (is_new and host.sent == 0) or self._is_given_up(incarnation):
             self._remind(host, says)
@@ -502,6 +504,7 @@ class RemoteHosts:
         has_waited = at_ns > self._awaited_ns
         self._waited = ev.Waited("provision", at_ns) if has_waited else None
         if self._elastic is not None:
+            self._carry_out(self.membership.break_slices(at_ns))
             slots = self.membership.close()
             self._placement = self._all.on_hosts(slots)
             self._elastic.begins(at_ns, slots)

@@ -11,6 +11,10 @@ to the next host that joins; spares also take the slots of hosts that have not c
 index belongs to its first holder: another process of that index waits until that one is gone, and
 is refused if it is not.
 
+Hosts of one *slice* share an interconnect, and train together or not at all. Within a slice a spare
+takes any slot; a broken slice without such a spare is replaced by a whole one, and its hosts that
+live become spares. Hosts that name no slice are of one.
+
 An elastic run begins an attempt on the hosts that are there (`close`). The other slots are closed
 from then on: who joins meanwhile is a spare, until the next attempt is prepared (`open`).
 
@@ -21,99 +25,20 @@ there already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from collections import Counter
+from collections.abc import Collection, Iterator
 
 from holdfast.core.durations import in_words
-
-SECOND_NS = 1_000_000_000
-REMEMBERED = 16  # of each index, incarnations that are gone
-
-
-class MemberState(StrEnum):
-    """How a host stands."""
-
-    WAITING = "waiting"  # another process of its index is not known to be gone
-    SPARE = "spare"
-    ASSIGNED = "assigned"
-    SUSPECT = "suspect"  # assigned, and silent for a while
-    QUARANTINED = "quarantined"  # it is to have no slot, until somebody releases it
-    LOST = "lost"
-    REFUSED = "refused"
-
-
-GONE = (MemberState.LOST, MemberState.REFUSED)
-
-
-@dataclass(frozen=True, slots=True)
-class HostLimits:
-    """Nanoseconds. Of silence: live migration and memory stalls take seconds.
-
-    `gather_ns`: after the first host has joined, spares wait so long for those that are not there.
-    """
-
-    suspect_ns: int = 2 * SECOND_NS
-    lost_ns: int = 10 * SECOND_NS
-    gather_ns: int = 120 * SECOND_NS
-
-
-@dataclass(slots=True)
-class JoinedHost:
-    """One agent that has joined. `slot`: the one that it has; None: none.
-
-    `is_linked`: its connection stands, as far as is known.
-    """
-
-    index: int
-    incarnation: str
-    heard_ns: int
-    judged_ns: int  # when it is refused, should it wait until then
-    state: MemberState = MemberState.SPARE
-    slot: int | None = None
-    is_linked: bool = True
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it counts: neither lost nor refused."""
-        return self.state not in GONE
-
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """That host has this slot from now on, as a new and empty host of it."""
-
-    slot: int
-    incarnation: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lose:
-    """The host of this slot is gone, with all that was on it."""
-
-    slot: int
-    index: int
-    incarnation: str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class RefuseHost:
-    """That agent is no part of the run, and is to end."""
-
-    incarnation: str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """A sentence for the people watching."""
-
-    level: str
-    words: str
-
-
-Move = Assign | Lose | RefuseHost | Tell
+from holdfast.core.hosts.members import REMEMBERED
+from holdfast.core.hosts.members import SECOND_NS as SECOND_NS
+from holdfast.core.hosts.members import Assign as Assign
+from holdfast.core.hosts.members import HostLimits as HostLimits
+from holdfast.core.hosts.members import JoinedHost as JoinedHost
+from holdfast.core.hosts.members import Lose as Lose
+from holdfast.core.hosts.members import MemberState as MemberState
+from holdfast.core.hosts.members import Move as Move
+from holdfast.core.hosts.members import RefuseHost as RefuseHost
+from holdfast.core.hosts.members import Tell as Tell
 
 
 class Membership:
@@ -126,6 +51,7 @@ class Membership:
         self._slots: list[JoinedHost | None] = [None] * slots
         self._free = set(range(slots))  # those that have none, and are to have one
         self._closed: set[int] = set()  # without a part of the attempt that runs
+        self._slice_of: dict[int, str] = {}  # by slot: that of the host which had it last
         self._of_index: dict[int, list[JoinedHost]] = {}  # the same members
         self._gather_by_ns: int | None = None  # until then spares wait
         self.quarantine: dict[int, str] = {}  # why, by index
@@ -185,11 +111,11 @@ class Membership:
 
     # --- what happens -----------------------------------------------------------------------
 
-    def joined(self, at_ns: int, index: int, incarnation: str) -> list[Move]:
+    def joined(self, at_ns: int, index: int, incarnation: str, of_slice: str = "") -> list[Move]:
         """An agent has said who it is; one that is known is heard."""
         if incarnation in self.members:
             return self.heard(at_ns, incarnation)
-        member = JoinedHost(index, incarnation, at_ns, at_ns + self.limits.lost_ns)
+        member = JoinedHost(index, incarnation, at_ns, at_ns + self.limits.lost_ns, of_slice)
         highest = self.most - 1
         if not 0 <= index <= highest:
             member.state = MemberState.REFUSED
@@ -216,9 +142,11 @@ class Membership:
         """Spares wait until then for those that are not there."""
         self._gather_by_ns = at_ns
 
-    def adopt(self, at_ns: int, slot: int, index: int, incarnation: str) -> None:
+    def adopt(
+        self, at_ns: int, slot: int, index: int, incarnation: str, of_slice: str = ""
+    ) -> None:
         """That host has that slot already, by an earlier controller."""
-        member = JoinedHost(index, incarnation, at_ns, at_ns + self.limits.lost_ns)
+        member = JoinedHost(index, incarnation, at_ns, at_ns + self.limits.lost_ns, of_slice)
         self.members[incarnation] = member
         self._of_index.setdefault(index, []).append(member)
         self._gather_by_ns = at_ns
@@ -241,6 +169,47 @@ class Membership:
         for spare in sorted(spares, key=lambda one: one.index):
             moves += self._place(at_ns, spare)
         return moves
+
+    @property
+    def whole(self) -> int:
+        """How many hosts have a slot, and are of slices that have a host in each of theirs."""
+        broken = self._broken
+        return sum(one is not None and one.slice not in broken for one in self._slots)
+
+    @property
+    def _broken(self) -> set[str]:
+        """Slices that lack a host."""
+        return {self._slice_of.get(slot, "") for slot in self._free} - {""}
+
+    def break_slices(self, at_ns: int) -> list[Move]:
+        """Who is of a slice that lacks a host gives up its part, and is a spare afterwards."""
+        broken, moves = self._broken, list[Move]()
+        for member in [one for one in self._slots if one is not None and one.slice in broken]:
+            words = f"slice {member.slice} is not whole"
+            moves += self._lose(at_ns, member, words, "gives up its part", fills=False)
+        return moves
+
+    def takers(self, index: int) -> int:
+        """How many spares could take the part of that host, or with it that of its whole slice."""
+        mine = next((one.slice for one in self._slots if one and one.index == index), "")
+        if not mine:
+            return self.spares
+        by_slice = Counter(
+            one.slice for one in self.members.values() if one.state is MemberState.SPARE
+        )
+        wanted = sum(name == mine for name in self._slice_of.values())
+        others = (count for name, count in by_slice.items() if name and count >= wanted)
+        return by_slice[mine] or max(others, default=0)
+
+    def fillable(self, spares: Collection[JoinedHost]) -> int:
+        """How many closed slots these would take at the next attempt: of a slice all or none."""
+        closed, own = self.closed_slots, [one.index for one in spares]
+        count = sum(slot not in self._slice_of and slot in own for slot in closed)
+        lacking = Counter(self._slice_of[slot] for slot in closed if slot in self._slice_of)
+        for name, wanted in lacking.items():
+            have = sum(one.slice == name for one in spares)
+            count += min(have, wanted) if not name else wanted * (have >= wanted)
+        return count
 
     def set_quarantine(self, at_ns: int, reasons: dict[int, str]) -> list[Move]:
         """These hosts are to have no slot, and all others may; `reasons`: by index."""
@@ -299,8 +268,8 @@ class Membership:
                 if member.is_there and self._due_ns(member) <= at_ns:
                     moves += self._judge(at_ns, member)
         for slot in self.missing if self._waits_for_spares else ():
-            if self._is_in_want(at_ns, slot):
-                moves += self._fill(slot)
+            if slot in self._free and self._is_in_want(at_ns, slot):
+                moves += self._fill(at_ns, slot)
         return moves
 
     def _judge(self, at_ns: int, member: JoinedHost) -> list[Move]:
@@ -354,10 +323,24 @@ class Membership:
             reason = self.quarantine[member.index]
             return [Tell("warning", f"Host {member.index} is in quarantine ({reason})")]
         member.state = MemberState.SPARE
-        if member.index in self._free:
+        if member.index in self._free and self._fits(member, member.index):
             return [self._assign(member, member.index)]
         wanted = [slot for slot in self.missing if self._is_in_want(at_ns, slot)]
-        return [self._assign(member, wanted[0])] if wanted else []
+        for slot in wanted:
+            if self._fits(member, slot):
+                return [self._assign(member, slot)]
+        return self._swap_slice(at_ns, wanted[0]) if wanted else []
+
+    def _fits(self, member: JoinedHost, slot: int) -> bool:
+        """Whether it is of the slice that has this slot; or, if nobody had it, it is its own."""
+        known, is_own = self._slice_of.get(slot), slot == member.index
+        if known is None:
+            return is_own or not member.slice
+        if member.slice == known:
+            return True
+        return is_own and not any(
+            one is not None and one.slice == known for one in self._slots
+        )  # all of the slice comes anew, by another name
 
     def _is_in_want(self, at_ns: int, slot: int) -> bool:
         """Whether another host takes that slot: its own was lost, or is late."""
@@ -372,10 +355,17 @@ class Membership:
         member.state, member.slot = MemberState.ASSIGNED, slot
         self._slots[slot] = member
         self._free.remove(slot)
+        self._slice_of[slot] = member.slice
         return Assign(slot, member.incarnation)
 
     def _lose(
-        self, at_ns: int, member: JoinedHost, words: str, what: str = "is lost"
+        self,
+        at_ns: int,
+        member: JoinedHost,
+        words: str,
+        what: str = "is lost",
+        *,
+        fills: bool = True,
     ) -> list[Move]:
         was_waiting, slot = member.state is MemberState.WAITING, member.slot
         member.state, member.slot = MemberState.LOST, None
@@ -385,7 +375,7 @@ class Membership:
             self._free.add(slot)
             moves.append(Lose(slot, member.index, member.incarnation, words))
             moves.append(Tell("warning", f"Host {member.index} {what}: {words}"))
-            moves += self._fill(slot)
+            moves += self._fill(at_ns, slot) if fills else []
         elif not was_waiting:
             moves.append(Tell("warning", f"Host {member.index}, a spare, is lost: {words}"))
         waiter = None if was_waiting else self._waiter(at_ns, member.index)
@@ -400,14 +390,39 @@ class Membership:
         ]
         return max(waiting, key=lambda one: one.heard_ns, default=None)
 
-    def _fill(self, slot: int) -> list[Move]:
-        """The first spare takes the slot."""
-        spares = [one for one in self.members.values() if one.state is MemberState.SPARE]
+    def _fill(self, at_ns: int, slot: int) -> list[Move]:
+        """The first spare of the slice takes the slot, or another slice that of the whole."""
+        spares = [
+            one
+            for one in self.members.values()
+            if one.state is MemberState.SPARE and self._fits(one, slot)
+        ]
         if not spares:
-            return []
+            return self._swap_slice(at_ns, slot)
         spare = min(spares, key=lambda one: one.index)
         said = Tell("info", f"Host {spare.index}, a spare, takes the place of host {slot}")
         return [self._assign(spare, slot), said]
+
+    def _swap_slice(self, at_ns: int, slot: int) -> list[Move]:
+        """A slice of spares takes all the slots of the broken one, if one is large enough."""
+        broken = self._slice_of.get(slot)
+        slots = [one for one, name in sorted(self._slice_of.items()) if name == broken]
+        spares: dict[str, list[JoinedHost]] = {}
+        for spare in sorted(self.members.values(), key=lambda one: one.index):
+            if spare.state is MemberState.SPARE and spare.slice not in ("", broken):
+                spares.setdefault(spare.slice, []).append(spare)
+        whole = next((name for name, ones in spares.items() if len(ones) >= len(slots)), None)
+        if not broken or whole is None:
+            return []
+        moves: list[Move] = []
+        words = f"slice {broken} is not whole, and slice {whole} takes its place"
+        for number in slots:
+            self._free |= {number} & self._closed
+            self._closed.discard(number)
+            if (member := self._slots[number]) is not None:
+                moves += self._lose(at_ns, member, words, "gives up its part", fills=False)
+        moves += [self._assign(*pair) for pair in zip(spares[whole], slots, strict=False)]
+        return [*moves, Tell("info", f"Slice {whole} takes the place of slice {broken}")]
 
     def _refuse(self, at_ns: int, member: JoinedHost) -> list[Move]:
         """It has waited for as long as a host is given up after, and the other one lives."""

@@ -75,7 +75,7 @@ class Regrouping:
     def before_launch(self, at_ns: int, costs: RegroupCosts) -> tuple[bool, str]:
         """Whether an attempt begins now on the hosts that have a slot; and why."""
         members = self._members
-        there = members.slots - len(members.missing)
+        there = members.whole
         if there < self._limits.least:
             return False, f"{self._limits.least} are needed, of which {there} {_are(there)} there"
         if self._may_be_cut_off(at_ns, there):
@@ -93,7 +93,7 @@ class Regrouping:
             return False, "a host was lost just now"
         training = members.slots - len(members.closed_slots)
         back = [one for one in self._spares if self._stays(at_ns, one)]
-        there = min(training + len(back), members.slots)
+        there = training + members.fillable(back)
         decision, reason = while_training(self._view(at_ns, costs, there, training))
         return isinstance(decision, TakeIn), reason
 

@@ -1,0 +1,95 @@
+"""What a run's membership is made of: its hosts, and what is done about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+SECOND_NS = 1_000_000_000
+REMEMBERED = 16  # of each index, incarnations that are gone
+
+
+class MemberState(StrEnum):
+    """How a host stands."""
+
+    WAITING = "waiting"  # another process of its index is not known to be gone
+    SPARE = "spare"
+    ASSIGNED = "assigned"
+    SUSPECT = "suspect"  # assigned, and silent for a while
+    QUARANTINED = "quarantined"  # it is to have no slot, until somebody releases it
+    LOST = "lost"
+    REFUSED = "refused"
+
+
+GONE = (MemberState.LOST, MemberState.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """Nanoseconds. Of silence: live migration and memory stalls take seconds.
+
+    `gather_ns`: after the first host has joined, spares wait so long for those that are not there.
+    """
+
+    suspect_ns: int = 2 * SECOND_NS
+    lost_ns: int = 10 * SECOND_NS
+    gather_ns: int = 120 * SECOND_NS
+
+
+@dataclass(slots=True)
+class JoinedHost:
+    """One agent that has joined. `slot`: the one that it has; None: none.
+
+    `is_linked`: its connection stands, as far as is known.
+    """
+
+    index: int
+    incarnation: str
+    heard_ns: int
+    judged_ns: int  # when it is refused, should it wait until then
+    slice: str = ""
+    state: MemberState = MemberState.SPARE
+    slot: int | None = None
+    is_linked: bool = True
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it counts: neither lost nor refused."""
+        return self.state not in GONE
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """That host has this slot from now on, as a new and empty host of it."""
+
+    slot: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """The host of this slot is gone, with all that was on it."""
+
+    slot: int
+    index: int
+    incarnation: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseHost:
+    """That agent is no part of the run, and is to end."""
+
+    incarnation: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A sentence for the people watching."""
+
+    level: str
+    words: str
+
+
+Move = Assign | Lose | RefuseHost | Tell
