@@ -66,9 +66,7 @@ def test_without_a_spare_the_run_waits_for_its_host_and_says_so(
         out = agent.wait(EXIT_DONE)
         assert f"[{rank}] final {expected_digest(12)}" in out
     if env:
-        for place in ("HOLDFAST_SCRATCH", "HOLDFAST_MEMORY_DIR"):
-            (left,) = Path(os.environ[place]).glob("*/*-host1")
-            shutil.rmtree(left)  # the machine went with its agent
+        forget_host_1()
 
 
 class ElasticRun:
@@ -130,6 +128,32 @@ def test_a_host_in_quarantine_is_done_without_and_taken_in_again(house: House) -
     run.ends()
     report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
     assert [one["cause"] for one in report["disruptions"]] == ["host_lost", "stopped"]
+
+
+def test_a_slice_of_spares_takes_the_place_of_a_broken_one(house: House) -> None:
+    """Host 1 of slice a is gone: host 0, which lives, gives up its part, too."""
+    house.allow(7)
+    agents = [
+        start(house, index, 2, "--spares", 2, "--slice", name) for index, name in enumerate("aabb")
+    ]
+    for rank in (0, 1):
+        agents[rank].saw(rf"\[{rank}\] did 7$")
+    kill(agents[1].pid)
+    agents[0].saw("Slice b takes the place of slice a")
+    for rank, agent in ((0, agents[2]), (1, agents[3])):
+        agent.saw(rf"This is host {rank + 2} of 4 in the place of host {rank}")
+    house.allow(FAR)
+    for rank, agent in ((0, agents[2]), (1, agents[3])):
+        assert f"[{rank}] final {expected_digest(12)}" in agent.wait(EXIT_DONE)
+    agents[0].wait(EXIT_DONE)  # as a spare
+    forget_host_1()
+
+
+def forget_host_1() -> None:
+    """The machine went with its agent."""
+    for place in ("HOLDFAST_SCRATCH", "HOLDFAST_MEMORY_DIR"):
+        for left in Path(os.environ[place]).glob("*/*-host1"):
+            shutil.rmtree(left)
 
 
 def test_more_than_all_hosts_cannot_be_the_least(house: House) -> None:
