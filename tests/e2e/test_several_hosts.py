@@ -73,8 +73,9 @@ def test_a_sigterm_on_one_host_saves_one_step_on_both(house: House) -> None:
 
 
 def test_a_rank_that_dies_takes_the_others_back_with_it(house: House) -> None:
+    """Without standbys, whose variables are those of the attempt only within the process."""
     house.allow(7)
-    both = hosts(house, "--save-every", 3, steps=12)
+    both = hosts(house, "--save-every", 3, "--standby", "off", steps=12)
     for rank, agent in enumerate(both):
         agent.saw(rf"\[{rank}\] did 7")
     (first,), (victim,) = map(ranks_of, both)
