@@ -69,6 +69,7 @@ def test_a_network_that_hardly_carries_anything_is_no_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(preflight, "LEAST_BYTES_PER_S", 1e15)
+    monkeypatch.setattr(preflight, "SLOW_START_TRIPS", 0)
     address, port = served(lambda one: preflight._answer(one, TOKEN))
     with pytest.raises(UnfitError, match=r"its network to host 3 \(127.0.0.1\) carries"):
         preflight.exchange(3, address, port, TOKEN)

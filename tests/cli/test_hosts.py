@@ -122,6 +122,8 @@ def test_what_the_run_has_decided_itself_is_told_apart(lease: Lease) -> None:
     put_in_quarantine(lease.folder, 1, "to be repaired")
     put_in_quarantine(lease.folder, 1, "failed its preflight", is_automatic=True)
     assert quarantined(lease.folder)[1].reason == "to be repaired"  # a person's word holds
+    assert not release(lease.folder, 1, is_automatic=True)
+    assert release(lease.folder, 1)
 
 
 def test_a_quarantine_that_cannot_be_read_holds(lease: Lease) -> None:

@@ -153,11 +153,12 @@ class CareHouse:
     def looks_at_files(self, *, released: int | None = None) -> None:
         """What the thread does that looks after the run's folder."""
         for index in self.care.unreleased:
-            self.file.pop(index, None)
+            if self.file.get(index, ("", False))[1]:  # what a person wants stays
+                del self.file[index]
         written = dict(self.care.unwritten)
         self.file |= {n: (why, True) for n, why in written.items() if n not in self.file}
         if released is not None:
-            del self.file[released]
+            self.file.pop(released, None)
         self.care.on_file(dict(self.file), tuple(written))
         self.quarantine()
 

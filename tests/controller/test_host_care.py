@@ -195,6 +195,25 @@ def test_without_a_spare_an_unfit_host_is_tried_again_after_a_while() -> None:
     assert house.began == 1
 
 
+def test_what_was_read_before_a_host_was_let_back_changes_nothing() -> None:
+    house = CareHouse(spares=0)
+    house.ends(1, BUS)
+    house.next_attempt()
+    house.answer(1, "its network is gone")
+    house.comes_back(1)
+    house.looks_at_files()
+    before = dict(house.file)
+    house.passes(0)
+    house.passes(LET_BACK_NS)
+    assert house.tries_out() == [1]
+    house.care.on_file(before, ())
+    assert house.care.reasons == {}
+    assert house.care.unreleased == (1,)
+    house.answer(1)
+    house.looks_at_files()
+    assert (house.began, house.file, house.care.unreleased) == (1, {}, ())
+
+
 def test_whoever_is_released_by_hand_is_counted_anew() -> None:
     house = CareHouse()
     fails(house, 3)

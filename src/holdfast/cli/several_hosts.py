@@ -252,7 +252,7 @@ def _look_who_is_in_quarantine(
     folder, care = lease.folder, hosts.care
     with contextlib.suppress(StoreUnavailable):
         for index in care.unreleased:
-            release(folder, index)
+            release(folder, index, is_automatic=True)
         written = dict(care.unwritten)
         for index, why in written.items():
             put_in_quarantine(folder, index, why, is_automatic=True)

@@ -94,7 +94,7 @@ class HostCare:
     def on_file(self, found: Mapping[int, tuple[str, bool]], written: Collection[int]) -> None:
         """The quarantines on record: why, and whether the run did it. `written`: just now."""
         self.unwritten = {n: why for n, why in self.unwritten.items() if n not in written}
-        self.unreleased = tuple(n for n in self.unreleased if n in found)
+        self.unreleased = tuple(n for n in self.unreleased if found.get(n, ("", False))[1])
         for index in list(self.reasons):
             is_ours = found.get(index, ("", True))[1]
             if index not in self.unwritten and index not in found:

@@ -65,9 +65,13 @@ def put_in_quarantine(
     write_atomic(place / _name(index), encode_json(fields))
 
 
-def release(folder: RunFolder, index: int) -> bool:
-    """It may have a part again; whether it might not. Raises StoreUnavailable."""
-    was_there = index in quarantined(folder)
+def release(folder: RunFolder, index: int, *, is_automatic: bool = False) -> bool:
+    """It may have a part again; whether it might not. Raises StoreUnavailable.
+
+    `is_automatic`: the run lets it back, and only if nobody else has put it there.
+    """
+    known = quarantined(folder).get(index)
+    was_there = known is not None and (known.is_automatic or not is_automatic)
     if was_there:
         remove(folder.path / FOLDER / _name(index))
     return was_there
