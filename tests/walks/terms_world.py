@@ -27,7 +27,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.adoption import LastOrdered
-from holdfast.core.hosts.order import Host, HostOrder, Hurry
+from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.save import events as news
@@ -48,6 +48,7 @@ from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from quiet_host import QuietHost
 from stepwise import Broken, Program, at_once, step
 
 sys.path.pop(0)
@@ -56,7 +57,7 @@ MEMORY_BASE = Path("/dev/shm")
 MS = 1_000_000
 
 
-class WalkedHost(Host):
+class WalkedHost(QuietHost):
     """One host with one rank. `term`: the highest that it has answered."""
 
     def __init__(self, world: Terms, number: int) -> None:
@@ -137,9 +138,6 @@ class WalkedHost(Host):
                 self._step += 1
                 self._is()
 
-    def publish_committed(self, step: int) -> None:
-        """It may be of an attempt before."""
-
     def kill(self) -> None:
         if self.is_up:
             self._exits(None)
@@ -150,36 +148,6 @@ class WalkedHost(Host):
         self.report.note(ev.RankExited(0, attempt, 0, 0, how))
         self.report.note(ev.TreeGone(0, attempt))
         self._is()
-
-    def relay(self) -> None:
-        """SIGTERM: the rank is told by the order."""
-
-    def stand_by(self, action: act.StandBy) -> None:
-        """It has no standbys."""
-
-    def examine(self, action: act.Examine) -> None:
-        """Nobody judges hangs here."""
-
-    def collect_stacks(self, action: act.CollectStacks) -> None:
-        """The same."""
-
-    def seal(self, action: act.Seal) -> None:
-        """There is no memory tier."""
-
-    def forget_seals(self, is_wanted: object) -> None:
-        """The same."""
-
-    def flush(self, action: act.Flush) -> None:
-        """The same."""
-
-    def replicate(self, action: act.Replicate) -> None:
-        """The same."""
-
-    def hurry(self, action: Hurry) -> None:
-        """The same."""
-
-    def abandon_flush(self, action: act.AbandonFlush) -> None:
-        """The same."""
 
 
 class Inline:
