@@ -146,7 +146,17 @@ def paragraph(text: str | None) -> str:
 
 def metrics_page() -> str:
     """Every metric that is exported, with its labels."""
-    from holdfast.export.metrics import CAUSES, COUNTER, FLEET, METRICS, OTHER, OWN, PREFIX, WINDOWS
+    from holdfast.export.metrics import (
+        CAUSES,
+        COUNTER,
+        FLEET,
+        HOST_STATES,
+        METRICS,
+        OTHER,
+        OWN,
+        PREFIX,
+        WINDOWS,
+    )
     from holdfast.journal.facts.lines import TIERS
     from holdfast.runs.state import STATES
 
@@ -168,6 +178,7 @@ def metrics_page() -> str:
             f"| `state` | {values(STATES)} |",
             f"| `tier` | {values(TIERS)} |",
             f"| `cause` | {values((*CAUSES, OTHER))} |",
+            f"| `host_state` | {values(HOST_STATES)} |",
             "| `kind` | the [kinds of time](../explanation/goodput.md); of those that a script "
             "named, the 16 greatest and `custom:other` |", "",
             "## Of a run", "", *head,

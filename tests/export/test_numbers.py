@@ -21,7 +21,7 @@ from holdfast.cli.export import export
 from holdfast.core.ledger.summary import ALL, RunSummary, Spent
 from holdfast.export.asked import AskedExporters
 from holdfast.export.loop import Exporters
-from holdfast.export.metrics import CAUSES, FLEET, METRICS, OWN, PREFIX
+from holdfast.export.metrics import CAUSES, FLEET, HOST_STATES, METRICS, OWN, PREFIX
 from holdfast.export.outlet import ExportLook
 from holdfast.export.prometheus import RunCollector
 from holdfast.export.sample import CUSTOM_SHOWN, Sample
@@ -104,6 +104,21 @@ def test_names_cannot_break_out_of_a_label() -> None:
     values = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(LINE.match(line) for line in values)
     assert sum(line.startswith("# HELP") for line in text.splitlines()) == len(METRICS) + len(OWN)
+
+
+def test_hosts_are_counted_by_state() -> None:
+    run = RunSummary("r", "1", "running", chips=1)
+    collector = RunCollector(dict)
+    sample = Sample(run, 1.0, hosts={"assigned": 3, "lost": 1}, clock_bound_s=0.25)
+    collector.put(ExportLook((sample,), (run,)))
+    lines = as_text(collector, "this test").decode().splitlines()
+    told = {line for line in lines if line.startswith("holdfast_host")}
+    assert 'holdfast_hosts{host_state="assigned",run="r"} 3.0' in told
+    assert 'holdfast_hosts{host_state="spare",run="r"} 0.0' in told
+    assert 'holdfast_host_clock_bound_seconds{run="r"} 0.25' in told
+    assert len(told) == len(HOST_STATES) + 1
+    collector.put(ExportLook((Sample(run, 1.0),), (run,)))
+    assert "holdfast_hosts{" not in as_text(collector, "this test").decode()
 
 
 def test_the_scripts_own_numbers() -> None:

@@ -67,6 +67,23 @@ def test_tiers_are_told_by_what_the_supervisor_heard(run: UnderWay) -> None:
     assert {name: tier.step for name, tier in sample_now(run).tiers.items()} == {MEMORY: 5, DISK: 5}
 
 
+def test_hosts_are_told_by_their_state_and_their_clocks_by_the_worst(run: UnderWay) -> None:
+    assert (sample_now(run).hosts, sample_now(run).clock_apart_s) == ({}, None)  # it has one host
+    for host, state, ahead_ns, error_ns in (
+        (0, "assigned", 0, 0),
+        (1, "assigned", -3600 * S, 200_000),
+        (2, "spare", 5, 400_000),
+        (3, "lost", 9000 * S, S),  # a clock that nobody goes by any more
+        (4, "spare", None, None),
+    ):
+        told = {"slot": None, "slice": "", "boot": f"boot {host}", "offset_ns": None}
+        clock = {"error_ns": error_ns, "ahead_ns": ahead_ns}
+        run.fact("host", at_ns=run.at_ns, host=host, state=state, **told, **clock)
+    sample = sample_now(run)
+    assert sample.hosts == {"assigned": 2, "spare": 2, "lost": 1}
+    assert (sample.clock_apart_s, sample.clock_bound_s) == (3600.0, 0.0004)
+
+
 def test_a_notice_counts_down(run: UnderWay) -> None:
     events = [
         {"words": "gce: maintenance", "since_ns": run.at_ns, "deadline_ns": run.at_ns + 3600 * S},

@@ -134,6 +134,8 @@ class HostAgent(Host, OwnHosts):
         hurried = self.attention.is_saving or self.attention.is_stopping
         self._next_poll_ns = now + (ACTIVE_POLL_NS if hurried else IDLE_POLL_NS)
 
+    hosts_words = ""
+
     @property
     def standby_words(self) -> str:
         """How what waits for the next attempt stands."""

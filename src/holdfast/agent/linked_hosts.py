@@ -20,6 +20,7 @@ from holdfast.core import events as ev
 from holdfast.core.durations import in_words
 from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.evacuation import Evacuation
+from holdfast.core.hosts.in_words import hosts_words
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.placement import Placement
@@ -333,6 +334,11 @@ class LinkedHosts:
         wanted = self._wanted_quarantine
         if wanted != self._members.quarantine:
             self._remote.set_quarantine(wanted)
+
+    @property
+    def hosts_words(self) -> str:
+        """How they stand, in a line."""
+        return hosts_words(self._members.slots, self._members.members.values())
 
     def rows(self) -> tuple[ListedHost, ...]:
         """How each host stands, by its number; asked from any thread."""

@@ -78,6 +78,10 @@ class RunHosts(Link, Protocol):
     def standby_words(self) -> str:
         """How what waits for the next attempt stands; "": there is nothing to say."""
 
+    @property
+    def hosts_words(self) -> str:
+        """How the hosts of a run of several stand, in a line; "": it has one."""
+
     def look_whether_we_slept(self) -> bool:
         """Tell if nothing ran for a while since this was last asked: then every clock is new."""
 

@@ -198,6 +198,8 @@ def status_rows(supervisor: Supervisor) -> list[tuple[str, str]]:
     words = supervisor.machine.saving_words
     if words or saving.reason:
         rows.append(("saving", (words or saving.reason).removeprefix("saving ")))
+    if supervisor.hosts.hosts_words:
+        rows.append(("hosts", supervisor.hosts.hosts_words))
     if supervisor.hosts.standby_words:
         rows.append(("standby", supervisor.hosts.standby_words))
     rows += [("notice", words) for words in _notices(supervisor)]

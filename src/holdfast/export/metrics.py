@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from holdfast.core.exits import HISTORY_CAUSE
+from holdfast.core.hosts.membership import MemberState
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.facts import DONE
 from holdfast.core.ledger.summary import ALL, ROLLING_S, RunSummary, Spent, fleet
@@ -20,6 +21,7 @@ from holdfast.runs.state import STATES
 PREFIX = "holdfast_"
 WINDOWS = (ALL, *ROLLING_S)
 CAUSES = tuple(sorted({*HISTORY_CAUSE.values()} - {DONE}))
+HOST_STATES = tuple(map(str, MemberState))
 OTHER = "other"
 GAUGE, COUNTER = "gauge", "counter"
 
@@ -116,6 +118,12 @@ def _interval(sample: Sample, tier: str) -> float | None:
     return sample.tiers[tier].interval_s if tier in sample.tiers else None
 
 
+def _hosts(sample: Sample) -> Rows:
+    if sample.hosts:
+        for state in HOST_STATES:
+            yield (state,), sample.hosts.get(state, 0)
+
+
 def _metrics(sample: Sample) -> Rows:
     for name, value in sample.run.metrics.items():
         yield (name,), value
@@ -176,6 +184,13 @@ METRICS: tuple[Metric, ...] = (
            lambda s: _one(s.since_seen_s)),
     Metric("seen_timestamp_seconds", GAUGE, (), "When the run last showed life, unix time",
            lambda s: _one(None if s.run.seen_unix_ns is None else s.run.seen_unix_ns / NS_PER_S)),
+    Metric("hosts", GAUGE, ("host_state",), "Hosts of a run of several, while it runs", _hosts),
+    Metric("host_clock_apart_seconds", GAUGE, (),
+           "Greatest difference of a host's wall clock from the controller's host's",
+           lambda s: _one(s.clock_apart_s)),
+    Metric("host_clock_bound_seconds", GAUGE, (),
+           "How exactly a host's clock is known, of all the least exact: within so much",
+           lambda s: _one(s.clock_bound_s)),
     Metric("journal_dropped_records", GAUGE, (), "Records not written for lack of space",
            lambda s: _one(s.records_dropped)),
 )  # fmt: skip

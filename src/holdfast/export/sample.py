@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.core.alerts import AlertPolicy
 from holdfast.core.hang.deadline import Experience, HangPolicy, step_limit
+from holdfast.core.hosts.membership import GONE
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.summary import ALL, RunSummary
@@ -53,7 +56,9 @@ class Sample:
     run counts as supervised. `save_s`, by tier: what a save takes on the average; to memory the
     training stands still for it, to disk it does not. `alike`: failures in the same way that are a
     crash loop, of which the last was in the last hour. `curves`: the script's own numbers; none
-    where a summary was kept.
+    where a summary was kept. `hosts`: of a run of several, how many stand how, while it runs;
+    `clock_apart_s` and `clock_bound_s`: of those that count, how far a wall clock is at most from
+    that of the controller's host, and how exactly the least known one is known.
     """
 
     run: RunSummary
@@ -73,6 +78,9 @@ class Sample:
     records_dropped: int = 0
     alike: int = 0
     curves: tuple[Curve, ...] = ()
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    clock_apart_s: float | None = None
+    clock_bound_s: float | None = None
 
     @property
     def is_running(self) -> bool:
@@ -162,7 +170,24 @@ def sample_of(run: RunSummary, reading: RunReading | None, now_ns: int) -> Sampl
         records_dropped=sum(one.values.dropped for one in facts.newest_ranks()),
         alike=_alike(reading.known, now_ns) if is_running else 0,
         curves=reading.curves,
+        **(_hosts(reading) if is_running else {}),
     )
+
+
+def _hosts(reading: RunReading) -> dict[str, Any]:
+    """Of a run of several: nothing of one."""
+    facts = reading.recorded.facts
+    known = facts.controllers.hosts.all(facts.clock)
+    if not known:
+        return {}
+    there = [one for one in known if one.state not in GONE]
+    apart_ns = [abs(one.ahead_ns) for one in there if one.ahead_ns is not None]
+    bound_ns = [one.error_ns for one in there if one.error_ns is not None]
+    return {
+        "hosts": Counter(one.state for one in known),
+        "clock_apart_s": _seconds(max(apart_ns, default=None)),
+        "clock_bound_s": _seconds(max(bound_ns, default=None)),
+    }
 
 
 def _alike(known: Attempts, now_ns: int) -> int:
