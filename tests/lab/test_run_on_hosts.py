@@ -205,7 +205,9 @@ def test_a_host_that_can_only_dial_out_trains_without_copies(tmp_path: Path) -> 
         run = RunInLab(lab, spares=0)
         nobody = lab.hosts[1].address + "9"
         run.allow(1)
-        agents = [run.start(0, FAR), run.start(1, FAR, "--host-address", nobody)]
+        agents = [run.start(0, FAR)]
+        agents[0].saw("This is host 0")  # it has started the controller
+        agents.append(run.start(1, FAR, "--host-address", nobody))
         step, told = 1, False
         while not told:
             step += 1
