@@ -43,7 +43,7 @@ from holdfast.link.connection import LinkConnection
 from holdfast.link.conversation import Conversation
 from holdfast.link.frames import pack_json
 from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
-from holdfast.link.tls import Channel
+from holdfast.link.tls import TlsChannel
 from holdfast.link.values import Peer, beat_s
 
 RUN = "bench"
@@ -153,7 +153,7 @@ class ManySeats:
         peer = Peer(number, secrets.token_hex(16))
         terms = Terms(self._run, 1, self._secret, channel_of(self._certificate))
         conversation = Conversation.of_agent(terms, peer, secrets.token_bytes(NONCE_BYTES))
-        channel = Channel.dialling(self._certificate) if self._certificate else None
+        channel = TlsChannel.dialling(self._certificate) if self._certificate else None
         connection = LinkConnection(self, conversation, channel)
         say = lambda: self._say_soon(connection)  # noqa: E731
         seat = self._seats[connection] = Seat(

@@ -29,7 +29,7 @@ from holdfast.link.connection import LinkConnection
 from holdfast.link.conversation import Conversation
 from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
 from holdfast.link.server import LinkServer
-from holdfast.link.tls import Channel
+from holdfast.link.tls import TlsChannel
 from holdfast.link.values import LinkState, Peer, Trust, beat_s
 
 SECRET = b"s" * 40
@@ -54,7 +54,7 @@ class ManyAgents:
         peer = Peer(number, secrets.token_hex(16))
         terms = Terms("bench", 1, SECRET, channel_of(self._certificate))
         conversation = Conversation.of_agent(terms, peer, secrets.token_bytes(NONCE_BYTES))
-        channel = Channel.dialling(self._certificate) if self._certificate else None
+        channel = TlsChannel.dialling(self._certificate) if self._certificate else None
         connection = LinkConnection(self, conversation, channel)
         proved = self._proved[connection] = asyncio.Event()
         async with self._gate:

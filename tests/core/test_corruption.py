@@ -16,12 +16,12 @@ from holdfast.core.hosts.report import HostReport
 from holdfast.core.run.machine import RunMachine, RunPolicy, State
 from holdfast.core.save import policy as saves
 from holdfast.core.save.choose import SealedSet
-from holdfast.core.save.corruption import Difference, Replica, judge, merged
+from holdfast.core.save.corruption import Replica, ReplicaDifference, judge, merged
 from holdfast.core.save.tier_events import SetInBuffer
 
 
-def differ(array: str, *digests: str) -> Difference:
-    return Difference(array, tuple(Replica(rank, one) for rank, one in enumerate(digests)))
+def differ(array: str, *digests: str) -> ReplicaDifference:
+    return ReplicaDifference(array, tuple(Replica(rank, one) for rank, one in enumerate(digests)))
 
 
 def test_the_majority_is_right_and_of_two_nobody_knows() -> None:
@@ -43,8 +43,8 @@ def test_the_majority_is_right_and_of_two_nobody_knows() -> None:
 
 def test_what_each_host_has_seen_of_a_ring_names_the_one() -> None:
     edges = (
-        (Difference("w", (Replica(1, "b"), Replica(0, "a"))),),
-        (Difference("w", (Replica(2, "a"), Replica(1, "b"))),),
+        (ReplicaDifference("w", (Replica(1, "b"), Replica(0, "a"))),),
+        (ReplicaDifference("w", (Replica(2, "a"), Replica(1, "b"))),),
     )
     assert judge(merged(edges), (0, 1, 2))[0] == (1,)
 

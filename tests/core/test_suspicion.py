@@ -10,8 +10,8 @@ from holdfast.core.exits import Exit, ExitCause, RankReport, classify
 from holdfast.core.hosts.suspicion import (
     HOUR_NS,
     SECOND_NS,
+    HostSuspicion,
     HostVerdict,
-    Suspicion,
     SuspicionPolicy,
     laid_at,
 )
@@ -59,7 +59,7 @@ def test_a_hang_is_laid_where_the_last_rank_was() -> None:
 
 
 def test_three_within_an_hour_are_too_many() -> None:
-    hosts = Suspicion()
+    hosts = HostSuspicion()
     for at_s in (0, 3000, 3599):
         assert hosts.judge(at_s * S, 1, can_be_spared=True)[0] is HostVerdict.TRUSTED
         hosts.lay(at_s * S, 1, f"at {at_s}")
@@ -72,7 +72,7 @@ def test_three_within_an_hour_are_too_many() -> None:
 
 
 def test_a_host_that_cannot_be_replaced_waits_longer_and_longer() -> None:
-    hosts = Suspicion()
+    hosts = HostSuspicion()
     waits = []
     for at_s in range(12):
         hosts.lay(at_s * S, 0, "killed")
@@ -84,7 +84,7 @@ def test_a_host_that_cannot_be_replaced_waits_longer_and_longer() -> None:
 
 
 def test_one_that_was_released_begins_anew_and_is_tried_out() -> None:
-    hosts = Suspicion()
+    hosts = HostSuspicion()
     for at_s in range(3):
         hosts.lay(at_s * S, 1, "killed")
     hosts.forget(1)
@@ -93,7 +93,7 @@ def test_one_that_was_released_begins_anew_and_is_tried_out() -> None:
 
 
 def test_a_process_that_is_ended_once_costs_no_preflight() -> None:
-    hosts = Suspicion()
+    hosts = HostSuspicion()
     hosts.lay(0, 0, "killed", is_grave=False)
     hosts.lay(0, 1, "crashed")
     assert hosts.doubtful == {1}
@@ -105,7 +105,7 @@ def test_a_process_that_is_ended_once_costs_no_preflight() -> None:
 
 
 def test_never_means_never() -> None:
-    hosts = Suspicion(SuspicionPolicy(times=0))
+    hosts = HostSuspicion(SuspicionPolicy(times=0))
     for at_ns in range(100):
         hosts.lay(at_ns, 1, "killed")
     assert hosts.judge(100, 1, can_be_spared=True)[0] is HostVerdict.TRUSTED
@@ -118,7 +118,7 @@ def test_never_means_never() -> None:
     st.integers(0, HOUR_NS),
 )
 def test_it_counts_what_a_list_of_all_would_count(at: list[int], times: int, later: int) -> None:
-    hosts = Suspicion(SuspicionPolicy(times))
+    hosts = HostSuspicion(SuspicionPolicy(times))
     for one in at:
         hosts.lay(one, 7, "killed")
     now = (at[-1] if at else 0) + later

@@ -18,7 +18,7 @@ from holdfast.link.connection import UNPROVED_BYTES, LinkConnection
 from holdfast.link.conversation import Conversation
 from holdfast.link.frames import LinkError
 from holdfast.link.handshake import channel_of
-from holdfast.link.tls import Channel
+from holdfast.link.tls import TlsChannel
 
 SAID = [b"a" * 40, b"b", b"c" * 70_000, b"d"]
 
@@ -37,15 +37,15 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
     return _made(tmp_path, monkeypatch)
 
 
-def _taken(channel: Channel) -> bytes:
+def _taken(channel: TlsChannel) -> bytes:
     data, channel.outgoing = channel.outgoing, b""
     return data
 
 
-def _joined(certificate: Certificate, digest: str = "") -> tuple[Channel, Channel]:
+def _joined(certificate: Certificate, digest: str = "") -> tuple[TlsChannel, TlsChannel]:
     one, other = (
-        Channel.dialling(digest or certificate.digest),
-        Channel.listening(certificate.context),
+        TlsChannel.dialling(digest or certificate.digest),
+        TlsChannel.listening(certificate.context),
     )
     while (up := _taken(one)) or (down := _taken(other)):
         if up:
@@ -69,7 +69,7 @@ def test_what_one_end_says_the_other_hears(mine: Certificate) -> None:
 
 
 def test_what_is_said_before_the_other_answers_comes_first(mine: Certificate) -> None:
-    one, other = Channel.dialling(mine.digest), Channel.listening(mine.context)
+    one, other = TlsChannel.dialling(mine.digest), TlsChannel.listening(mine.context)
     one.send(b"hello")
     other.receive(_taken(one))
     one.receive(_taken(other))
@@ -89,14 +89,14 @@ def test_older_versions_of_tls_are_refused(mine: Certificate) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    old, other = Channel(context, listens=False), Channel.listening(mine.context)
+    old, other = TlsChannel(context, listens=False), TlsChannel.listening(mine.context)
     with pytest.raises(LinkError, match="does not speak TLS as agreed"):
         other.receive(_taken(old))
 
 
 @pytest.mark.parametrize("said", [b"HFLINK01" + bytes(32), b"GET / HTTP/1.1\r\n\r\n", bytes(600)])
 def test_who_speaks_in_the_clear_gets_no_word(mine: Certificate, said: bytes) -> None:
-    other = Channel.listening(mine.context)
+    other = TlsChannel.listening(mine.context)
     with pytest.raises(LinkError, match="does not speak TLS as agreed"):
         other.receive(said)
     assert _taken(other) == b""
@@ -127,7 +127,7 @@ def test_a_changed_byte_of_the_beginning_keeps_both_ends_silent(
 ) -> None:
     """What the agent offers, what the controller shows, and that both have heard the same."""
     for at in range(0, 1200, 5):
-        one, other = Channel.dialling(mine.digest), Channel.listening(mine.context)
+        one, other = TlsChannel.dialling(mine.digest), TlsChannel.listening(mine.context)
         one.send(b"secret")
         heard, said = b"", b""
         try:
@@ -224,8 +224,8 @@ def _connected(
     other = Conversation.of_controller(ours, CONTROLLERS_NONCE)
     found = []
     for conversation, channel in (
-        (one, Channel.dialling(digest) if digest else None),
-        (other, Channel.listening(certificate.context) if certificate else None),
+        (one, TlsChannel.dialling(digest) if digest else None),
+        (other, TlsChannel.listening(certificate.context) if certificate else None),
     ):
         end, wire = _End(), _Wire()
         connection = LinkConnection(end, conversation, channel)
@@ -273,7 +273,7 @@ def test_who_opens_tls_for_others_in_the_middle_is_refused_by_the_proofs(
     middle = _made(tmp_path, monkeypatch)
     to_agent, to_controller = _connected(middle, middle.digest), _connected(mine, mine.digest)
     agent, controller = to_agent[0], to_controller[1]
-    inner, outer = Channel.listening(middle.context), Channel.dialling(mine.digest)
+    inner, outer = TlsChannel.listening(middle.context), TlsChannel.dialling(mine.digest)
     for _ in range(6):
         for (connection, wire, _), channel, other in (
             (agent, inner, outer),

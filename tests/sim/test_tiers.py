@@ -75,7 +75,7 @@ class Both:
         self.attempt, self.resume, self.step = self.attempt + 1, other, other.step
         resume = self.resume
         self.tiers.launched(act.Launch(self.attempt, resume, HERE))
-        self.memory.launch(self.attempt, resume.buffer)
+        self.memory.launch(self.attempt, resume.buffer, (resume.parent, resume.step))
         record = AttemptRecord(
             self.attempt, resume.parent, resume.step, resume.set_name, 1, 1, 1, "", 0
         )

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.agent.flusher import COMMAND_FD, GIVING_WAY_SHARE, Command, report, take_place
-from holdfast.core.save.corruption import MOST, Difference
+from holdfast.core.save.corruption import MOST, ReplicaDifference
 from holdfast.errors import CorruptCheckpoint, HoldfastError, StoreUnavailable
 from holdfast.journal.flow import Flow
 from holdfast.link.exchange import BLOCK_BYTES, Exchange
@@ -144,7 +144,7 @@ def bring_in_turn(command: Command) -> None:
         _flows.pop(number_, None)
 
 
-def new_differences(done: PulledPart) -> list[Difference]:
+def new_differences(done: PulledPart) -> list[ReplicaDifference]:
     """Arrays that were the same on both hosts in the last few sets, and are not in this one."""
     found = [one for one in done.differing if _were_alike.pop(one.array, 0) >= ALIKE]
     for name in done.alike:

@@ -21,7 +21,7 @@ from holdfast.agent.flush import FlushProcess, FlushResult
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import CopyServer
-from holdfast.core.save.corruption import Difference, Replica
+from holdfast.core.save.corruption import Replica, ReplicaDifference
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.part import (
@@ -102,7 +102,7 @@ class Copying:
         """
         of = (action.attempt, action.epoch, action.step)
 
-        def over(why: str | None, differing: tuple[Difference, ...] = ()) -> None:
+        def over(why: str | None, differing: tuple[ReplicaDifference, ...] = ()) -> None:
             at_ns = now_ns()
             done = ev.Replicated(at_ns, *of, differing)
             feed(ev.NotReplicated(at_ns, *of, why) if why else done)
@@ -186,8 +186,8 @@ class Copying:
         self._process.close()
 
 
-def _differences(said: Sequence[Any]) -> tuple[Difference, ...]:
+def _differences(said: Sequence[Any]) -> tuple[ReplicaDifference, ...]:
     return tuple(
-        Difference(array, tuple(Replica(rank, digest) for rank, digest in replicas))
+        ReplicaDifference(array, tuple(Replica(rank, digest) for rank, digest in replicas))
         for array, replicas in said
     )

@@ -45,7 +45,7 @@ class FlushResult:
     world_size: int = 0  # so many wrote the set
     nbytes: int = 0
     took_ns: int = 0
-    differing: Sequence[Any] = ()  # arrays: `core.save.corruption.Difference`, as JSON
+    differing: Sequence[Any] = ()  # arrays: `core.save.corruption.ReplicaDifference`, as JSON
 
 
 @dataclass(slots=True)

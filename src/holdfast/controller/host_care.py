@@ -21,7 +21,13 @@ from holdfast.core.durations import in_words
 from holdfast.core.hosts.membership import MemberState
 from holdfast.core.hosts.preflight import HostPlace, PreflightOrder, judge, plan
 from holdfast.core.hosts.stragglers import StragglerPolicy
-from holdfast.core.hosts.suspicion import GRAVE, HostVerdict, Suspicion, SuspicionPolicy, laid_at
+from holdfast.core.hosts.suspicion import (
+    GRAVE,
+    HostSuspicion,
+    HostVerdict,
+    SuspicionPolicy,
+    laid_at,
+)
 from holdfast.core.run.machine import RunMachine
 
 SECOND_NS = 1_000_000_000
@@ -66,7 +72,7 @@ class HostCare:
         self._remote, self._members = remote, remote.membership
         self._now_ns, self._say, self._policy = now_ns, say, policy
         self._quarantine, self._nonce = quarantine, nonce
-        self._suspicion = Suspicion(policy.suspicion)
+        self._suspicion = HostSuspicion(policy.suspicion)
         self._times: dict[int, int] = {}  # by index, how often it was put into quarantine
         self._judged_attempt = -1
         self._preflight: _Preflight | None = None

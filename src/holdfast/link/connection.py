@@ -14,7 +14,7 @@ from holdfast.link.frames import LinkError
 from holdfast.link.thread import CLOSE_S
 
 if TYPE_CHECKING:
-    from holdfast.link.tls import Channel
+    from holdfast.link.tls import TlsChannel
 
 UNACKNOWLEDGED_MS = 2000  # TCP gives up by then; a frozen host acknowledges for ever
 UNPROVED_BYTES = 32 << 10  # all that an end may say before it has proved itself; TLS needs 2,000
@@ -44,7 +44,7 @@ class LinkConnection:
     """A protocol of asyncio. It keeps one message at most that it cannot send yet: the newest."""
 
     def __init__(
-        self, end: LinkEnd, conversation: Conversation, channel: Channel | None = None
+        self, end: LinkEnd, conversation: Conversation, channel: TlsChannel | None = None
     ) -> None:
         """`channel`: what it is said in; None: in the clear."""
         self.conversation = conversation

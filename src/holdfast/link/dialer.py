@@ -158,9 +158,9 @@ class LinkDialer:
         conversation = Conversation.of_agent(terms, self._me, secrets.token_bytes(NONCE_BYTES))
         channel = None
         if claim.certificate:
-            from holdfast.link.tls import Channel
+            from holdfast.link.tls import TlsChannel
 
-            channel = Channel.dialling(claim.certificate)
+            channel = TlsChannel.dialling(claim.certificate)
         connection = LinkConnection(self, conversation, channel)
         loop = asyncio.get_running_loop()
         where = f"{address}, port {claim.port}"

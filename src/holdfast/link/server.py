@@ -166,9 +166,9 @@ class LinkServer:
         nonce = secrets.token_bytes(NONCE_BYTES)
         channel = None
         if self._certificate is not None:
-            from holdfast.link.tls import Channel
+            from holdfast.link.tls import TlsChannel
 
-            channel = Channel.listening(self._certificate.context)
+            channel = TlsChannel.listening(self._certificate.context)
         return LinkConnection(self, Conversation.of_controller(self._terms, nonce), channel)
 
     def opened(self, connection: LinkConnection) -> None:

@@ -1,7 +1,7 @@
 """TLS around a conversation: what an end says is sealed, what comes is opened. No socket.
 
-    agent      Channel.dialling(digest)      takes the certificate of that digest, and no other
-    controller Channel.listening(context)
+    agent      TlsChannel.dialling(digest)      takes the certificate of that digest, and no other
+    controller TlsChannel.listening(context)
 
 Only TLS 1.3. Names, dates and authorities mean nothing: an agent knows the digest of the
 controller's certificate from the store, and both ends put it into their proofs (`handshake.Terms`).
@@ -20,7 +20,7 @@ from holdfast.link.frames import LinkError
 READ_BYTES = 1 << 16
 
 
-class Channel:
+class TlsChannel:
     """One end. `outgoing` is what is to be written; whoever writes it empties it."""
 
     def __init__(self, context: ssl.SSLContext, *, listens: bool, digest: str = "") -> None:
@@ -34,12 +34,12 @@ class Channel:
             self._shake_hands()
 
     @classmethod
-    def dialling(cls, digest: str) -> Channel:
+    def dialling(cls, digest: str) -> TlsChannel:
         """An agent's. `digest`: the controller's (`certificate.Certificate`)."""
         return cls(_dialling_context(), listens=False, digest=digest)
 
     @classmethod
-    def listening(cls, context: ssl.SSLContext) -> Channel:
+    def listening(cls, context: ssl.SSLContext) -> TlsChannel:
         """The controller's."""
         return cls(context, listens=True)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import xxhash
 
-from holdfast.core.save.corruption import Difference, Replica
+from holdfast.core.save.corruption import Replica, ReplicaDifference
 from holdfast.core.save.word import MAX_BUFFERS
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
@@ -190,7 +190,7 @@ class PulledPart:
 
     nbytes: int = 0  # that were sent
     alike: tuple[str, ...] = ()
-    differing: tuple[Difference, ...] = ()
+    differing: tuple[ReplicaDifference, ...] = ()
 
 
 class OwnTensors:
@@ -212,7 +212,7 @@ class OwnTensors:
 
     def compare(
         self, receipts: Sequence[Receipt]
-    ) -> tuple[tuple[str, ...], tuple[Difference, ...]]:
+    ) -> tuple[tuple[str, ...], tuple[ReplicaDifference, ...]]:
         """Which arrays are the same on both hosts, and which are not: see `PulledPart`."""
         alike, differing = [], []
         theirs: dict[tuple[Any, ...], list[tuple[Receipt, Tensor]]] = {}
@@ -231,7 +231,7 @@ class OwnTensors:
             if len({one.digest for one in replicas}) == 1:
                 alike.append(name)
             else:
-                differing.append(Difference(name, replicas))
+                differing.append(ReplicaDifference(name, replicas))
         return tuple(alike), tuple(differing)
 
 

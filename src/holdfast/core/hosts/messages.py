@@ -21,7 +21,7 @@ from holdfast.core.hosts.report import HostReport, RankState, subject_of_fact
 from holdfast.core.plain_json import Parts
 from holdfast.core.run.rollback import Rollback, Wish
 from holdfast.core.save import events as news
-from holdfast.core.save.corruption import Difference, Replica
+from holdfast.core.save.corruption import Replica, ReplicaDifference
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _FORM = Parts(
         ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Replicated,
         ev.NotReplicated, ev.Flushing, ev.Flushed,
         ev.FlushFailed, ev.Waited, ev.StopAsked, Exit, RankReport, RankLook, RankStack,
-        RankEvidence, Difference, Replica,
+        RankEvidence, ReplicaDifference, Replica,
     ),
 )  # fmt: skip
 

@@ -61,7 +61,7 @@ class Behind(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Host:
+class _Late:
     """What was heard of one host in one attempt. Samples: nanoseconds a step."""
 
     attempt: int
@@ -77,14 +77,14 @@ class Stragglers:
 
     def __init__(self, policy: StragglerPolicy | None = None) -> None:
         self.policy = policy or StragglerPolicy()
-        self._hosts: dict[int, _Host] = {}
+        self._hosts: dict[int, _Late] = {}
 
     def heard(self, index: int, attempt: int, ranks: Sequence[RankState]) -> None:
         """A host has said how its ranks stand."""
         host = self._hosts.get(index)
         now = [(one.answers.step, one.pace) for one in ranks]
         if host is None or host.attempt != attempt or len(host.seen) != len(now):
-            self._hosts[index] = _Host(attempt, now)
+            self._hosts[index] = _Late(attempt, now)
             return
         samples = []
         for number, (before, after) in enumerate(zip(host.seen, now, strict=True)):
@@ -115,7 +115,7 @@ class Stragglers:
             for index, own_ns in medians.items()
         }
 
-    def _behind(self, at_ns: int, host: _Host, own_ns: int, behind_ns: int, step_ns: int) -> Behind:
+    def _behind(self, at_ns: int, host: _Late, own_ns: int, behind_ns: int, step_ns: int) -> Behind:
         """More than the policy allows, and than what its own steps differ by."""
         policy = self.policy
         spread_ns = _middle([abs(one - own_ns) for one in host.own])

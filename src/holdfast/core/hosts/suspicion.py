@@ -1,6 +1,6 @@
 """Which hosts fail again and again, and what is to become of them. Pure.
 
-    suspicion = Suspicion(SuspicionPolicy())
+    suspicion = HostSuspicion(SuspicionPolicy())
     suspicion.lay(at_ns, index=3, words="killed by SIGBUS")
     wanted, reason = suspicion.judge(at_ns, index=3, can_be_spared=True)
 
@@ -86,7 +86,7 @@ def _failed_alike(own: str, other: Exit) -> bool:
 
 
 @dataclass(slots=True)
-class _Record:
+class _Marks:
     """Of one host: when it failed of late, and how it did last.
 
     `tries`: since it was too often. `is_doubtful`: nobody has tried it out since.
@@ -99,11 +99,11 @@ class _Record:
 
 
 @dataclass(slots=True)
-class Suspicion:
+class HostSuspicion:
     """What was laid at each host, by its index. A host costs as much as `times` numbers."""
 
     policy: SuspicionPolicy = field(default_factory=SuspicionPolicy)
-    _records: dict[int, _Record] = field(default_factory=dict)
+    _records: dict[int, _Marks] = field(default_factory=dict)
 
     def lay(self, at_ns: int, index: int, words: str, *, is_grave: bool = True) -> None:
         """That host was lost, or an attempt has failed there.
@@ -112,7 +112,7 @@ class Suspicion:
         tried out; if it happens again soon, it is.
         """
         kept = max(2, self.policy.times)
-        one = self._records.setdefault(index, _Record(deque(maxlen=kept)))
+        one = self._records.setdefault(index, _Marks(deque(maxlen=kept)))
         is_again = bool(one.at_ns) and at_ns - one.at_ns[-1] <= self.policy.within_ns
         one.is_doubtful |= is_grave or is_again
         one.at_ns.append(at_ns)
@@ -124,7 +124,7 @@ class Suspicion:
 
     def forget(self, index: int) -> None:
         """Somebody trusts it again: the count begins anew, and it is tried out."""
-        self._records[index] = _Record(deque(maxlen=max(2, self.policy.times)), is_doubtful=True)
+        self._records[index] = _Marks(deque(maxlen=max(2, self.policy.times)), is_doubtful=True)
 
     def is_fit(self, index: int) -> None:
         """It was tried out."""
@@ -133,7 +133,7 @@ class Suspicion:
 
     def doubt(self, index: int) -> None:
         """It is to be tried out."""
-        one = self._records.setdefault(index, _Record(deque(maxlen=max(2, self.policy.times))))
+        one = self._records.setdefault(index, _Marks(deque(maxlen=max(2, self.policy.times))))
         one.is_doubtful = True
 
     @property
@@ -164,7 +164,7 @@ class Suspicion:
             longest_ns = max(longest_ns, min(policy.cap_ns, grown_ns))
         return longest_ns
 
-    def _is_too_often(self, at_ns: int, one: _Record) -> bool:
+    def _is_too_often(self, at_ns: int, one: _Marks) -> bool:
         times = self.policy.times
         return bool(times) and (
             len(one.at_ns) >= times and at_ns - one.at_ns[-times] <= self.policy.within_ns

@@ -25,7 +25,7 @@ class Replica:
 
 
 @value
-class Difference:
+class ReplicaDifference:
     """An array that was the same everywhere before, and what it is now."""
 
     array: str
@@ -35,7 +35,7 @@ class Difference:
 MOST = 8  # arrays that a host tells of: one is enough, and a bad step spoils all of them
 
 
-def merged(parts: Iterable[Sequence[Difference]]) -> tuple[Difference, ...]:
+def merged(parts: Iterable[Sequence[ReplicaDifference]]) -> tuple[ReplicaDifference, ...]:
     """What all hosts have found, an array's replicas together."""
     found: dict[str, dict[int, str]] = {}
     for part in parts:
@@ -43,12 +43,14 @@ def merged(parts: Iterable[Sequence[Difference]]) -> tuple[Difference, ...]:
             replicas = found.setdefault(one.array, {})
             replicas.update((replica.rank, replica.digest) for replica in one.replicas)
     return tuple(
-        Difference(array, tuple(Replica(*pair) for pair in sorted(replicas.items())))
+        ReplicaDifference(array, tuple(Replica(*pair) for pair in sorted(replicas.items())))
         for array, replicas in sorted(found.items())
     )
 
 
-def judge(differing: Sequence[Difference], hosts: Sequence[int]) -> tuple[tuple[int, ...], str]:
+def judge(
+    differing: Sequence[ReplicaDifference], hosts: Sequence[int]
+) -> tuple[tuple[int, ...], str]:
     """Whose replicas are wrong, as hosts of the placement, and why; `hosts`: by rank.
 
     One host: the others agree with each other. Several: nobody knows which of them.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.core.save.corruption import Difference
+from holdfast.core.save.corruption import ReplicaDifference
 from holdfast.core.value import value
 
 
@@ -74,7 +74,7 @@ class Replicated:
     of_attempt: int
     epoch: int
     step: int
-    differing: tuple[Difference, ...] = ()
+    differing: tuple[ReplicaDifference, ...] = ()
 
 
 @value
