@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.alerts import AlertPolicy
 from holdfast.core.hang.deadline import Experience, HangPolicy, step_limit
-from holdfast.core.hosts.membership import GONE
+from holdfast.core.hosts.members import GONE
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.summary import ALL, RunSummary
