@@ -16,31 +16,25 @@ and the walk begins anew when it has learned more.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-import shutil
+import sys
 import threading
-import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from store_hooks import LOOKS, STEPS, Hooks, at_once, now, step, tree_of
+
+sys.path.pop(0)
+
+__all__ = ["Abandoned", "Broken", "Program", "Walked", "World", "at_once", "step", "walk"]
+
 Program = Callable[[], None]
-FROZEN_NS = 1_700_000_000_000_000_000
 LIMIT_S = 60.0
 LEARNS, STAYS = 30, 0.8  # runs at random, to learn who touches what
-
-# What is a step in the store, by the path inside the run. The rest is nobody else's, or never read.
-STEPS = re.compile(
-    r"lease|lease/\d+\.(?:json|released)|attempts|attempts/\d+/(?:attempt|end)\.json"
-    r"|control|control/[^/.]+\.json|ckpt|ckpt/[\d-]+|ckpt/[\d-]+/(?:manifest\.json|doomed-\d+|rank-\d+\.json)"
-)
-# These never change once they are there, and stay for ever: to see one again is no news.
-LOOKS = ("looks for", "lists", "reads")
-FOR_EVER = re.compile(r"lease/\d+\.json|attempts/\d+/attempt\.json")
 
 
 class Broken(AssertionError):
@@ -147,7 +141,7 @@ class Steps:
         self.forks: list[_Fork] = []
         self.story: list[str] = []
         self.broken: BaseException | None = None
-        self.tree = _tree_of(world.root)  # what counts of the store, each file by a digest
+        self.tree = tree_of(world.root)  # what counts of the store, each file by a digest
         self.is_quiet = False  # no step is one that others may come before
         self._known = known
         self._bound = bound
@@ -308,193 +302,12 @@ class Steps:
         return name if STEPS.fullmatch(name) else None
 
 
-def _tree_of(root: Path) -> dict[str, int]:
-    found = {}
-    for folder, _, names in os.walk(root):
-        for name in names:
-            path = Path(folder, name)
-            inside = os.fspath(path.relative_to(root))
-            if STEPS.fullmatch(inside):
-                found[inside] = hash(path.read_bytes())
-    return found
-
-
-_now: list[Steps] = []  # that is walked
-
-
-def step(what: str) -> None:
-    """For a world: its program is about to do that, beside the store."""
-    if _now:
-        _now[0].step(what)
-
-
-@contextlib.contextmanager
-def at_once() -> Iterator[None]:
-    """For a world: what its program does in the store is one step with what was before."""
-    steps = _now[0] if _now else None
-    before = steps is not None and steps.is_quiet
-    if steps is not None:
-        steps.is_quiet = True
-    try:
-        yield
-    finally:
-        if steps is not None:
-            steps.is_quiet = before
-
-
-class _Hooks:
-    """The functions of `os` by which the store is reached; a step before each that counts."""
-
-    def __init__(self) -> None:
-        self.real = {
-            name: getattr(os, name)
-            for name in ("stat", "lstat", "listdir", "open", "link", "replace", "rename", "unlink")
-        }
-        self.rmtree = shutil.rmtree
-
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
-        """Until then every thread of this process goes through them."""
-        hooks = {
-            "stat": self._looks("stat"),
-            "lstat": self._looks("lstat"),
-            "listdir": self._listdir,
-            "open": self._open,
-            "link": self._link,
-            "replace": self._moves("replace"),
-            "rename": self._moves("rename"),
-            "unlink": self._unlink,
-        }
-        time_ns, fsync = time.time_ns, os.fsync
-        try:
-            for name, hook in hooks.items():
-                setattr(os, name, hook)
-            shutil.rmtree = self._rmtree  # type: ignore[assignment]
-            time.time_ns = lambda: FROZEN_NS
-            os.fsync = lambda _: None  # type: ignore[assignment] # no power is cut here
-            yield
-        finally:
-            for name, real in self.real.items():
-                setattr(os, name, real)
-            shutil.rmtree = self.rmtree
-            time.time_ns, os.fsync = time_ns, fsync
-
-    def _counts(self, path: Any) -> tuple[Steps, str] | None:
-        if not _now or not _now[0].is_watched:
-            return None
-        name = _now[0].inside(path)
-        return None if name is None else (_now[0], name)
-
-    def _digest(self, path: Any) -> int:
-        descriptor = self.real["open"](path, os.O_RDONLY)
-        try:
-            return hash(os.read(descriptor, 1 << 20))
-        finally:
-            os.close(descriptor)
-
-    def _exists(self, path: Any) -> bool:
-        try:
-            self.real["lstat"](path)
-        except OSError:
-            return False
-        return True
-
-    def _looks(self, name: str) -> Callable[..., Any]:
-        real = self.real[name]
-
-        def look(path: Any, *args: Any, **options: Any) -> Any:
-            found = None if options.get("dir_fd") is not None else self._counts(path)
-            if found is None or "." not in found[1]:  # that a folder is there is no news
-                return real(path, *args, **options)
-            steps, inside = found
-            if not (FOR_EVER.fullmatch(inside) and self._exists(path)):
-                steps.step("looks for", inside)
-                steps.meets(steps.tree.get(inside))
-            return real(path, *args, **options)
-
-        return look
-
-    def _listdir(self, path: Any = ".") -> Any:
-        found = self._counts(path)
-        if found is None:
-            return self.real["listdir"](path)
-        steps, inside = found
-        steps.step("lists", inside)
-        names = sorted(self.real["listdir"](path))
-        steps.meets(tuple(names))
-        return names
-
-    def _open(self, path: Any, flags: int, *args: Any, **options: Any) -> Any:
-        found = None if options.get("dir_fd") is not None else self._counts(path)
-        if found is None:
-            return self.real["open"](path, flags, *args, **options)
-        steps, inside = found
-        if flags & os.O_CREAT:
-            steps.step("creates", inside)
-            steps.tree.setdefault(inside, 0)
-        elif not flags & os.O_DIRECTORY and not (FOR_EVER.fullmatch(inside) and self._exists(path)):
-            steps.step("reads", inside)
-            steps.meets(steps.tree.get(inside))
-        return self.real["open"](path, flags, *args, **options)
-
-    def _link(self, source: Any, path: Any, **options: Any) -> None:
-        found = self._counts(path)
-        if found is None:
-            self.real["link"](source, path, **options)
-            return
-        steps, inside = found
-        steps.step("creates", inside)
-        steps.meets(self._exists(path))
-        self.real["link"](source, path, **options)
-        steps.tree[inside] = self._digest(path)
-
-    def _moves(self, name: str) -> Callable[..., None]:
-        real = self.real[name]
-
-        def move(source: Any, path: Any, **options: Any) -> None:
-            found = self._counts(path)
-            if found is not None:
-                found[0].step("writes", found[1])
-            real(source, path, **options)
-            if found is not None:
-                found[0].tree[found[1]] = self._digest(path)
-
-        return move
-
-    def _unlink(self, path: Any, **options: Any) -> None:
-        found = None if options.get("dir_fd") is not None else self._counts(path)
-        if found is not None and self._exists(path):
-            found[0].step("removes", found[1])
-            found[0].tree.pop(found[1], None)
-        self.real["unlink"](path, **options)
-
-    def _rmtree(self, path: Any, *args: Any, **options: Any) -> None:
-        found = self._counts(path)
-        if found is not None:
-            steps, inside = found
-            steps.step("removes", inside)
-            for name in [one for one in steps.tree if one.startswith(f"{inside}/")]:
-                del steps.tree[name]
-        with _unwatched():
-            self.rmtree(path, *args, **options)
-
-
-@contextlib.contextmanager
-def _unwatched() -> Iterator[None]:
-    steps = _now.pop() if _now else None
-    try:
-        yield
-    finally:
-        if steps is not None:
-            _now.append(steps)
-
-
 def walk(
     make: Callable[[], World], bound: int | None = None, most_runs: int | None = None
 ) -> Walked:
     """Every order of steps of worlds that `make` makes; raises Broken with the story."""
     touched = Touched()
-    with _Hooks().installed():
+    with Hooks().installed():
         for seed in range(LEARNS):
             _run_once(make(), Random(seed), {}, None, touched)
         touched.is_news = False
@@ -532,11 +345,11 @@ def _run_once(
     touched: Touched,
 ) -> Steps:
     steps = Steps(world, path, known, bound, touched)
-    _now.append(steps)
+    now.append(steps)
     try:
         steps.run()
     finally:
-        _now.clear()
+        now.clear()
         world.close()
     if steps.broken is not None:
         kind = Broken if isinstance(steps.broken, Broken) else RuntimeError
