@@ -100,7 +100,7 @@ def main() -> None:
             findings = findings_of(folder, recorded, account)
             document(findings)
             told = time.perf_counter()
-            view = look(findings, source_of(recorded, None, findings, None), None, None)
+            view = look(findings, source_of(recorded, account.end_ns, findings, None), None, None)
             run_page(view, findings.checkpoints, __version__)
             drawn = time.perf_counter()
             took["journals"].append(read - at)
