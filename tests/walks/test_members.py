@@ -98,11 +98,11 @@ def the_newest_has_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """C17: two agents of one number displace each other."""
     joined = Membership.joined
 
-    def joins(self: Membership, at_ns: int, index: int, incarnation: str) -> list[Move]:
+    def joins(self: Membership, at_ns: int, index: int, incarnation: str, *more: Any) -> list[Move]:
         moves: list[Move] = []
         for one in () if incarnation in self.members else self._of_index.get(index, []):
             moves += self._lose(at_ns, one, "another one has come") if one.is_there else []
-        return moves + joined(self, at_ns, index, incarnation)
+        return moves + joined(self, at_ns, index, incarnation, *more)
 
     monkeypatch.setattr(Membership, "joined", joins)
 
