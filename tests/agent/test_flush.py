@@ -90,7 +90,8 @@ def test_what_is_flushed_can_be_committed(
     asked.flush(buffer, place, urgent=urgent)
     outcome = asked.heard(eventually)
     assert outcome.why is None
-    assert (outcome.ranks, outcome.nbytes > 2 * 32 << 20) == (2, True)
+    assert (outcome.ranks, outcome.world_size) == ([0, 1], 2)
+    assert outcome.nbytes > 2 * 32 << 20
     commit(place, 2)
     assert verify(place) == ()
     assert asked.flushes.is_idle
@@ -186,7 +187,7 @@ def test_the_seals_of_one_that_is_given_up_are_asked_again(
     asked.flushes.start()
     (pid,) = asked.flushes.pids
     os.kill(pid, signal.SIGSTOP)
-    asked.flushes.seal(buffer, sealed.append, attempt=0, step=STEP, world_size=2)
+    asked.flushes.seal(buffer, sealed.append, attempt=0, step=STEP, ranks=(0, 1), world_size=2)
     asked.flush(buffer, place, urgent=True)
     asked.flushes.abandon("it hangs")
     assert asked.outcome == FlushResult("it hangs")
