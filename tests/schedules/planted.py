@@ -18,7 +18,6 @@ import watch
 from holdfast.core import actions as act
 from holdfast.core import event_json, records
 from holdfast.core import events as ev
-from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.run import course as run_course
 from holdfast.core.run import machine as run
@@ -267,10 +266,6 @@ def _a_host_that_was_lost_is_waited_for() -> Patches:
     return [(ReportReader, "_speak_for_the_lost", lambda _: None)]
 
 
-def _an_attempt_is_placed_on_hosts_that_are_away() -> Patches:
-    return [(Membership, "close", lambda members: tuple(range(members.slots)))]
-
-
 PLANTED: dict[str, Callable[[], Patches]] = {
     make.__name__.strip("_").replace("_", " "): make
     for make in (
@@ -285,6 +280,6 @@ PLANTED: dict[str, Callable[[], Patches]] = {
         _the_fastest_rank_is_progress, _a_wish_is_granted_twice, _a_late_answer_is_a_bug,
         _a_branch_comes_back, _an_attempt_ends_too_late, _the_journal_forgets,
         _decides_by_something_else, _hosts_without_a_part_are_asked,
-        _a_host_that_was_lost_is_waited_for, _an_attempt_is_placed_on_hosts_that_are_away,
+        _a_host_that_was_lost_is_waited_for,
     )
 }  # fmt: skip

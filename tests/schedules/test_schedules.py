@@ -49,7 +49,6 @@ FOUND_BY = {
     "a branch comes back": 6041,
     "hosts without a part are asked": 176,
     "a host that was lost is waited for": 301,
-    "an attempt is placed on hosts that are away": 2416,
 }
 
 
