@@ -116,7 +116,9 @@ class StruckRun:
     def resumed_at(self, since_s: float) -> int:
         """The step before the first one that a restarted rank 0 has done since."""
         before = {pid for _, at_s, pid in self.steps(0) if at_s <= since_s}
-        return next(step for step, _, pid in self.steps(0) if pid not in before) - 1
+        new = lambda: [step for step, _, pid in self.steps(0) if pid not in before]  # noqa: E731
+        self.until(lambda: bool(new()), "a step of another process")
+        return new()[0] - 1
 
     def close(self) -> None:
         """End all of it."""

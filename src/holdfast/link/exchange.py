@@ -34,6 +34,8 @@ class Exchange:
     """One end of a connection, once both are proved. Raises LinkError, OSError."""
 
     def __init__(self, connection: socket.socket, ours: bytes, theirs: bytes) -> None:
+        # A question and its answer are small: each would wait 40 ms for more to come.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
         self._ours, self._theirs = ours, theirs
         self._sent = self._received = 0
