@@ -116,7 +116,10 @@ class StruckRun:
     def resumed_at(self, since_s: float) -> int:
         """The step before the first one that a restarted rank 0 has done since."""
         before = {pid for _, at_s, pid in self.steps(0) if at_s <= since_s}
-        new = lambda: [step for step, _, pid in self.steps(0) if pid not in before]  # noqa: E731
+
+        def new() -> list[int]:
+            return [step for step, _, pid in self.steps(0) if pid not in before]
+
         self.until(lambda: bool(new()), "a step of another process")
         return new()[0] - 1
 
