@@ -119,6 +119,23 @@ def test_a_part_is_copied_and_a_spare_gets_it(
 
 
 @pytest.mark.real
+def test_nobody_waits_for_a_fetch_that_is_not_wanted_any_more(
+    hosts: list[CopyingHost],
+) -> None:
+    first, spare = hosts[0], hosts[2]
+    spare.copying.fetch(PartName(0, STEP, (0,)), 1, first.server)
+    waits = spare.folder / "buffer-1" / "fetching"
+    assert waits.exists()
+    spare.copying.stop_fetch()
+    assert not waits.exists()
+    waits.touch()  # as an agent leaves it that is killed meanwhile
+    trust = CopyTrust("run", SECRET, 2, "127.0.0.1")
+    again = Copying(spare.selector, dict(os.environ), spare.folder, trust)
+    again.close()
+    assert not waits.exists()
+
+
+@pytest.mark.real
 def test_what_cannot_be_had_is_said(hosts: list[CopyingHost], eventually: Eventually) -> None:
     first, second, spare = hosts
     failed = replicate(second, spare, 0, eventually)

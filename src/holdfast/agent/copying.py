@@ -22,6 +22,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import CopyServer
 from holdfast.core.save.corruption import Replica, ReplicaDifference
+from holdfast.core.save.word import MAX_BUFFERS
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.part import (
@@ -62,8 +63,11 @@ class Copying:
         self._ram_dir = ram_dir
         self._trust = trust
         self._into: str | None = None  # that copy is being written
-        self._fetch: int | None = None  # the number of the job that brings the own part
+        # The number of the job that brings the own part, and into which buffer's folder.
+        self._fetch: tuple[int, Path] | None = None
         self.why_not = ""  # others get nothing here
+        for number in range(MAX_BUFFERS):  # who fetched here before has ended, and its ranks too
+            end_fetch(ram_dir / buffer_name(number))
         self._process = FlushProcess(selector, environment, NICE, PROGRAM, "copies parts of sets")
         self._process.ask("serve", self._serves_no_more, **self._place(), at=trust.at)
 
@@ -141,17 +145,20 @@ class Copying:
             number = 0
 
             def over(_: FlushResult) -> None:
-                if self._fetch == number:
+                if self._fetch == (number, folder):
                     self._fetch = None
                     end_fetch(folder)
 
-            number = self._fetch = self._pull(place, part, folder.name, over, gives_way=False)
+            number = self._pull(place, part, folder.name, over, gives_way=False)
+            self._fetch = number, folder
 
     def stop_fetch(self) -> None:
         """Another attempt begins: its ranks may write where the last one's part was to come."""
         if self._fetch is not None:
-            self._process.stop(self._fetch)
+            number, folder = self._fetch
+            self._process.stop(number)
             self._fetch = None
+            end_fetch(folder)  # else whoever restores from there later waits for ever
 
     def _pull(
         self,
