@@ -40,13 +40,64 @@ STEPS = 100_000
 LOOK_S = 0.005
 
 
+class Progress:
+    """What the ranks of a run have written of their steps, a file each."""
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        self.ranks = ranks
+        self.folder = folder
+        folder.mkdir()
+
+    def steps(self, rank: int) -> list[tuple[int, float, int]]:
+        """What a rank has done: the step, when, and its process."""
+        try:
+            lines = (self.folder / str(rank)).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        rows = [line.split() for line in lines if line.count(" ") == 2]
+        return [(int(step), float(at_s), int(pid)) for step, at_s, pid in rows]
+
+    def next_step(self, since_s: float, after: int) -> float:
+        """Seconds from then until every rank has done a step that is newer than `after`."""
+        found: dict[int, float] = {}
+
+        def all_did() -> bool:
+            for rank in set(range(self.ranks)) - found.keys():
+                new = [
+                    at_s for step, at_s, _ in self.steps(rank) if at_s > since_s and step > after
+                ]
+                if new:
+                    found[rank] = new[0] - since_s
+            return len(found) == self.ranks
+
+        until(all_did, "the next new step")
+        return max(found.values())
+
+    def resumed_at(self, since_s: float) -> int:
+        """The step before the first one that a restarted rank 0 has done since."""
+        before = {pid for _, at_s, pid in self.steps(0) if at_s <= since_s}
+
+        def new() -> list[int]:
+            return [step for step, _, pid in self.steps(0) if pid not in before]
+
+        until(lambda: bool(new()), "a step of another process")
+        return new()[0] - 1
+
+
+def until(reached: Callable[[], bool], what: str) -> None:
+    """Wait for that."""
+    give_up_s = time.monotonic() + LIMIT_S
+    while not reached():
+        if time.monotonic() > give_up_s:
+            sys.exit(f"{what}: not within {LIMIT_S:.0f} s")
+        time.sleep(LOOK_S)
+
+
 class StruckRun:
     """One run on hosts of this machine, until `close`."""
 
     def __init__(self, work: Path, hosts: int, spares: int, ranks: int, lost_s: float) -> None:
-        self.ranks = hosts * ranks
-        self._progress = work / "progress"
-        self._progress.mkdir()
+        self.progress = Progress(work / "progress", hosts * ranks)
         script = work / "trainer.py"
         script.write_text(TRAINER)
         self._logs = [work / f"{index}.log" for index in range(hosts + spares)]
@@ -69,7 +120,7 @@ class StruckRun:
                 self.agents.append(
                     subprocess.Popen(
                         command,
-                        env={**os.environ, "PROGRESS": str(self._progress)},
+                        env={**os.environ, "PROGRESS": str(self.progress.folder)},
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=subprocess.STDOUT,
@@ -79,49 +130,6 @@ class StruckRun:
     def said(self, words: str) -> int:
         """How often these words were printed."""
         return sum(log.read_text(errors="replace").count(words) for log in self._logs)
-
-    def steps(self, rank: int) -> list[tuple[int, float, int]]:
-        """What a rank has done: the step, when, and its process."""
-        try:
-            lines = (self._progress / str(rank)).read_text().splitlines()
-        except FileNotFoundError:
-            return []
-        rows = [line.split() for line in lines if line.count(" ") == 2]
-        return [(int(step), float(at_s), int(pid)) for step, at_s, pid in rows]
-
-    def until(self, reached: Callable[[], bool], what: str) -> None:
-        """Wait for that."""
-        give_up_s = time.monotonic() + LIMIT_S
-        while not reached():
-            if time.monotonic() > give_up_s:
-                sys.exit(f"{what}: not within {LIMIT_S:.0f} s")
-            time.sleep(LOOK_S)
-
-    def next_step(self, since_s: float, after: int) -> float:
-        """Seconds from then until every rank has done a step that is newer than `after`."""
-        found: dict[int, float] = {}
-
-        def all_did() -> bool:
-            for rank in set(range(self.ranks)) - found.keys():
-                new = [
-                    at_s for step, at_s, _ in self.steps(rank) if at_s > since_s and step > after
-                ]
-                if new:
-                    found[rank] = new[0] - since_s
-            return len(found) == self.ranks
-
-        self.until(all_did, "the next new step")
-        return max(found.values())
-
-    def resumed_at(self, since_s: float) -> int:
-        """The step before the first one that a restarted rank 0 has done since."""
-        before = {pid for _, at_s, pid in self.steps(0) if at_s <= since_s}
-
-        def new() -> list[int]:
-            return [step for step, _, pid in self.steps(0) if pid not in before]
-
-        self.until(lambda: bool(new()), "a step of another process")
-        return new()[0] - 1
 
     def close(self) -> None:
         """End all of it."""
@@ -153,15 +161,15 @@ def controller_of(pid: int) -> int:
 
 def strike(what: str, run: StruckRun) -> tuple[float, int]:
     """Strike it once; seconds to the next new step, and how many steps are done again."""
-    is_alone = len(run.agents) == 1
-    run.until(lambda: bool(run.steps(0)) and run.steps(0)[-1][0] > 150, "150 steps")
+    is_alone, steps = len(run.agents) == 1, run.progress.steps
+    until(lambda: bool(steps(0)) and steps(0)[-1][0] > 150, "150 steps")
     if not is_alone:
-        run.until(lambda: run.said(SAFE) > 0, SAFE)
+        until(lambda: run.said(SAFE) > 0, SAFE)
     time.sleep(2.0)
-    now_s, (step, _, _) = time.time(), run.steps(0)[-1]
+    now_s, (step, _, _) = time.time(), steps(0)[-1]
     if what == "controller":
         os.kill(controller_of(run.agents[0].pid), signal.SIGKILL)
-        run.until(lambda: run.said("goes on: all its hosts are there") > 0, "another controller")
+        until(lambda: run.said("goes on: all its hosts are there") > 0, "another controller")
         return time.time() - now_s, 0
     if what == "host":
         pids = tree(run.agents[1].pid)
@@ -169,9 +177,9 @@ def strike(what: str, run: StruckRun) -> tuple[float, int]:
             for pid in pids:
                 os.kill(pid, number)
     else:
-        os.kill(run.steps(run.ranks - 1)[-1][2], signal.SIGKILL)
-    took_s = run.next_step(now_s, step)
-    return took_s, step - run.resumed_at(now_s)
+        os.kill(steps(run.progress.ranks - 1)[-1][2], signal.SIGKILL)
+    took_s = run.progress.next_step(now_s, step)
+    return took_s, step - run.progress.resumed_at(now_s)
 
 
 def main() -> None:
@@ -193,11 +201,11 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as work:
                 run = StruckRun(Path(work), hosts, spares, ranks, asked.host_lost)
                 try:
-                    took_s, steps = strike(what, run)
+                    took_s, again = strike(what, run)
                 finally:
                     run.close()
             took.append(took_s)
-            lost.append(steps)
+            lost.append(again)
         print(
             f"{name}: median {statistics.median(took):.2f} s ({min(took):.2f} … {max(took):.2f}), "
             f"steps again {statistics.median(lost):.0f} ({min(lost)} … {max(lost)}); "
