@@ -240,6 +240,27 @@ def test_woken_before_it_is_ready_it_goes_on_with_what_it_has(
     assert standby.result().stdout == "[] None True\n"
 
 
+def test_what_a_guessed_import_shares_with_the_standby_stays_whole(
+    tmp_path: Path, folder: Path, library: Path, stand: Stand
+) -> None:
+    """A guess names the library alone, and not what that imports: part of it was there already."""
+    (library / "learned_one.py").write_text("import collections.abc, json.tool\n")
+    guess = {"format": 1, "restores": False, "guessed": ["learned_one"]}
+    (tmp_path / "guess.json").write_text(json.dumps(guess))
+    (folder / "say.py").write_text(
+        "import sys\n"
+        "import collections, json\n"
+        "import collections.abc, json.tool\n"
+        "print(collections.abc.Mapping.__name__, json.tool.__name__, json is json.tool.json)\n"
+        "print([name for name in sys.modules if name.startswith('holdfast_standby')])\n"
+    )
+    standby = stand(argv(), tmp_path / "guess.json", folder)
+    ready(standby)
+    standby.wake()
+    assert standby.told()["event"] == "warm"
+    assert standby.result() == (0, "Mapping json.tool True\n[]\n", "")
+
+
 def test_held_it_waits_for_one_more_line(folder: Path, learned: Path, stand: Stand) -> None:
     (folder / "say.py").write_text("print('runs')\n")
     standby = stand(argv(), learned, folder)

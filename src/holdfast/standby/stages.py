@@ -44,6 +44,7 @@ TRIP_S = 0.5
 BROKEN = 70  # an error of ours: the exit code of sysexits.h for one
 NAME = "hf-standby"  # shown by ps and top while it waits
 REFUSALS_MAX = 32
+PRIVATE = "holdfast_standby"  # as this package is called here
 
 
 def begin() -> NoReturn:
@@ -161,6 +162,7 @@ def _wait(task: Task, ours: AbstractSet[str]) -> None:
         wait_cold(task, f"what was learned cannot be read: {error}")
     never = learned.NeverList(task.imports)
     freshness = Freshness(libraries)
+    were_there = frozenset(sys.modules)
     try:
         with surroundings, _MainFile(command):
             import_all(names, never, libraries, freshness, task.wake_fd, is_lowered=task.is_lowered)
@@ -194,7 +196,7 @@ def _wait(task: Task, ours: AbstractSet[str]) -> None:
     output.restore(say=True)
     task.close()
     _rename(name)
-    _forget(ours, set(names))
+    _forget(ours, set(names), sys.modules.keys() - were_there)
 
 
 def _difference(
@@ -260,9 +262,15 @@ def _rename(name: str) -> str:
     return before
 
 
-def _forget(ours: AbstractSet[str], names: AbstractSet[str]) -> None:
-    """Modules that are here only for our own sake. Half a package is worse than all of it."""
+def _forget(ours: AbstractSet[str], names: AbstractSet[str], brought: AbstractSet[str]) -> None:
+    """Modules that are here only for our own sake. Half a package is worse than all of it.
+
+    What the imports have brought may use any of ours, and a second copy would be another module.
+    What they use is in a list that was learned; one that was guessed leaves out most of it.
+    """
     kept = {name.partition(".")[0] for name in names} | {"importlib", "sitecustomize"}
+    is_told = brought <= names
     for name in ours:
-        if name.partition(".")[0] not in kept:
+        package = name.partition(".")[0]
+        if package == PRIVATE or (is_told and package not in kept):
             sys.modules.pop(name, None)
