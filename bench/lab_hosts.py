@@ -36,9 +36,12 @@ BACK_STEPS = 150
 EXIT_SAVED = 75
 
 # A step is done when its result is there: at a stop nothing is left to run after `run.done`.
-STOPPED_TRAINER = TRAINER.replace("    run.done(step, state)\n", "").replace(
-    "time.sleep(0.02)", "time.sleep(float(os.environ['STEP_S']))"
-) + "    run.done(step, state)\n"
+STOPPED_TRAINER = (
+    TRAINER.replace("    run.done(step, state)\n", "").replace(
+        "time.sleep(0.02)", "time.sleep(float(os.environ['STEP_S']))"
+    )
+    + "    run.done(step, state)\n"
+)
 
 # `join` is the time of PyTorch alone: to meet, and for what DDP sends to and fro at first.
 TORCH_TRAINER = """

@@ -55,6 +55,11 @@ class Result:
         told = json.loads(path.read_text())
         return cls(path, told if told["settings"] == begun["settings"] else begun)
 
+    @classmethod
+    def of_file(cls, path: Path) -> Result:
+        """What is there, with whatever settings."""
+        return cls(path, json.loads(path.read_text()))
+
     def has(self, phase: str) -> bool:
         """Whether that phase is over. One that fell is tried again."""
         measured = self.told.get(phase)

@@ -30,6 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NS_PER_S = 1_000_000_000
+# Hosts of a lab number their processes alike: a line's pid is one of all hosts, with its host.
+HOST_VARIABLE = "RACE_HOST"
+PIDS_OF_HOST = 1 << 32
 
 
 def boot_ns() -> int:
@@ -43,6 +46,7 @@ class Stamps:
     def __init__(self, folder: str | Path, rank: int):
         path = Path(folder) / f"rank-{rank:05d}.jsonl"
         self.rank = rank
+        self.pid = os.getpid() + PIDS_OF_HOST * int(os.environ.get(HOST_VARIABLE, "0"))
         self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def begin(self, after: int) -> None:
@@ -54,7 +58,7 @@ class Stamps:
         self._write(f'"step": {step}, "since": {since_ns}', boot_ns())
 
     def _write(self, what: str, at_ns: int) -> None:
-        who = f'"rank": {self.rank}, "pid": {os.getpid()}'
+        who = f'"rank": {self.rank}, "pid": {self.pid}'
         line = f'{{{what}, "boot": {at_ns}, "wall": {time.time_ns()}, {who}}}\n'
         os.write(self.file, line.encode())
 

@@ -21,11 +21,14 @@ from model import loss
 from ruler import boot_ns
 from torch_save import load, save
 from torchft import Manager, Optimizer, ProcessGroupGloo
+from torchft.manager import WorldSizeMode
 
 
 def main() -> None:
     args = arguments()
     replica, replicas = int(os.environ["REPLICA_GROUP_ID"]), int(os.environ["NUM_REPLICA_GROUPS"])
+    # With spares so many groups count, and the others bring gradients of nothing, ready to count.
+    spares = int(os.environ.get("RACE_SPARES", "0"))
     training = Training(args, replica, replicas)
     path = args.out / "checkpoint.pt"
     after = load(training, path)
@@ -44,7 +47,8 @@ def main() -> None:
         pg=ProcessGroupGloo(timeout=timedelta(seconds=args.hang_s)),
         load_state_dict=load_state_dict,
         state_dict=state_dict,
-        min_replica_size=1,
+        min_replica_size=replicas - spares if spares else 1,
+        world_size_mode=WorldSizeMode.FIXED_WITH_SPARES if spares else WorldSizeMode.DYNAMIC,
         replica_id=f"race_{replica}",
         timeout=timedelta(seconds=args.hang_s),
         quorum_timeout=timedelta(seconds=30),
