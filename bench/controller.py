@@ -4,9 +4,10 @@
 
 The controller is `holdfast run`'s own process, whole: lease, journal, machine, membership, link.
 The agents are in other processes, many in each: real seats and real conversations, with a rank each
-that makes a step a second and copies at once. The store is not measured: a commit is told as done
-where it would have begun. An agreed save is measured from the rank's word that it asks for one
-until every rank is known to have its copy. CPU and memory are those of the controller's process.
+that makes a step a second and copies at once. They speak as often as those of such a run. The store
+is not measured: a commit is told as done where it would have begun. An agreed save is measured from
+the rank's word that it asks for one until every rank is known to have its copy. CPU and memory are
+those of the controller's process.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any, cast
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.cadence import SECOND_NS, progress_ns
 from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.hosts.seat import Seat
@@ -66,6 +68,7 @@ class OneRank(Host):
         self._slot, self._reported = slot, reported
         self._state = RankState(has_session=True)
         self._order: news.PublishOrder | None = None
+        self._stepped = 0
 
     def _now(self, **changes: Any) -> None:
         self._state = self._state._replace(**changes)
@@ -86,6 +89,12 @@ class OneRank(Host):
         self._now(answers=answers)
         if order is not None and step == order.step:
             self._reported()
+
+    def step_until(self, steps: int) -> None:
+        """It has completed so many, by the time."""
+        while self.report.attempt >= 0 and self._stepped < steps:
+            self._stepped += 1
+            self.step()
 
     def ask(self) -> None:
         """Its script wants a save."""
@@ -166,16 +175,18 @@ class ManySeats:
                 lambda: cast(asyncio.Protocol, connection), "127.0.0.1", self._port
             )
             await proved.wait()
-        every_s = beat_s(self._hosts)
-        await asyncio.sleep(every_s * (number % 1000) / 1000)  # as time scatters them
-        stepped_s = 0.0
+        every_s, progress_s = beat_s(self._hosts), progress_ns(self._hosts) / SECOND_NS
+        spread_s = max(every_s, progress_s) * (number % 1000) / 1000
+        await asyncio.sleep(spread_s)  # as time scatters them
+        began_s, told_s = time.monotonic(), 0.0
         while True:
-            host = seat.host
-            if isinstance(host, OneRank) and time.monotonic() - stepped_s >= STEP_S:
-                stepped_s = time.monotonic()
-                host.step()
+            host, now_s = seat.host, time.monotonic()
+            if isinstance(host, OneRank):
+                host.step_until(int((now_s - began_s) / STEP_S))
             connection.beat()
-            self._say(connection)
+            if now_s - told_s >= progress_s - every_s / 2:
+                told_s = now_s
+                self._say(connection)
             await asyncio.sleep(every_s)
 
     def _say_soon(self, connection: LinkConnection) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from holdfast.controller.host_care import CarePolicy, HostCare
 from holdfast.controller.remote_hosts import RemoteHosts
@@ -37,7 +36,8 @@ class CareHouse:
     def __init__(self, slots: int = 2, spares: int = 1, policy: CarePolicy | None = None) -> None:
         self.now_ns = 0
         self.said: list[str] = []
-        self.sent: dict[str, str] = {}
+        self.sent: dict[str, bytes] = {}
+        self.linked: dict[str, int] = {}  # how long they were silent
         self.began = 0
         self.machine = RunMachine(RunPolicy(ranks=slots, hosts=slots))
         self.file: dict[int, tuple[str, bool]] = {}
@@ -77,8 +77,11 @@ class CareHouse:
         return False
 
     # --- agents
-    def put(self, incarnation: str, message: dict[str, Any]) -> None:
-        self.sent[incarnation] = json.dumps(message)
+    def put(self, incarnation: str, message: bytes) -> None:
+        self.sent[incarnation] = message
+
+    def silent_ns(self, incarnation: str) -> int | None:
+        return self.linked.get(incarnation)
 
     def seat(self, index: int, name: str = "") -> Seat:
         seat = Seat(index, name or f"host {index}", Obeys)  # type: ignore[arg-type]

@@ -85,7 +85,8 @@ class Lab:
         self.takes_ns = takes_ns
         self.board = Board()
         self.said: list[str] = []
-        self.sent: dict[str, str] = {}
+        self.sent: dict[str, bytes] = {}
+        self.linked: dict[str, int] = {}  # how long they were silent
         self.hosts = RemoteHosts(
             self,
             Membership(slots, spares, HostLimits()),
@@ -95,8 +96,11 @@ class Lab:
         )
         self.hosts.attach(self.board)
 
-    def put(self, incarnation: str, message: dict[str, Any]) -> None:
-        self.sent[incarnation] = json.dumps(message)
+    def put(self, incarnation: str, message: bytes) -> None:
+        self.sent[incarnation] = message
+
+    def silent_ns(self, incarnation: str) -> int | None:
+        return self.linked.get(incarnation)
 
     def seat(self, index: int, incarnation: str = "") -> Seat:
         """One that has joined."""
@@ -464,9 +468,9 @@ def test_who_has_nothing_new_to_say_is_not_lost_while_its_connection_lives() -> 
     lab = Lab()
     lab.seat(0)
     lab.seat(1)
+    lab.linked["host 0"] = S // 2
     for _ in range(30):
         lab.now_ns += S
-        lab.hosts.heard("host 0", silent_ns=S // 2)
         lab.hosts.look()
     assert lab.board.told[-1] == "lost 1"
     assert lab.said[-1] == "Host 1 is lost: nothing was heard of it for 10 s"
@@ -529,9 +533,9 @@ def test_a_spare_that_was_silent_for_too_long_is_told_when_it_is_heard_again() -
     lab.seat(0)
     spare = lab.seat(1)
     lab.down(spare)
+    lab.linked["host 0"] = 0
     for _ in range(12):
         lab.now_ns += S
-        lab.hosts.heard("host 0", silent_ns=0)
         lab.hosts.look()
     assert lab.said == ["Host 1, a spare, is lost: nothing was heard of it for 10 s"]
     lab.up(spare)

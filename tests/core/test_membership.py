@@ -188,6 +188,10 @@ def test_whatever_happens_each_slot_has_one_host_and_each_loss_is_told_once(
         assert set(held.values()) <= {incarnation for _, incarnation in there}
         for slot, holder in held.items():
             assert members.members[holder].slot == slot
+        # That nobody is looked at too late, though who is due is not counted anew at each word.
+        due_ns = members.next_look_ns()
+        for one in members.members.values():
+            assert not one.is_there or (due_ns is not None and due_ns <= members._due_ns(one))
 
 
 def test_a_host_in_quarantine_has_no_slot_until_it_is_released() -> None:

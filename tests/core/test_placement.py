@@ -69,3 +69,16 @@ def test_a_set_of_more_ranks_than_run_now_is_whole_when_all_its_shards_are_durab
     flushes.want(0, Wanted(SetInBuffer(0, 1, 10, 0), "now"))
     told = [flushes.flushed(ev.Flushed(5, 0, rank, 1, 10, 3)) for rank in range(3)]
     assert told == [(), (), (act.CommitFlushed(0, 1, 10, 3),)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 4)), max_size=6))
+def test_a_placement_in_brief_is_the_same(parts: list[tuple[int, int]]) -> None:
+    placement = Placement(tuple(host for host, ranks in parts for _ in range(ranks)))
+    assert Placement.of_runs(placement.runs) == placement
+
+
+def test_many_hosts_with_as_many_ranks_each_are_few_words() -> None:
+    assert place(80_000, range(10_000)).runs == [(0, 10_000, 8)]
+    assert place(7, [0, 1, 3, 4]).runs == [(0, 2, 2), (3, 1, 2), (4, 1, 1)]
+    with pytest.raises(ValueError, match="more than 1048576 ranks"):
+        Placement.of_runs([(0, 1 << 40, 1)])

@@ -261,23 +261,27 @@ def test_strangers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _FROZEN = f"""
-import sys, time
+import select, sys
 from holdfast.link.certificate import Certificate, make_certificate
 from holdfast.link.dialer import LinkDialer
 from holdfast.link.values import Claim, Peer, Trust
 dialer = LinkDialer("lm", Peer(0, "0a" * 16), Trust({SECRET!r}))
 dialer.put({{"report": 1}})
 dialer.aim(Claim(("127.0.0.1",), int(sys.argv[1]), 1))
-sys.stdin.read()
-dialer.close()
+while not select.select([sys.stdin], [], [], 0.1)[0]:
+    dialer.take()
+sys.stdin.readline()
+sys.stdin.read()  # and looks no more
 """
 
 
-@pytest.mark.contract("link: a frozen process is silent, and speaks again")
+@pytest.mark.contract("link: a frozen process is silent, and speaks again; so is one that hangs")
 def test_a_frozen_agent_is_silent_and_not_down(make: Make) -> None:
     controller = make(Controller())
     process = subprocess.Popen(
-        [sys.executable, "-c", _FROZEN, str(controller.claim.port)], stdin=subprocess.PIPE
+        [sys.executable, "-c", _FROZEN, str(controller.claim.port)],
+        stdin=subprocess.PIPE,
+        bufsize=0,
     )
     try:
         controller.until(lambda: controller.messages.get(ME) == {"report": 1})
@@ -286,6 +290,9 @@ def test_a_frozen_agent_is_silent_and_not_down(make: Make) -> None:
         assert controller.changes[-1][1].silence_s >= values.SILENT_S
         os.kill(process.pid, signal.SIGCONT)
         controller.until(lambda: controller.state(ME) is LinkState.UP)
+        assert process.stdin is not None
+        process.stdin.write(b"look no more\n")  # its thread lives on, and its owner hangs
+        controller.until(lambda: controller.state(ME) is LinkState.SILENT)
         process.kill()
         controller.until(lambda: controller.state(ME) is LinkState.DOWN)
     finally:

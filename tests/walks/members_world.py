@@ -166,8 +166,14 @@ class Members:
 
     # --- the controller ---------------------------------------------------------------------
 
-    def put(self, incarnation: str, message: dict[str, Any]) -> None:
-        self.ways[DOWN, incarnation] = message
+    def put(self, incarnation: str, message: bytes) -> None:
+        self.ways[DOWN, incarnation] = json.loads(message)
+
+    def silent_ns(self, incarnation: str) -> int | None:
+        for agent in self.agents:
+            if agent.seat.incarnation == incarnation and agent.is_alive and UP not in agent.cut:
+                return 0
+        return None
 
     def launches(self) -> None:
         """Every slot has a host: the next attempt begins."""
@@ -357,8 +363,8 @@ def _tick(world: Members) -> None:
     world.at_ns += TICK_NS
     for agent in world.agents:
         if agent.is_alive:
-            if UP not in agent.cut:
-                world.remote.heard(agent.seat.incarnation, 0)
+            if UP not in agent.cut:  # the link tells that it lives
+                world.remote.membership.heard(world.at_ns, agent.seat.incarnation)
             agent.speaks()
     world.remote.look()
 

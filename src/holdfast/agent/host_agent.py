@@ -58,10 +58,12 @@ class HostAgent(Host, OwnHosts):
         number: int = 0,
         standbys: Standbys | None = None,
         copying: Copying | None = None,
+        progress_ns: int = PROGRESS_NS,
     ) -> None:
         """`number`: of this host in the placement of attempts. `standbys`: that wait already.
 
-        `copying`: how parts of sets come from other hosts; None: there is no other.
+        `copying`: how parts of sets come from other hosts; None: there is no other. `progress_ns`:
+        between two words on how far the ranks are.
         """
         super().__init__()
         self.number = number
@@ -76,6 +78,7 @@ class HostAgent(Host, OwnHosts):
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._report = HostReport()
         self._next_poll_ns = self._next_progress_ns = 0
+        self._progress_ns = progress_ns
         self._launch: act.Launch | None = None
         self._copying = copying
         warn = partial(around.say, "warning")
@@ -128,7 +131,7 @@ class HostAgent(Host, OwnHosts):
         attempt.pages.heartbeat(now)
         with_progress = self.attention.is_saving or now >= self._next_progress_ns
         if with_progress:
-            self._next_progress_ns = now + PROGRESS_NS
+            self._next_progress_ns = now + self._progress_ns
         if self._read(with_progress=with_progress):
             self._around.reported(self._numbered())
         hurried = self.attention.is_saving or self.attention.is_stopping

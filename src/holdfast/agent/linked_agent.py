@@ -36,6 +36,7 @@ from holdfast.agent.tree import become_subreaper
 from holdfast.controller.remote_hosts import PORTS, PREFLIGHT_PORT
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
+from holdfast.core.hosts.cadence import again_ns, progress_ns
 from holdfast.core.hosts.order import Host
 from holdfast.core.hosts.preflight import PreflightAnswer
 from holdfast.core.hosts.report import HostReport
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from holdfast.notices.listener import Listener
 
 SECOND_NS = 1_000_000_000
-BEAT_NS = SECOND_NS // 2
 LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
 LISTENER_LIMIT_S = 2.0
@@ -118,7 +118,7 @@ class LinkedAgent:
         self._term = 0  # of the controller that this host works for
         self._is_news = True
         self._is_ending = False
-        self._next_beat_ns = 0
+        self._again_ns = 0  # then it speaks though nothing is new
         self._leave_by_ns: int | None = None
         self._over: Over | None = None
         self._ports_before = -1  # the newest attempt that is not to have the present ports
@@ -329,7 +329,15 @@ class LinkedAgent:
     def _begin(self, slot: int) -> Host:
         standbys, self._standbys = self._standbys, None
         agent = self.agent = HostAgent(
-            self.folder, self._job, self.selector, self.upkeep, self, slot, standbys, self._copying
+            self.folder,
+            self._job,
+            self.selector,
+            self.upkeep,
+            self,
+            slot,
+            standbys,
+            self._copying,
+            progress_ns(self._place.hosts),
         )
         agent.spared = self._other_pids
         spare = "" if slot == self._place.index else f" in the place of host {slot}"
@@ -380,7 +388,7 @@ class LinkedAgent:
 
     def _wait_s(self) -> float:
         now = now_ns()
-        due_ns = [now + LONGEST_WAIT_NS, self._next_beat_ns]
+        due_ns = [now + LONGEST_WAIT_NS, self._again_ns]
         if self.agent is not None and self.agent.next_look_ns is not None:
             due_ns.append(self.agent.next_look_ns)
         return max(0, min(due_ns) - now) / SECOND_NS
@@ -426,11 +434,11 @@ class LinkedAgent:
             self._seat.ports = tuple(free_ports(PORTS + 1))
 
     def _speak(self) -> None:
-        """At once when something is new; else so often that the controller knows this lives."""
+        """At once when something is new; that this lives, the link tells."""
         now = now_ns()
-        if self._dialer is None or not (self._is_news or now >= self._next_beat_ns):
+        if self._dialer is None or not (self._is_news or now >= self._again_ns):
             return
-        self._is_news, self._next_beat_ns = False, now + BEAT_NS
+        self._is_news, self._again_ns = False, now + again_ns(self._place.hosts)
         agent = self.agent
         report = agent.reports()[0][1] if agent is not None else None
         if agent is not None:

@@ -38,6 +38,7 @@ from holdfast.journal.hosts_table import ListedHost
 from holdfast.link.server import LinkServer
 from holdfast.link.values import LinkState, Peer
 
+SECOND_NS = 1_000_000_000
 LONGEST_WAIT_NS = 250_000_000
 SAY_NS = 30_000_000_000  # between two words on what is waited for
 FIRST_SAY_NS = 3_000_000_000
@@ -117,6 +118,7 @@ class LinkedHosts:
         self._remote.lost = self._lost
         self._stragglers = StragglerWatch(membership, self.care, around.say, care.stragglers)
         self._remote.heard_of = self._stragglers.heard
+        self._rows_told: tuple[ListedHost, ...] = ()
         self._book = HostBook(self._remote, self._newest, boot_id(), around.record)
         # Before it holds: the attempt, the step that is to be saved, and until when.
         self._saved_by: tuple[int, int, int] | None = None
@@ -129,10 +131,15 @@ class LinkedHosts:
 
     # --- controller.remote_hosts.Wire -------------------------------------------------------
 
-    def put(self, incarnation: str, message: dict[str, Any]) -> None:
+    def put(self, incarnation: str, message: bytes) -> None:
         """Send that agent this, in place of what it was not sent yet."""
         if not self.has_given_up:
             self._server.put(self._peers[incarnation], message)
+
+    def silent_ns(self, incarnation: str) -> int | None:
+        """How long nothing has come from that agent; None: it has no link."""
+        silence_s = self._server.silence_s(self._peers[incarnation])
+        return None if silence_s is None else round(silence_s * SECOND_NS)
 
     # --- controller.ports.Link --------------------------------------------------------------
 
@@ -340,9 +347,12 @@ class LinkedHosts:
         """How they stand, in a line."""
         return hosts_words(self._members.slots, self._members.members.values())
 
-    def rows(self) -> tuple[ListedHost, ...]:
-        """How each host stands, by its number; asked from any thread."""
-        behind, rows = self._stragglers.behind, self._book.rows(now_ns(), time.time_ns())
+    def new_rows(self) -> tuple[ListedHost, ...] | None:
+        """How each host stands, by its number; None: as when another thread asked last."""
+        behind, rows = self._stragglers.behind, self._book.rows
+        if rows is self._rows_told:
+            return None
+        self._rows_told = rows
         return tuple(
             replace(one, behind_ns=behind[one.index][0], step_ns=behind[one.index][1])
             if one.index in behind

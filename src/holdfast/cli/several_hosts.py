@@ -79,7 +79,7 @@ from holdfast.journal.store import RunFolder
 from holdfast.journal.unlinked import unlinked_hosts
 from holdfast.link.certificate import Certificate, make_certificate
 from holdfast.link.server import LinkServer
-from holdfast.link.values import Trust
+from holdfast.link.values import Trust, beat_s
 
 TRY_S = 0.2
 MOST_SLICE = 64  # characters of a slice's name
@@ -230,8 +230,10 @@ def _standbys(asked: RunAsked) -> StandbyJob:
 
 def _tell_hosts(lease: Lease, hosts: LinkedHosts) -> None:
     """For people to look at; called by the upkeep thread."""
+    rows = hosts.new_rows()
     with contextlib.suppress(StoreUnavailable):  # upkeep says so
-        tell_hosts(lease, hosts.rows())
+        if rows is not None:
+            tell_hosts(lease, rows)
 
 
 def _look_who_is_unlinked(
@@ -276,9 +278,11 @@ def _care(settings: Settings) -> CarePolicy:
 
 def _limits(settings: Settings, *, takes_over: bool) -> HostLimits:
     """`takes_over`: from a controller that has died; hosts that live are heard at once then."""
-    usual, lost_ns = HostLimits(), round(settings.host_lost_s * SECOND_NS)
+    beat_ns = round(beat_s(settings.hosts + settings.spares) * SECOND_NS)
+    usual, lost_ns = HostLimits(), max(round(settings.host_lost_s * SECOND_NS), 4 * beat_ns)
     gather_ns = lost_ns if takes_over else usual.gather_ns
-    return HostLimits(min(usual.suspect_ns, lost_ns // 2), lost_ns, gather_ns)
+    suspect_ns = max(min(usual.suspect_ns, lost_ns // 2), 2 * beat_ns)
+    return HostLimits(suspect_ns, lost_ns, gather_ns)
 
 
 def _elastic(settings: Settings) -> ElasticLimits | None:

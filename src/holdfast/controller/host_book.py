@@ -21,6 +21,7 @@ from holdfast.core.hosts.placement import NOWHERE, Placement
 from holdfast.journal.hosts_table import ListedHost
 
 EVERY_NS = 1_000_000_000
+EACH_NS = 3_000_000  # where this is more, for all hosts
 EXACT_NS = 50_000  # a bound that is closer than this is not told anew
 
 
@@ -55,7 +56,7 @@ def is_news(before: Noted | None, now: Noted) -> bool:
 
 
 class HostBook:
-    """Written by the controller's thread; `rows` may be asked for by another."""
+    """For the controller's thread; another may read `rows`, which is replaced, never changed."""
 
     def __init__(
         self,
@@ -69,9 +70,10 @@ class HostBook:
         self._noted: dict[int, Noted] = {}  # by index
         self._attempt = -1  # whose parts were told
         self._next_ns = 0
+        self.rows: tuple[ListedHost, ...] = ()  # each host by its number, as of the last look
         self._of_slot: tuple[Placement, dict[int, tuple[int, int]]] = (NOWHERE, {})
 
-    def rows(self, now_ns: int, unix_ns: int) -> tuple[ListedHost, ...]:
+    def _rows(self, now_ns: int, unix_ns: int) -> tuple[ListedHost, ...]:
         """Each host by its number; of one that came several times the last one."""
         members = list(self._remote.membership.members.values())  # at once
         newest = {one.index: one for one in members}
@@ -115,13 +117,16 @@ class HostBook:
         return self._of_slot[1]
 
     def look(self, now_ns: int, unix_ns: int, *, is_launched: bool) -> None:
-        """Write what is new, once a second. `is_launched`: the newest attempt has its hosts."""
+        """Write what is new, once a second; of many hosts less often.
+
+        `is_launched`: the newest attempt has its hosts.
+        """
         attempt = self._newest()[0]
         begins = is_launched and attempt != self._attempt
         if not begins and now_ns < self._next_ns:
             return
-        self._next_ns = now_ns + EVERY_NS
-        rows = self.rows(now_ns, unix_ns)
+        rows = self.rows = self._rows(now_ns, unix_ns)
+        self._next_ns = now_ns + max(EVERY_NS, len(rows) * EACH_NS)
         for row in rows:
             now = noted(row)
             if is_news(self._noted.get(row.index), now):

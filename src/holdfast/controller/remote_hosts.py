@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.controller.elastic_hosts import ElasticHosts
 from holdfast.core import actions as act
@@ -42,7 +42,6 @@ from holdfast.core.hosts.membership import (
     RefuseHost,
     Tell,
 )
-from holdfast.core.hosts.messages import encode_order
 from holdfast.core.hosts.order import HostOrder, Want
 from holdfast.core.hosts.placement import NOWHERE as NO_PLACEMENT
 from holdfast.core.hosts.placement import Meeting, Placement
@@ -60,6 +59,7 @@ from holdfast.core.hosts.says import (
     Over,
     decode_host,
     encode_controller,
+    order_json,
 )
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine
@@ -74,8 +74,11 @@ FORGOTTEN = 64  # hosts at a time that the membership has forgotten
 class Wire(Protocol):
     """The way to the agents."""
 
-    def put(self, incarnation: str, message: dict[str, Any]) -> None:
-        """Send that agent this, in place of what it was not sent yet; returns at once."""
+    def put(self, incarnation: str, message: bytes) -> None:
+        """Send that agent this JSON, in place of what it was not sent yet; returns at once."""
+
+    def silent_ns(self, incarnation: str) -> int | None:
+        """How long nothing has come from that agent, not even a sign of life; None: no link."""
 
 
 @dataclass(slots=True)
@@ -152,7 +155,7 @@ class RemoteHosts:
         self._unreadable: set[str] = set()
         self._assignments = 0
         self._order: HostOrder | None = None
-        self._encoded: dict[str, Any] | None = None  # the order, once it can be sent
+        self._encoded: bytes | None = None  # the order, once it can be sent
         self._meeting: tuple[int, Meeting] | None = None  # of that attempt
         self._over: Over | None = None
         self._inquiries: list[Inquiry] = []
@@ -426,10 +429,6 @@ class RemoteHosts:
             self._say("error", f"Host {says.index} is refused: {host.refused}")
         return True
 
-    def heard(self, incarnation: str, silent_ns: int) -> None:
-        """That agent has shown life so long ago, though it had nothing new to say."""
-        self._carry_out(self.membership.heard(self._now_ns() - silent_ns, incarnation))
-
     def closed(self, incarnation: str) -> None:
         """The connection to that agent has ended; it may dial again."""
         self._carry_out(self.membership.closed(self._now_ns(), incarnation))
@@ -446,10 +445,21 @@ class RemoteHosts:
         """Judge who is silent; due at `next_look_ns`."""
         self._judge()
         self._look_who_has_answered()
+        due_ns = self.membership.next_look_ns()
+        if due_ns is not None and due_ns <= self._now_ns():
+            self._hear_who_lives()
         self._carry_out(self.membership.look(self._now_ns()))
         if self._elastic is not None and self._gathering is None:
             self._look_whether_complete()
             self._elastic.look(self._now_ns())
+
+    def _hear_who_lives(self) -> None:
+        """Agents that have nothing new to say show life by their links."""
+        members, now = self.membership, self._now_ns()
+        for one in [one for one in members.members.values() if one.is_there]:
+            silent_ns = self._wire.silent_ns(one.incarnation)
+            if silent_ns is not None:
+                self._carry_out(members.heard(now - silent_ns, one.incarnation))
 
     @property
     def _told(self) -> Told:
@@ -553,7 +563,7 @@ class RemoteHosts:
             if member is not None:
                 self._send(member.incarnation)
 
-    def _encode(self, order: HostOrder) -> dict[str, Any] | None:
+    def _encode(self, order: HostOrder) -> bytes | None:
         """With the place where the ranks meet; None: that is not known yet."""
         wants: Register[Want] = Register()
         for number, want in order.wants.numbered():
@@ -566,7 +576,7 @@ class RemoteHosts:
             wants.newest = number - 1
             wants.put(number, want)
         wants.newest = order.wants.newest
-        return encode_order(HostOrder(order.number, order.attention, wants))
+        return order_json(HostOrder(order.number, order.attention, wants))
 
     def _meeting_of(self, launch: act.Launch) -> Meeting | None:
         """On the host of rank 0; the same for all hosts, for as long as the attempt lives."""

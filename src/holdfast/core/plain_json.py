@@ -11,6 +11,7 @@ changes (a dataclass that has no hash) is read back whole: no field of it may be
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -150,6 +151,11 @@ class Parts:
             return _as_it_was(kind, values) if is_whole else _made(kind, values)
 
         return read
+
+
+def packed_json(data: Mapping[str, Any]) -> bytes:
+    """As JSON in ASCII, with no space in it; raises ValueError or TypeError for what it has not."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
 def copied(part: Any) -> Any:

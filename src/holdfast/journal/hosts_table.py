@@ -1,6 +1,6 @@
 """The hosts of a run as its controller sees them: a file beside its lease, for people to look at.
 
-    lease/000007.hosts    one object: the rows, replaced once a second where something has changed
+    lease/000007.hosts    one object: the rows, replaced once a second; of many hosts less often
 
 Nothing is decided by it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
@@ -47,9 +47,12 @@ class ListedHost:
     ahead_ns: int | None = None
 
 
+NAMES = tuple(one.name for one in fields(ListedHost))
+
+
 def tell_hosts(lease: Lease, rows: Sequence[ListedHost]) -> None:
     """For the holder of the lease; raises StoreUnavailable."""
-    data = encode_json({"hosts": [asdict(row) for row in rows]})
+    data = encode_json({"hosts": [{name: getattr(row, name) for name in NAMES} for row in rows]})
     write_atomic(_path(lease.folder, lease.epoch), data, durable=False)
 
 

@@ -33,6 +33,7 @@ CONNECT_S = 2.0  # for one address
 FIRST_WAIT_S = 0.2  # at most, before all addresses are tried again; then twice as long each time
 LONGEST_WAIT_S = 5.0
 _LATE_S = 0.5
+OWNER_S = 1.0  # an owner that has not looked for so long does not live, as far as others know
 _HINT = " (another secret, run name or term ends so)"
 
 
@@ -57,6 +58,7 @@ class LinkDialer:
         self._message: dict[str, Any] | None = None
         self._change: LinkChange | None = None
         self._told: LinkChange | None = None
+        self._owner_s = time.monotonic()  # when the owner looked last
         self._jitter = random.Random()  # noqa: S311 (no secret)
         self._thread = LoopThread("holdfast-link-dialer", lambda _: None)
         self._thread.run(self._begin())
@@ -81,6 +83,7 @@ class LinkDialer:
 
     def take(self) -> DialerNews:
         """What is new since the last call."""
+        self._owner_s = time.monotonic()
         with self._bell.lock:
             self._bell.hush()
             news = DialerNews(self._message, self._change, self._term)
@@ -248,7 +251,8 @@ class LinkDialer:
                     connection.is_silent = True
                     words = f"nothing has come for {silence_s:.1f} s"
                     self._say(LinkState.SILENT, words, connection)
-                connection.beat()
+                if now_s - self._owner_s < OWNER_S:
+                    connection.beat()
         asyncio.get_running_loop().call_later(self._beat_s, self._beat, now_s + self._beat_s)
 
     def _say(self, state: LinkState, words: str, of: LinkConnection | None = None) -> None:

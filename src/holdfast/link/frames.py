@@ -11,6 +11,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.core.plain_json import packed_json
+
 _LENGTH = struct.Struct(">I")
 
 Message = Mapping[str, Any]
@@ -60,7 +62,7 @@ class FrameReader:
 
 def pack_json(message: Message) -> bytes:
     """An object as JSON in ASCII; raises ValueError or TypeError for what JSON has not."""
-    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    return packed_json(message)
 
 
 def unpack_json(body: bytes) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 from holdfast.errors import ConfigurationError
 from holdfast.link.connection import LinkConnection, pass_over
 from holdfast.link.conversation import MESSAGE_LIMIT_BYTES, Conversation
-from holdfast.link.frames import pack_json
+from holdfast.link.frames import Message, pack_json
 from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
 from holdfast.link.strangers import HANDSHAKE_S, Strangers
 from holdfast.link.thread import CLOSE_S, Bell, LoopThread
@@ -93,11 +93,14 @@ class LinkServer:
         """Readable when there is something to take."""
         return self._bell.fileno()
 
-    def put(self, peer: Peer, message: dict[str, Any]) -> None:
-        """It replaces what the peer was not sent yet; ValueError for what is too large."""
+    def put(self, peer: Peer, message: Message | bytes) -> None:
+        """It replaces what the peer was not sent yet; ValueError for what is too large.
+
+        Bytes are JSON already.
+        """
         self.put_all([peer], message)
 
-    def put_all(self, peers: Iterable[Peer], message: dict[str, Any]) -> None:
+    def put_all(self, peers: Iterable[Peer], message: Message | bytes) -> None:
         """The same for several peers."""
         data = bounded_json(message)
         with self._bell.lock:
@@ -118,11 +121,12 @@ class LinkServer:
         return news
 
     def silence_s(self, peer: Peer) -> float | None:
-        """Since it was last heard; None: it never was, or a later life of its host has come."""
+        """Since it was last heard; None: it has no link."""
         record = self._records.get(peer)
-        if record is None or record.last is None:
+        connection = None if record is None else record.connection
+        if connection is None:
             return None
-        return max(0.0, time.monotonic() - record.last.heard_s)
+        return max(0.0, time.monotonic() - connection.heard_s)
 
     def round_trip_s(self, peer: Peer) -> float | None:
         """The newest that was measured; None: there is none yet."""
@@ -305,9 +309,9 @@ class LinkServer:
         await asyncio.sleep(0)
 
 
-def bounded_json(message: dict[str, Any]) -> bytes:
+def bounded_json(message: Message | bytes) -> bytes:
     """The message as bytes; raises ValueError for what the other end would not take."""
-    data = pack_json(message)
+    data = message if isinstance(message, bytes) else pack_json(message)
     if len(data) > MESSAGE_LIMIT_BYTES:
         raise ValueError(f"a message of {len(data)} bytes: {MESSAGE_LIMIT_BYTES} can be sent")
     return data

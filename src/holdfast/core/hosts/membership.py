@@ -40,6 +40,8 @@ from holdfast.core.hosts.members import Move as Move
 from holdfast.core.hosts.members import RefuseHost as RefuseHost
 from holdfast.core.hosts.members import Tell as Tell
 
+NEVER_NS = 2**63
+
 
 class Membership:
     """Each method gives what must be done now, in order."""
@@ -54,6 +56,7 @@ class Membership:
         self._slice_of: dict[int, str] = {}  # by slot: that of the host which had it last
         self._of_index: dict[int, list[JoinedHost]] = {}  # the same members
         self._gather_by_ns: int | None = None  # until then spares wait
+        self._silent_ns: int | None = None  # nobody's silence means anything before; None: see
         self.quarantine: dict[int, str] = {}  # why, by index
 
     # --- what is known ----------------------------------------------------------------------
@@ -103,11 +106,16 @@ class Membership:
         return self._slots[slot]
 
     def next_look_ns(self) -> int | None:
-        """When silence will mean something new, if nothing is heard; None: never."""
-        due_ns = [self._due_ns(one) for one in self._there()]
+        """When silence may mean something new, or before; None: never.
+
+        Who is heard makes it later, which is found then: hosts are many.
+        """
+        if self._silent_ns is None:
+            self._silent_ns = min(map(self._due_ns, self._there()), default=NEVER_NS)
+        due_ns = self._silent_ns
         if self._gather_by_ns is not None and self._waits_for_spares:
-            due_ns.append(self._gather_by_ns)
-        return min(due_ns, default=None)
+            due_ns = min(due_ns, self._gather_by_ns)
+        return None if due_ns == NEVER_NS else due_ns
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -126,6 +134,7 @@ class Membership:
             ]
         self._forget(index)
         self.members[incarnation] = member
+        self._silent_ns = None
         self._of_index.setdefault(index, []).append(member)
         if self._gather_by_ns is None:
             self._gather_by_ns = at_ns + self.limits.gather_ns
@@ -233,7 +242,7 @@ class Membership:
             return []
         member.heard_ns, member.is_linked = max(member.heard_ns, at_ns), True
         if member.state is MemberState.SUSPECT:
-            member.state = MemberState.ASSIGNED
+            member.state, self._silent_ns = MemberState.ASSIGNED, None
             return [Tell("info", f"Host {member.index} is heard again")]
         return []
 
@@ -263,7 +272,7 @@ class Membership:
     def look(self, at_ns: int) -> list[Move]:
         """Judge silence."""
         moves: list[Move] = []
-        while due := [one for one in self._there() if self._due_ns(one) <= at_ns]:
+        while due := self._due(at_ns):
             for member in due:  # what is decided of one may be news of another
                 if member.is_there and self._due_ns(member) <= at_ns:
                     moves += self._judge(at_ns, member)
@@ -287,6 +296,12 @@ class Membership:
 
     def _there(self) -> Iterator[JoinedHost]:
         return (one for one in self.members.values() if one.is_there)
+
+    def _due(self, at_ns: int) -> list[JoinedHost]:
+        if self._silent_ns is not None and self._silent_ns > at_ns:
+            return []
+        self._silent_ns = None
+        return [one for one in self._there() if self._due_ns(one) <= at_ns]
 
     def _due_ns(self, member: JoinedHost) -> int:
         """When its silence will mean something new."""
@@ -353,6 +368,7 @@ class Membership:
 
     def _assign(self, member: JoinedHost, slot: int) -> Assign:
         member.state, member.slot = MemberState.ASSIGNED, slot
+        self._silent_ns = None
         self._slots[slot] = member
         self._free.remove(slot)
         self._slice_of[slot] = member.slice

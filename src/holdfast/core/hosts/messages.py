@@ -7,6 +7,7 @@ controller.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast.core import actions as act
@@ -15,7 +16,7 @@ from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang.events import RankLook, RankStack
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import Attention, HostOrder, Hurry, Want, subject_of_want
-from holdfast.core.hosts.placement import Meeting, Placement
+from holdfast.core.hosts.placement import NOWHERE, Meeting, Placement
 from holdfast.core.hosts.register import Register
 from holdfast.core.hosts.report import HostReport, RankState, subject_of_fact
 from holdfast.core.plain_json import Parts
@@ -42,11 +43,21 @@ _FORM = Parts(
 
 
 def encode_order(order: HostOrder) -> dict[str, Any]:
-    """An order as a host is sent it."""
+    """An order as a host is sent it. Where the ranks are stands beside the launch, in brief."""
+    wants: Register[Any] = Register()
+    runs = None
+    for number, want in order.wants.numbered():
+        wants.newest = number - 1
+        if isinstance(want, act.Launch):
+            runs = _FORM.write(want.placement.runs)
+            want = replace(want, placement=NOWHERE)
+        wants.put(number, want)
+    wants.newest = order.wants.newest
     return {
         "number": order.number,
         "attention": _FORM.write(order.attention),
-        "wants": _entries(order.wants),
+        "wants": _entries(wants),
+        "placement": runs,
     }
 
 
@@ -55,6 +66,14 @@ def decode_order(data: object) -> HostOrder:
     fields = _mapping(data)
     wants: Register[Want] = _register(fields.get("wants"), Want, subject_of_want)
     attention: Attention = _FORM.read(Attention, fields.get("attention"))
+    runs = _FORM.read(list[tuple[int, int, int]] | None, fields.get("placement"))
+    if runs is not None:
+        placement = Placement.of_runs(runs)
+
+        def placed(want: Want) -> Want:
+            return replace(want, placement=placement) if isinstance(want, act.Launch) else want
+
+        wants.change_each(placed)
     return HostOrder(_FORM.read(int, fields.get("number")), attention, wants)
 
 

@@ -11,8 +11,11 @@ hosts, and fewer ranks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+
+MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,33 @@ class Placement:
     def on(self, host: int) -> tuple[int, ...]:
         """The ranks that run on that host, by their local rank."""
         return tuple(rank for rank, where in enumerate(self.hosts) if where == host)
+
+    @property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """The same in brief: from a host on, so many neighbours with so many ranks each."""
+        found: list[tuple[int, int, int]] = []
+        for host, ranks in ((host, len(list(same))) for host, same in groupby(self.hosts)):
+            first, hosts, each = found[-1] if found else (0, 0, 0)
+            if (host, ranks) == (first + hosts, each):
+                found[-1] = first, hosts + 1, each
+            else:
+                found.append((host, 1, ranks))
+        return found
+
+    @classmethod
+    def of_runs(cls, runs: Iterable[tuple[int, int, int]]) -> Placement:
+        """The inverse of `runs`; raises ValueError for more ranks than any run has."""
+        runs = list(runs)
+        if sum(abs(hosts * each) for _, hosts, each in runs) > MOST_RANKS:
+            raise ValueError(f"{runs} would be more than {MOST_RANKS} ranks")
+        return cls(
+            tuple(
+                host
+                for first, hosts, each in runs
+                for host in range(first, first + hosts)
+                for _ in range(each)
+            )
+        )
 
     def on_hosts(self, hosts: Sequence[int]) -> Placement:
         """With as many ranks on each host, but on these hosts alone."""

@@ -15,14 +15,19 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.core.hosts.copies import NOWHERE, CopyPlaces, HeldPart
-from holdfast.core.hosts.messages import decode_order, decode_report, encode_report
+from holdfast.core.hosts.messages import (
+    decode_order,
+    decode_report,
+    encode_order,
+    encode_report,
+)
 from holdfast.core.hosts.order import Attention, HostOrder
 from holdfast.core.hosts.preflight import Neighbour, PreflightAnswer, PreflightOrder
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
-from holdfast.core.plain_json import Parts
+from holdfast.core.plain_json import Parts, packed_json
 
-PROTOCOL = 6
+PROTOCOL = 7
 
 
 class Asking(StrEnum):
@@ -167,9 +172,15 @@ def decode_host(data: object) -> tuple[HostSays, HostReport]:
     return says, decode_report(fields.get("report"))
 
 
-def encode_controller(says: ControllerSays, order: Mapping[str, Any] | None) -> dict[str, Any]:
-    """As the controller sends it. `order`: as `encode_order` gives it, the same for all hosts."""
-    return {"protocol": PROTOCOL, "says": _FORM.write(says), "order": order}
+def encode_controller(says: ControllerSays, order: bytes | None) -> bytes:
+    """As the controller sends it. `order`: as `order_json` gives it, the same for all hosts."""
+    own = packed_json({"protocol": PROTOCOL, "says": _FORM.write(says)})
+    return b"".join((own[:-1], b',"order":', b"null" if order is None else order, b"}"))
+
+
+def order_json(order: HostOrder) -> bytes:
+    """An order, as a part of what is sent to every host: it is written once."""
+    return packed_json(encode_order(order))
 
 
 def decode_controller(data: object) -> tuple[ControllerSays, HostOrder | None]:

@@ -65,7 +65,7 @@ class VirtualAgent:
         host.reported = self.reported
         return host
 
-    def take_text(self, incarnation: str, text: str) -> None:
+    def take_text(self, incarnation: str, text: bytes) -> None:
         """The controller has said that to whoever this was then."""
         if self.is_lost or incarnation != self.seat.incarnation:
             return
@@ -124,7 +124,7 @@ class RemoteLink:
         self._lives = count()
         self._in_slot: dict[int, VirtualAgent] = {}
         self._cut_until_ns: dict[int, int] = {}  # by index
-        self._last: dict[str, dict[str, Any]] = {}  # by incarnation, what it was sent last
+        self._last: dict[str, bytes] = {}  # by incarnation, what it was sent last
         self._is_begun = False
         self._agents = [self._agent(index) for index in range(shape.hosts + shape.spares)]
 
@@ -216,13 +216,16 @@ class RemoteLink:
 
     # --- the network ------------------------------------------------------------------------
 
-    def put(self, incarnation: str, message: dict[str, Any]) -> None:
+    def put(self, incarnation: str, message: bytes) -> None:
         """To an agent."""
         self._last[incarnation] = message
-        text = json.dumps(message)
         for agent in self._agents:
             if agent.seat.incarnation == incarnation:
-                self._deliver(agent, DOWN, partial(agent.take_text, incarnation, text))
+                self._deliver(agent, DOWN, partial(agent.take_text, incarnation, message))
+
+    def silent_ns(self, _: str) -> int | None:
+        """Agents show life by what they say alone."""
+        return None
 
     def _send_up(self, agent: VirtualAgent, *, with_progress: bool = False) -> None:
         if agent.is_lost:
