@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.controller_watch import REFUSED_LOOKS, ControllerWatch, Sighting
+from holdfast.agent import controller_watch
+from holdfast.agent.controller_watch import REFUSED_LOOKS, TELL_NS, ControllerWatch, Sighting
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.listening import Listening, tell_listening
 from holdfast.journal.store import RunStore
+from holdfast.journal.unlinked import unlinked_hosts
 
 
 class Looks:
@@ -79,3 +81,29 @@ def test_a_controller_of_another_version_is_told_once_it_shows_life(lease: Lease
     assert code == EXIT_CONFIGURATION
     assert "this host has Holdfast 0." in words
     assert words.endswith(", has 9.9: have one version on all hosts")
+
+
+def test_a_host_has_time_to_dial_before_it_says_that_it_cannot(
+    lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has only come, and who has lost the link to another controller, has not tried yet."""
+    now = [100 * TELL_NS]
+    monkeypatch.setattr(controller_watch, "now_ns", lambda: now[0])
+    tell_listening(lease, Listening(("127.0.0.1",), 4000))
+    looks = Looks(lease)
+    looks.look()
+    assert unlinked_hosts(lease.folder, lease.epoch) == set()
+    now[0] += TELL_NS + 1
+    looks.look()
+    assert unlinked_hosts(lease.folder, lease.epoch) == {1}
+
+    lease.release()
+    successor = acquire(lease.folder)
+    tell_listening(successor, Listening(("127.0.0.1",), 5000))
+    now[0] += 10 * TELL_NS
+    looks.look()
+    assert looks.ports == [4000, 5000]
+    assert unlinked_hosts(lease.folder, successor.epoch) == set()
+    now[0] += TELL_NS + 1
+    looks.look()
+    assert unlinked_hosts(lease.folder, successor.epoch) == {1}

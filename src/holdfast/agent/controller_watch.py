@@ -124,7 +124,7 @@ class ControllerWatch:
             code, words = lease.last_words
             self._seen(Sighting(over=Over(code, words, leaves_memory=code != EXIT_DONE)))
         elif step is FollowStep.FOLLOW:
-            self._follow(lease)
+            self._follow(lease, at_ns)
             self._tell_whether_linked(lease.epoch, at_ns)
         elif step is FollowStep.START:
             self._start_one()
@@ -137,7 +137,7 @@ class ControllerWatch:
             if self._told is not None:
                 tell_linked(self._folder, self._told, self._index)
                 self._told = None
-        elif self._told is None and at_ns - self._linked_ns > TELL_NS:
+        elif self._told != epoch and at_ns - self._linked_ns > TELL_NS:
             tell_unlinked(self._folder, epoch, self._index)
             self._told = epoch
 
@@ -166,7 +166,7 @@ class ControllerWatch:
             self._failures += 1
             self._say("warning", f"The controller of the run cannot be started: {error}")
 
-    def _follow(self, lease: LeaseView) -> None:
+    def _follow(self, lease: LeaseView, at_ns: int) -> None:
         where = read_listening(self._folder, lease.epoch)
         if where is None:
             self._silent_looks += 1
@@ -188,6 +188,7 @@ class ControllerWatch:
         claim = Claim(where.addresses, where.port, lease.epoch, where.certificate)
         if claim != self._claim:
             self._claim, self._failures = claim, 0
+            self._linked_ns = at_ns  # who comes late, or from another one, has only begun to dial
             self._seen(Sighting(claim=claim))
         if not self.is_linked:
             newest = attempts(self._folder).newest
