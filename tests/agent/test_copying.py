@@ -148,6 +148,33 @@ def test_what_cannot_be_had_is_said(hosts: list[CopyingHost], eventually: Eventu
 
 
 @pytest.mark.real
+def test_a_copy_from_a_host_that_is_gone_makes_room_for_the_next(
+    hosts: list[CopyingHost], eventually: Eventually
+) -> None:
+    """It has lost its power: its neighbour's connection stands, and nothing comes."""
+    first, second, _ = hosts
+    told: list[ev.Event] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = CopyServer("127.0.0.1", silent.getsockname()[1])
+        second.copying.replicate(act.Replicate(0, 3, STEP, 0), (1,), place, told.append)
+        connection, _ = silent.accept()
+        with connection:
+            before = replicate(second, first, 0, eventually)
+            assert isinstance(before, ev.NotReplicated)
+            assert before.why == "the copy before it is under way still"
+
+            def is_over() -> bool:
+                second.turn()
+                return bool(told)
+
+            eventually(is_over, within_s=60.0)
+            (failed,) = told
+            assert isinstance(failed, ev.NotReplicated)
+            assert failed.why == "it is not wanted any more"  # and not: timed out
+            assert isinstance(replicate(second, first, 0, eventually), ev.Replicated)
+
+
+@pytest.mark.real
 def test_a_copy_process_that_dies_serves_again(
     hosts: list[CopyingHost], eventually: Eventually
 ) -> None:

@@ -44,7 +44,9 @@ from holdfast.snapshot.receipt import Receipt, number, objects
 NAME = b"hf-copy"
 BACKLOG = 64
 ALIKE = 3  # sets in a row in which an array is the same on both hosts: then it is replicated
+NOT_WANTED = "it is not wanted any more"
 _flows: dict[int, Flow] = {}  # of what is being brought
+_connections: dict[int, socket.socket] = {}  # over which it comes
 _were_alike: dict[str, int] = {}  # by array, in how many sets in a row
 MOST_AT_ONCE = 16  # connections that are served; a stranger has no more than a few seconds of one
 
@@ -100,12 +102,18 @@ def bring(command: Command) -> PulledPart:
         if came >= BLOCK_BYTES:
             came = 0
             if not flow.goes_on():
-                raise StoreUnavailable("it is not wanted any more")
+                raise StoreUnavailable(NOT_WANTED)
 
     me = Peer(command["index"], uuid.uuid4().hex)
     address, port = command["address"], command["port"]
+
+    def opened(connection: socket.socket) -> None:
+        _connections[command["id"]] = connection
+        if flow.is_stopped:  # while this dialled
+            raise StoreUnavailable(NOT_WANTED)
+
     try:
-        exchange = Exchange.dial(address, port, command["run"], secret, me)
+        exchange = Exchange.dial(address, port, command["run"], secret, me, opened)
     except OSError as error:
         raise StoreUnavailable(
             f"a neighbour cannot be reached at {address}, port {port} "
@@ -115,8 +123,7 @@ def bring(command: Command) -> PulledPart:
         raise StoreUnavailable(f"{address} port {port}: {error}") from error
     try:
         with contextlib.closing(exchange):
-            source = RemotePart(exchange)
-            return pull(source, part, ram_dir / command["into"], own, rest)
+            return pull(RemotePart(exchange), part, ram_dir / command["into"], own, rest)
     except (LinkError, OSError) as error:
         words = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise StoreUnavailable(f"{address} port {port}: {words}") from error
@@ -128,7 +135,8 @@ def bring_in_turn(command: Command) -> None:
     try:
         done = bring(command)
     except HoldfastError as error:
-        report("failed", number_, why=str(error), is_gone=isinstance(error, CorruptCheckpoint))
+        why = NOT_WANTED if _flows[number_].is_stopped else str(error)
+        report("failed", number_, why=why, is_gone=isinstance(error, CorruptCheckpoint))
     except Exception as error:  # whatever it is, somebody waits for an answer
         report("failed", number_, why=f"internal error in the copy process: {error!r}")
     else:
@@ -142,6 +150,16 @@ def bring_in_turn(command: Command) -> None:
         report("done", number_, took_ns=took_ns, **told)
     finally:
         _flows.pop(number_, None)
+        _connections.pop(number_, None)
+
+
+def stop(number: int) -> None:
+    """It is not wanted any more: its host may be gone, and then nothing more would come."""
+    if (flow := _flows.get(number)) is not None:
+        flow.stop()
+    if (connection := _connections.get(number)) is not None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def new_differences(done: PulledPart) -> list[ReplicaDifference]:
@@ -252,8 +270,7 @@ def main(parent: int, nice: int) -> None:
         for line in lines:
             command: Command = json.loads(line)
             if command["do"] == "stop":
-                if (flow := _flows.get(command["id"])) is not None:
-                    flow.stop()
+                stop(command["id"])
                 continue
             if command["do"] == "pull":
                 _flows[command["id"]] = Flow(share=GIVING_WAY_SHARE if command["gives_way"] else 1)

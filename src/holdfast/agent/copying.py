@@ -62,7 +62,8 @@ class Copying:
         """`ram_dir`: the run's folder in memory on this host."""
         self._ram_dir = ram_dir
         self._trust = trust
-        self._into: str | None = None  # that copy is being written
+        # The number of the job that brings a copy, and what it is of, from where.
+        self._copy: tuple[int, PartName, CopyServer] | None = None
         # The number of the job that brings the own part, and into which buffer's folder.
         self._fetch: tuple[int, Path] | None = None
         self.why_not = ""  # others get nothing here
@@ -102,7 +103,8 @@ class Copying:
     ) -> None:
         """Keep a copy of the part of these ranks; Replicated or NotReplicated is fed.
 
-        Of the two copies that there is room for, the one of the set to be kept stays.
+        Of the two copies that there is room for, the one of the set to be kept stays. One at a
+        time: another one that is under way is of an earlier attempt, and its host may be gone.
         """
         of = (action.attempt, action.epoch, action.step)
 
@@ -116,20 +118,23 @@ class Copying:
         names = {one.path.name: (one.attempt, one.step) for one in held}
         if any((one.attempt, one.step, tuple(one.ranks)) == part for one in held):
             over(None)
-        elif self._into is not None:
+        elif self._copy is not None:
+            number, *wanted = self._copy
+            if wanted != [part, place]:
+                self._process.stop(number)
             over("the copy before it is under way still")
         elif place is None:
             over("its neighbour has not said where its part can be had")
         else:
             kept = action.kept
             free = (copy_name(one) for one in range(COPIES))
-            self._into = next(one for one in free if kept is None or names.get(one) != kept)
+            into = next(one for one in free if kept is None or names.get(one) != kept)
 
             def done(outcome: FlushResult) -> None:
-                self._into = None
+                self._copy = None
                 over(outcome.why, _differences(outcome.differing))
 
-            self._pull(place, part, self._into, done, gives_way=True)
+            self._copy = self._pull(place, part, into, done, gives_way=True), part, place
 
     def fetch(self, part: PartName, buffer: int, place: CopyServer | None) -> None:
         """Bring this host's own part of a set here; ranks that restore it wait until that is over.

@@ -35,6 +35,11 @@ class Flow:
         """It is not wanted any more."""
         self._stop.set()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is not wanted any more."""
+        return self._stop.is_set()
+
     def goes_on(self, nbytes: int = 0) -> bool:
         """The store was given so many bytes more. False: give up, and leave nothing of it."""
         self._nbytes += nbytes

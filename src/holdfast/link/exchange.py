@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.link.frames import LinkError, pack_json, unpack_json
@@ -26,6 +27,7 @@ CHANNEL = b"parts of sets"
 BLOCK_BYTES = 1 << 20
 MESSAGE_LIMIT_BYTES = 64 << 20  # of receipts, as JSON
 LIMIT_S = 20.0
+CONNECT_S = 5.0  # a host that is off does not refuse, it says nothing
 _MAC_BYTES = 32
 _LENGTH_BYTES = 4
 
@@ -41,10 +43,20 @@ class Exchange:
         self._sent = self._received = 0
 
     @classmethod
-    def dial(cls, address: str, port: int, run: str, secret: bytes, me: Peer) -> Exchange:
-        """Ask a host for something."""
-        connection = socket.create_connection((address, port), LIMIT_S)
+    def dial(
+        cls,
+        address: str,
+        port: int,
+        run: str,
+        secret: bytes,
+        me: Peer,
+        opened: Callable[[socket.socket], None] = lambda _: None,
+    ) -> Exchange:
+        """Ask a host for something. `opened` is given what may be shut down in another thread."""
+        connection = socket.create_connection((address, port), CONNECT_S)
+        connection.settimeout(LIMIT_S)
         try:
+            opened(connection)
             handshake = AgentHandshake(_terms(run, secret), me, os.urandom(NONCE_BYTES))
             connection.sendall(handshake.start)
             keys = _shake_hands(connection, handshake)
