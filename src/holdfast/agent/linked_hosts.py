@@ -219,8 +219,7 @@ class LinkedHosts:
     def look(self, now: int) -> None:
         """Judge silence, and say what is waited for."""
         self._remote.look()
-        is_launched = self._around.machine.state is State.RUNNING
-        self._book.look(now, time.time_ns(), is_launched=is_launched)
+        self._book.look(now, time.time_ns(), is_launched=self._is_launched)
         self.care.look()
         self._stragglers.look(now)
         self._look_at_quarantine(now)
@@ -235,6 +234,13 @@ class LinkedHosts:
             waited = in_words(now - self._waits_since_ns)
             self._around.say("info", f"Waiting {awaited} ({waited} so far)")
             self._say_why_nobody_comes(now)
+
+    @property
+    def _is_launched(self) -> bool:
+        """Whether the newest attempt has its hosts; one may be lost before all have begun."""
+        if self._around.machine.state is State.LAUNCHING:
+            return not (self._remote.waits_for or self._members.missing)
+        return self._around.machine.state is State.RUNNING
 
     def _say_why_nobody_comes(self, now: int) -> None:
         if self._is_alone_said or not self.lacks_hosts:
