@@ -66,3 +66,38 @@ def test_it_is_the_same_program(
     assert plain(got.stdout) == plain(want.stdout)
     assert plain(got.stderr) == plain(want.stderr)
     assert got.code == want.code
+
+
+def test_a_library_and_the_program_have_the_same_modules(
+    folder: Path,
+    tmp_path: Path,
+    surroundings: dict[str, str],
+    stand: Callable[..., standing.Standing],
+) -> None:
+    """Though we use some of them ourselves, and only the library's name is known ahead.
+
+    Nor has the user's `sitecustomize` others, which runs before both.
+    """
+    place = tmp_path / "site-packages"
+    place.mkdir()
+    (place / "a_library.py").write_text(
+        "import collections.abc, contextlib, enum, json, re, signal\n"
+    )
+    (folder / "see_library.py").write_text(
+        "import sitecustomize\n"
+        "import a_library, collections.abc, contextlib, enum, json, re, signal\n"
+        "ours = (collections, contextlib, enum, json, re)\n"
+        "for other in (a_library, sitecustomize):\n"
+        "    print(other.collections.abc is collections.abc)\n"
+        "    print(*(getattr(other, one.__name__) is one for one in ours))\n"
+    )
+    (place / "sitecustomize.py").write_text("import collections.abc, contextlib, enum, json, re\n")
+    known = filter(None, (str(place), surroundings.get("PYTHONPATH")))
+    env = {**surroundings, "PYTHONPATH": ":".join(known)}
+    (tmp_path / "guessed.json").write_text('{"format": 1, "guessed": ["a_library"]}')
+    standby = stand([sys.executable, "see_library.py"], tmp_path / "guessed.json", folder, env)
+    assert standby.told()["event"] == "ready"
+    standby.wake()
+    got = standby.result()
+    assert standby.told()["event"] == "warm"
+    assert (got.stdout.split(), got.stderr) == (["True"] * 12, "")

@@ -44,6 +44,7 @@ TRIP_S = 0.5
 BROKEN = 70  # an error of ours: the exit code of sysexits.h for one
 NAME = "hf-standby"  # shown by ps and top while it waits
 REFUSALS_MAX = 32
+USERS_SITE = {"sitecustomize", "usercustomize"}
 PRIVATE = "holdfast_standby"  # as this package is called here
 
 
@@ -118,18 +119,19 @@ def _be_unseen(task: Task, before: AbstractSet[str]) -> BaseException | None:
     sys.path[:] = [path for path in sys.path if path != SITE]
     for path in (SITE, os.path.dirname(SITE)):
         sys.path_importer_cache.pop(path, None)
-    ours = sys.modules.keys() - before
+    there = frozenset(sys.modules)
+    ours = there - before
     error = _hidden_sitecustomize()
     site: Any = sys.modules["site"]
     if not site.ENABLE_USER_SITE:
-        _wait(task, ours)
+        _wait(task, ours, there)
         return error
     user = site.execusercustomize
 
     def last() -> None:
         site.execusercustomize = user
         user()
-        _wait(task, ours)
+        _wait(task, ours, there)
 
     site.execusercustomize = last
     return error
@@ -145,8 +147,11 @@ def _hidden_sitecustomize() -> BaseException | None:
     return None
 
 
-def _wait(task: Task, ours: AbstractSet[str]) -> None:
-    """Until woken; then return as the interpreter that the command would have found."""
+def _wait(task: Task, ours: AbstractSet[str], there: AbstractSet[str]) -> None:
+    """Until woken; then return as the interpreter that the command would have found.
+
+    `there`: the modules before anything of the user's was imported, `ours` among them.
+    """
     began_s = time.monotonic()
     command = read(task.argv)
     if isinstance(command, str):
@@ -162,7 +167,6 @@ def _wait(task: Task, ours: AbstractSet[str]) -> None:
         wait_cold(task, f"what was learned cannot be read: {error}")
     never = learned.NeverList(task.imports)
     freshness = Freshness(libraries)
-    were_there = frozenset(sys.modules)
     try:
         with surroundings, _MainFile(command):
             import_all(names, never, libraries, freshness, task.wake_fd, is_lowered=task.is_lowered)
@@ -196,7 +200,7 @@ def _wait(task: Task, ours: AbstractSet[str]) -> None:
     output.restore(say=True)
     task.close()
     _rename(name)
-    _forget(ours, set(names), sys.modules.keys() - were_there)
+    _forget(ours, set(names), sys.modules.keys() - there - USERS_SITE)
 
 
 def _difference(
@@ -265,8 +269,9 @@ def _rename(name: str) -> str:
 def _forget(ours: AbstractSet[str], names: AbstractSet[str], brought: AbstractSet[str]) -> None:
     """Modules that are here only for our own sake. Half a package is worse than all of it.
 
-    What the imports have brought may use any of ours, and a second copy would be another module.
-    What they use is in a list that was learned; one that was guessed leaves out most of it.
+    What the user's `sitecustomize` and the imports have brought may use any of ours, and a second
+    copy would be another module. What they use is in a list that was learned; one that was guessed
+    leaves out most of it.
     """
     kept = {name.partition(".")[0] for name in names} | {"importlib", "sitecustomize"}
     is_told = brought <= names
