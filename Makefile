@@ -56,7 +56,7 @@ VERSIONS_FLAGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test virtual contracts tests-real check lint format types demo faults chaos chaos-hosts crash browser prometheus fuzz schedules \
+.PHONY: help setup test virtual contracts tests-real check lint format types demo faults faults-hosts chaos chaos-hosts crash browser prometheus fuzz schedules \
 	bench race kills truth trainers hosts notices versions docs picture clean
 
 help: ## Say what can be made
@@ -152,6 +152,10 @@ faults: $(STAMP) ## Every fault there is, for one rank and two, FAULTS_TIMES tim
 			tests/session/test_together_jax.py tests/session/test_together_torch.py \
 			tests/examples/test_two_ranks.py || exit 1; \
 	done
+
+# A trial is a dozen processes on four hosts, which must not fall silent for want of a core.
+faults-hosts: $(STAMP) ## A host lost in every phase of a run, in every way, with and without a spare
+	FAULTS=full $(BIN)/pytest -n $$(($(CORES) < 4 ? 1 : $(CORES) / 2)) --dist load tests/lab/test_fault_matrix.py $(PYTEST_ARGS)
 
 hosts: $(STAMP) ## Warn the host agent 50 times, with real processes: nobody twice, nobody early
 	$(BIN)/python tests/chaos/hosts.py $(HOSTS_FLAGS)

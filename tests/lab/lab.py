@@ -4,7 +4,7 @@
         process = lab.hosts[0].start(["python", "train.py"], env={...})  # a `processes.Process`
         lab.hosts[1].power_off(); lab.hosts[1].power_on()
         lab.hosts[2].freeze(); lab.hosts[2].thaw()
-        lab.cut(0); lab.cut_one_way(0); lab.mend(0); lab.delay(20)
+        lab.cut(0); lab.cut_one_way(0); lab.cut_other_way(0); lab.mend(0); lab.delay(20)
 
 A host has its own network without a way out, /dev/shm, /run, processes, name, machine-id, boot_id
 and monotonic clock. Its memory and its `folder/own`, where TMPDIR points, die with it. All other
@@ -71,6 +71,10 @@ class Lab:
         """It hears the others, and nobody hears it."""
         self._cable.block(index, hears=True, speaks=False)
 
+    def cut_other_way(self, index: int) -> None:
+        """It hears nobody, and the others hear it."""
+        self._cable.block(index, hears=False, speaks=True)
+
     def mend(self, index: int) -> None:
         self._cable.block(index, hears=True, speaks=True)
 
@@ -115,9 +119,8 @@ class Host:
         end = None
         with contextlib.suppress(KeyError):  # it never came up
             end = self._cable.detach(self.index)
-        children = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children")
-        for init in children.read_text().split():
-            os.kill(int(init), signal.SIGKILL)
+        for init in self._inits():
+            os.kill(init, signal.SIGKILL)
         self._outer.wait()  # process 1 ends after all the others
         self._outer.stderr.close()
         self._control.close()
@@ -151,8 +154,23 @@ class Host:
         socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
 
     @property
+    def root(self) -> Path:
+        """Its file system, as long as it is on."""
+        return Path(f"/proc/{self._inits()[0]}/root")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it has power."""
+        return self._control is not None
+
+    @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, "TMPDIR": str(self._own), "HOSTNAME": f"h{self.index}"}
+
+    def _inits(self) -> list[int]:
+        """Its process 1, as this machine knows it."""
+        children = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children")
+        return [int(pid) for pid in children.read_text().split()]
 
     def close(self) -> None:
         for process in self._started:
