@@ -512,7 +512,7 @@ def test_a_launch_says_how_long_its_hosts_were_waited_for() -> None:
     lab.up(zero, report)
     _, heard = lab.board.told[-1]
     (launched,) = heard.facts.after(0)
-    assert launched.waited == ev.Waited("provision", 5 * S)
+    assert launched.waited == ev.Waited("hosts", 5 * S, 0)
 
 
 def test_ctrl_c_on_a_host_that_is_given_up_and_comes_back_was_pressed_once() -> None:

@@ -544,3 +544,25 @@ def test_without_standbys_nothing_is_decided_about_any() -> None:
     answers = [action for event in told for action in run.handle(event)]
     assert not any(isinstance(action, act.StandBy) for action in answers)
     assert run.standby is StandbyOrder.AS_IS
+
+
+@pytest.mark.parametrize(
+    ("since_ns", "waits"),
+    [
+        (50, [("backoff", 10, 50), ("hosts", 50, 80), ("backoff", 80, 90)]),  # after the pause
+        (10, [("hosts", 10, 80), ("backoff", 80, 90)]),  # there was none
+        (None, [("hosts", 10, 80), ("backoff", 80, 90)]),
+    ],
+)
+def test_only_what_is_longer_than_the_pause_is_a_wait_for_hosts(
+    since_ns: int | None, waits: list[tuple[str, int, int]]
+) -> None:
+    run = in_state(State.WAITING)
+    assert run.course.ended_ns == 10
+    run.handle(ev.TimerFired(50, Timer.RESTART))
+    run.handle(ev.Chosen(80, SCRATCH, "starting from scratch (no checkpoint yet)"))
+    waited = ev.Waited("hosts", 80, since_ns)
+    actions = run.handle(ev.Launched(91, 1, waited, began_ns=90))
+    facts = [action.fact for action in actions if isinstance(action, act.Record)]
+    told = [one for one in facts if one["fact"] == "wait"]
+    assert [(one["kind"], one["start_ns"], one["end_ns"]) for one in told] == waits

@@ -512,7 +512,7 @@ class RemoteHosts:
         do, self._awaiting = self._awaiting, None
         at_ns = self._now_ns()
         has_waited = at_ns > self._awaited_ns
-        self._waited = ev.Waited("provision", at_ns) if has_waited else None
+        self._waited = ev.Waited("hosts", at_ns, self._awaited_ns) if has_waited else None
         if self._elastic is not None:
             self._carry_out(self.membership.break_slices(at_ns))
             slots = self.membership.close()

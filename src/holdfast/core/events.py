@@ -165,10 +165,14 @@ class NotAdopted:
 
 @value
 class Waited:
-    """For hosts, until `until_ns`; `kind` is queue, provision, pull or boot."""
+    """For hosts, until `until_ns`; `kind` is hosts, queue, provision, pull or boot.
+
+    `since_ns`: before it there was a pause; None: there was none.
+    """
 
     kind: str
     until_ns: int
+    since_ns: int | None = None
 
 
 @value

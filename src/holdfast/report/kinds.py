@@ -44,6 +44,7 @@ STYLES = {
 
 # Waits for hosts, in the order in which a machine goes through them.
 WAITS = {
+    "hosts": "for its hosts",
     "queue": "in a queue",
     "provision": "being made",
     "pull": "pulling images",

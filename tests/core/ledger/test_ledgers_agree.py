@@ -105,7 +105,7 @@ def histories(draw: st.DrawFn) -> list[Fact]:
     moments = upto(at + 4)
     for _ in range(draw(upto(3))):
         begin = draw(moments)
-        kind = draw(st.sampled_from(["backoff", "queue", "provision", "boot", "stopped"]))
+        kind = draw(st.sampled_from(["backoff", "hosts", "provision", "boot", "stopped"]))
         end = None if draw(one_in(3)) else begin + draw(upto(5))  # None: until the next attempt
         facts.append(WaitFact(kind, begin, end))
     facts += [CapacityFact(t, t * 7 % (CHIPS + 1)) for t in draw(st.lists(moments, max_size=2))]

@@ -36,7 +36,7 @@ class AttemptFact:
 
 @value
 class WaitFact:
-    """Why no attempt was running; `kind` is backoff, stopped, queue, provision, pull or boot.
+    """Why no attempt ran; `kind` is backoff, stopped, hosts, queue, provision, pull or boot.
 
     `end_ns` None: until the next attempt begins. Of several of one kind that begin at one moment
     the last counts.

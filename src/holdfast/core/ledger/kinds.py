@@ -29,7 +29,7 @@ CUSTOM_PREFIX = "custom:"
 
 SPAN_KINDS = (STARTUP, COMPILE, SAVE, DATA)  # and custom:NAME
 _RANKS = 2**61 - 1  # a prime
-WAIT_KINDS = (BACKOFF, STOPPED, "queue", "provision", "pull", "boot")
+WAIT_KINDS = (BACKOFF, STOPPED, "hosts", "queue", "provision", "pull", "boot")
 
 
 def is_span_kind(kind: str) -> bool:

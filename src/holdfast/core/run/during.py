@@ -26,8 +26,7 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
     began_ns = event.at_ns if event.began_ns is None else event.began_ns
     since_ns = run.ended_ns
     if event.waited is not None:
-        if since_ns is not None:
-            answer.append(records.wait(event.waited, since_ns))
+        answer += _waits(event.waited, since_ns)
         since_ns = event.waited.until_ns
     if since_ns is not None:
         answer.append(records.back_off(since_ns, began_ns))
@@ -44,6 +43,14 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
     elif run.rollbacks.asked_by_person:
         answer += end_to_go_back(run)
     return answer + run.look_at_notices(event.at_ns)
+
+
+def _waits(waited: ev.Waited, ended_ns: int | None) -> list[act.Action]:
+    """What of the time since the attempt before was a pause, and what for want of hosts."""
+    if ended_ns is None or waited.since_ns is None or waited.since_ns <= ended_ns:
+        return [] if ended_ns is None else [records.wait(waited, ended_ns)]
+    pause = records.back_off(ended_ns, waited.since_ns)
+    return [pause, records.wait(waited, waited.since_ns)]
 
 
 def _chips(run: RunState) -> int:
