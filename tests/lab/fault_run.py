@@ -100,9 +100,10 @@ class Trial:
 
     # --- what is seen of it -----------------------------------------------------------------
 
-    def saw(self, index: int, pattern: str) -> None:
-        """Wait until that host's agent has printed such a line."""
-        self.until(lambda: self._printed(index, pattern))
+    def saw(self, index: int, pattern: str, after: str = "") -> None:
+        """Wait until that host's agent has printed that, and those words before it."""
+        agent = self.agents[index]
+        self.until(lambda: re.search(f"(?s){after}.*{pattern}", agent.text))
 
     def ended(self, index: int, code: int) -> None:
         """Wait for an agent's end."""

@@ -215,8 +215,10 @@ def another_goes_on(trial: Trial, fault: Fault) -> None:
     """A spare takes the part of the victim, which may come back afterwards; or it is waited for."""
     if trial.has_spare:
         trial.saw(SPARE, "This is host 3 of 4 in the place of host 1")
-    elif trial.phase != "gather":  # there it was said before, of more hosts
-        trial.saw(CONTROLLER, "Waiting for hosts? 1")
+    else:
+        trial.saw(CONTROLLER, "Host 1 is lost")
+        if trial.phase != "gather":  # there it waits for another one, too
+            trial.saw(CONTROLLER, "Waiting for host 1 ", after="Host 1 is lost")
     if not (trial.has_spare and fault.stays):
         fault.mend(trial)
 
