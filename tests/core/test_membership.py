@@ -127,6 +127,43 @@ def test_a_spare_takes_the_place_of_a_host_that_does_not_come() -> None:
     assert acts(members.look(60 * S)) == [Assign(1, "spare")]
 
 
+def test_hosts_that_end_what_they_ran_have_their_slots_again_and_a_spare_the_one_that_is_lost() -> (
+    None
+):
+    """The controller that they had is gone with host 1; they join one after the other."""
+    members = Membership(2, 2, LIMITS)
+    members.gather_until(5 * S, 5 * S, {0: 0})
+    assert acts(members.joined(5 * S, 2, "first spare")) == [Assign(1, "first spare")]
+    assert acts(members.joined(5 * S, 3, "spare")) == []
+    assert acts(members.look(6 * S)) == []
+    assert acts(members.joined(7 * S, 0, "a")) == [Assign(0, "a")]
+
+
+def test_who_had_taken_the_place_of_another_has_it_again() -> None:
+    members = Membership(2, 1, LIMITS)
+    members.gather_until(5 * S, 5 * S, {0: 0, 1: 2})
+    assert acts(members.joined(5 * S, 1, "was lost before")) == []
+    assert acts(members.joined(6 * S, 2, "c")) == [Assign(1, "c")]
+    assert acts(members.joined(6 * S, 0, "a")) == [Assign(0, "a")]
+
+
+def test_a_host_that_does_not_return_is_waited_for_as_long_as_one_that_is_silent() -> None:
+    members = Membership(1, 1, LIMITS)
+    members.gather_until(5 * S, 5 * S, {0: 0})
+    members.joined(14 * S, 1, "spare")
+    members.slept(1 * S)
+    assert acts(members.look(15 * S)) == []
+    assert members.next_look_ns() == 16 * S
+    assert acts(members.look(16 * S)) == [Assign(0, "spare")]
+
+
+def test_a_host_in_quarantine_is_not_waited_for() -> None:
+    members = Membership(1, 1, LIMITS)
+    members.set_quarantine(0, {0: "bad"})
+    members.gather_until(5 * S, 5 * S, {0: 0})
+    assert acts(members.joined(5 * S, 1, "spare")) == [Assign(0, "spare")]
+
+
 def test_silence_does_not_count_while_the_controller_sleeps() -> None:
     members = of_two()
     members.slept(100 * S)

@@ -301,7 +301,8 @@ class RemoteHosts:
             judged(gathering.found._replace(memory=memory))
             return
         self._gathering = None
-        self.membership.gather_until(gathering.until_ns)
+        returning = {slot: one.index for slot, one in gathering.holders.items()}
+        self.membership.gather_until(self._now_ns(), gathering.until_ns, returning)
         self._is_not_adopted = {one.incarnation for one in gathering.holders.values()}
         for incarnation in self._hosts:
             self._send(incarnation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 SECOND_NS = 1_000_000_000
@@ -56,6 +56,28 @@ class JoinedHost:
     def is_there(self) -> bool:
         """Whether it counts: neither lost nor refused."""
         return self.state not in GONE
+
+
+@dataclass(slots=True)
+class ReturningHosts:
+    """Hosts that live, and end what an earlier controller has launched before they join anew.
+
+    `of_slot`: by slot, the index of who had it. Nobody else gets it before `by_ns`.
+    """
+
+    of_slot: dict[int, int] = field(default_factory=dict)
+    by_ns: int = 0
+
+    def keeps(self, at_ns: int, slot: int) -> bool:
+        """Whether that slot waits for its host."""
+        return slot in self.of_slot and at_ns < self.by_ns
+
+    def take(self, index: int) -> int | None:
+        """That host is back: the slot that it had; None: it had none."""
+        slot = next((slot for slot, one in self.of_slot.items() if one == index), None)
+        if slot is not None:
+            del self.of_slot[slot]
+        return slot
 
 
 @dataclass(frozen=True, slots=True)

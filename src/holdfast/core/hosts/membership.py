@@ -26,10 +26,10 @@ there already.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from holdfast.core.durations import in_words
-from holdfast.core.hosts.members import REMEMBERED
+from holdfast.core.hosts.members import REMEMBERED, ReturningHosts
 from holdfast.core.hosts.members import SECOND_NS as SECOND_NS
 from holdfast.core.hosts.members import Assign as Assign
 from holdfast.core.hosts.members import HostLimits as HostLimits
@@ -56,6 +56,7 @@ class Membership:
         self._slice_of: dict[int, str] = {}  # by slot: that of the host which had it last
         self._of_index: dict[int, list[JoinedHost]] = {}  # the same members
         self._gather_by_ns: int | None = None  # until then spares wait
+        self._returning = ReturningHosts()
         self._silent_ns: int | None = None  # nobody's silence means anything before; None: see
         self.quarantine: dict[int, str] = {}  # why, by index
 
@@ -114,7 +115,8 @@ class Membership:
             self._silent_ns = min(map(self._due_ns, self._there()), default=NEVER_NS)
         due_ns = self._silent_ns
         if self._gather_by_ns is not None and self._waits_for_spares:
-            due_ns = min(due_ns, self._gather_by_ns)
+            returning = self._returning
+            due_ns = min(due_ns, returning.by_ns if returning.of_slot else self._gather_by_ns)
         return None if due_ns == NEVER_NS else due_ns
 
     # --- what happens -----------------------------------------------------------------------
@@ -147,9 +149,14 @@ class Membership:
         words = f"Host {index} has come twice; the second waits until the first is gone"
         return [Tell("warning", words)]
 
-    def gather_until(self, at_ns: int) -> None:
-        """Spares wait until then for those that are not there."""
-        self._gather_by_ns = at_ns
+    def gather_until(self, at_ns: int, by_ns: int, returning: Mapping[int, int]) -> None:
+        """Spares wait until `by_ns` for those that are not there.
+
+        `returning`: by slot, the host that had it, and is to end first what it runs.
+        """
+        self._gather_by_ns = by_ns
+        kept = {slot: one for slot, one in returning.items() if one not in self.quarantine}
+        self._returning = ReturningHosts(kept, at_ns + self.limits.lost_ns)
 
     def adopt(
         self, at_ns: int, slot: int, index: int, incarnation: str, of_slice: str = ""
@@ -268,6 +275,7 @@ class Membership:
             member.judged_ns += gap_ns
         if self._gather_by_ns is not None:
             self._gather_by_ns += gap_ns
+        self._returning.by_ns += gap_ns
 
     def look(self, at_ns: int) -> list[Move]:
         """Judge silence."""
@@ -332,14 +340,17 @@ class Membership:
             del self.members[one.incarnation]
 
     def _place(self, at_ns: int, member: JoinedHost) -> list[Move]:
-        """The slot of its own number, if that is free; else the first one; else it is a spare."""
+        """The slot that it had, or that of its number; else the first one; else it is a spare."""
         if member.index in self.quarantine:
             member.state = MemberState.QUARANTINED
             reason = self.quarantine[member.index]
             return [Tell("warning", f"Host {member.index} is in quarantine ({reason})")]
         member.state = MemberState.SPARE
-        if member.index in self._free and self._fits(member, member.index):
-            return [self._assign(member, member.index)]
+        had, own = self._returning.take(member.index), member.index
+        for slot in [own if had is None else had, own]:
+            is_free = slot in self._free and not self._returning.keeps(at_ns, slot)
+            if is_free and self._fits(member, slot):
+                return [self._assign(member, slot)]
         wanted = [slot for slot in self.missing if self._is_in_want(at_ns, slot)]
         for slot in wanted:
             if self._fits(member, slot):
@@ -359,6 +370,8 @@ class Membership:
 
     def _is_in_want(self, at_ns: int, slot: int) -> bool:
         """Whether another host takes that slot: its own was lost, or is late."""
+        if self._returning.keeps(at_ns, slot):
+            return False
         if self._gather_by_ns is not None and at_ns >= self._gather_by_ns:
             return True
         if slot in self.quarantine:
