@@ -478,3 +478,8 @@ def test_what_is_no_message_is_refused(data: object) -> None:
         decode_order(data)
     with pytest.raises(ValueError):
         decode_report(data)
+
+
+def test_what_is_as_it_is_by_default_is_not_said() -> None:
+    report = HostReport(1, 0, (RankState(answers=RankAnswers(step=7)),))
+    assert encode_report(report)["ranks"] == [{"answers": {"step": 7}}]

@@ -13,6 +13,7 @@ something in it changes; the network may lose or overtake all but the newest.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -172,6 +173,7 @@ class RemoteHosts:
         self._judged: Callable[[LastOrdered | str], None] | None = None
         self._is_not_adopted: set[str] = set()  # what those run is to end
         self._found_for = -1  # the attempt
+        self._ring: tuple[Placement, list[int]] = NO_PLACEMENT, []  # its hosts, by number
         self._own_places: dict[int, CopyServer] = {}  # by slot, where its part of the set is
 
     def attach(self, controller: Told) -> None:
@@ -606,8 +608,9 @@ class RemoteHosts:
             return
         copies = self._copies
         wanted = SealedSet(resume.parent, resume.step, resume.buffer)
+        ranks_of = launch.placement.by_host
         for slot in range(self.membership.slots):
-            member, ranks = self.membership.host_of(slot), launch.placement.on(slot)
+            member, ranks = self.membership.host_of(slot), ranks_of.get(slot, ())
             if member is None or has_own(copies.get(member.incarnation, ()), wanted, ranks):
                 continue
             holder = source(copies, wanted, ranks)
@@ -622,8 +625,10 @@ class RemoteHosts:
 
     def _places_of(self, slot: int) -> CopyPlaces:
         """The neighbours make a ring: each host copies the parts of the one before it."""
-        ring = sorted({slot, *self._placement.hosts})
-        before = self.membership.host_of(ring[ring.index(slot) - 1])
+        of, ring = self._ring
+        if of is not self._placement:
+            of, ring = self._ring = self._placement, sorted(self._placement.by_host)
+        before = self.membership.host_of(ring[bisect_left(ring, slot) - 1] if ring else slot)
         neighbour = None if before is None else self._server_of(before.incarnation)
         return CopyPlaces(self._own_places.get(slot), neighbour)
 

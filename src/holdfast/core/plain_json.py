@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -31,8 +31,10 @@ class Parts:
     a named tuple.
     """
 
-    def __init__(self, tag: str, kinds: Iterable[type[Any]]) -> None:
+    def __init__(self, tag: str, kinds: Iterable[type[Any]], *, is_brief: bool = False) -> None:
+        """`is_brief`: a field that has its default is left out."""
         self._tag = tag
+        self._is_brief = is_brief
         self._kinds = {kind.__name__: kind for kind in kinds}
         self._writes: dict[type[Any], Write] = {}  # by type: made once
         self._reads: dict[Any, Read] = {}
@@ -54,11 +56,15 @@ class Parts:
             name = kind.__name__
             if self._kinds.get(name) is not kind:
                 raise TypeError(f"{name} is no {self._tag} that a journal can hold")
-            return self._write_fields({self._tag: name}, tuple(one.name for one in fields(kind)))
+            of = {one.name: _default(one) for one in fields(kind)}
+            return self._write_fields(
+                {self._tag: name}, of if _is_frozen(kind) else dict.fromkeys(of, MISSING)
+            )
         if issubclass(kind, Enum):
             return lambda part: part.value
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-            return self._write_fields({}, kind._fields)
+            of = dict.fromkeys(kind._fields, MISSING) | getattr(kind, "_field_defaults", {})
+            return self._write_fields({}, of)
         if issubclass(kind, dict):
             return lambda part: [[write(key), write(value)] for key, value in part.items()]
         if issubclass(kind, set):
@@ -67,14 +73,17 @@ class Parts:
             return lambda part: [write(one) for one in part]
         return lambda part: part
 
-    def _write_fields(self, begins: Mapping[str, str], names: tuple[str, ...]) -> Write:
+    def _write_fields(self, begins: Mapping[str, str], of: Mapping[str, Any]) -> Write:
+        """`of`: their names, each with its default; MISSING: it has none."""
         write = self.write
+        each = tuple((name, default if self._is_brief else MISSING) for name, default in of.items())
 
         def fields_of(part: Any) -> dict[str, Any]:
             data: dict[str, Any] = {**begins}
-            for name in names:
+            for name, default in each:
                 value = getattr(part, name)
-                data[name] = value if type(value) in _ATOMS else write(value)
+                if value is not default and (default is MISSING or value != default):
+                    data[name] = value if type(value) in _ATOMS else write(value)
             return data
 
         return fields_of
@@ -139,15 +148,16 @@ class Parts:
         def read(data: Any) -> Any:
             if not isinstance(data, Mapping):
                 raise ValueError(f"{kind.__name__} has no fields")
-            values = {}
-            for name, read_one in each.items():
-                if name in data:
-                    try:
-                        values[name] = read_one(data[name])
-                    except ValueError as error:
-                        raise ValueError(f"{name} of {kind.__name__}: {error}") from None
-                elif is_whole:
-                    raise ValueError(f"{kind.__name__} has no {name}: it is missing")
+            values, name = {}, ""
+            try:
+                for name, value in data.items():
+                    if (read_one := each.get(name)) is not None:
+                        values[name] = read_one(value)
+            except ValueError as error:
+                raise ValueError(f"{name} of {kind.__name__}: {error}") from None
+            if is_whole and len(values) < len(each):
+                missing = next(name for name in each if name not in values)
+                raise ValueError(f"{kind.__name__} has no {missing}: it is missing")
             return _as_it_was(kind, values) if is_whole else _made(kind, values)
 
         return read
@@ -167,6 +177,10 @@ def copied(part: Any) -> Any:
     if is_dataclass(part) and not _is_frozen(type(part)):
         return _as_it_was(type(part), {f.name: copied(getattr(part, f.name)) for f in fields(part)})
     return part
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _is_frozen(kind: Any) -> bool:

@@ -39,6 +39,7 @@ _FORM = Parts(
         ev.FlushFailed, ev.Waited, ev.StopAsked, Exit, RankReport, RankLook, RankStack,
         RankEvidence, ReplicaDifference, Replica,
     ),
+    is_brief=True,
 )  # fmt: skip
 
 

@@ -34,6 +34,14 @@ class Placement:
         return tuple(rank for rank, where in enumerate(self.hosts) if where == host)
 
     @property
+    def by_host(self) -> dict[int, tuple[int, ...]]:
+        """The ranks of each host that has any."""
+        found: dict[int, list[int]] = {}
+        for rank, where in enumerate(self.hosts):
+            found.setdefault(where, []).append(rank)
+        return {host: tuple(ranks) for host, ranks in found.items()}
+
+    @property
     def runs(self) -> list[tuple[int, int, int]]:
         """The same in brief: from a host on, so many neighbours with so many ranks each."""
         found: list[tuple[int, int, int]] = []

@@ -157,6 +157,7 @@ _FORM = Parts(
         HostSays, HeldSlot, HostAsks, Notice, ControllerSays, Assignment, Over,
         PreflightOrder, PreflightAnswer, Neighbour,
     ),
+    is_brief=True,
 )  # fmt: skip
 
 
