@@ -194,6 +194,7 @@ class House:
         self._ranks: list[Rank] = []
         self._rank_ids: dict[Rank, int] = {}
         self._rank_moves: list[list[tuple[str, int]] | None] = []
+        self._taken_over_from: dict[tuple[tuple[int, ...], Rest], list[Move]] = {}
         self._controls: list[Control] = []
         self._control_ids: dict[tuple[object, ...], int] = {}
         self._decided: dict[tuple[int, tuple[ev.Event, ...]], tuple[int, Stores]] = {}
@@ -321,24 +322,34 @@ class House:
         if rest.successions:
             yield from self._successions(world)
 
-    def _successions(self, world: World) -> Iterator[Move]:
+    def _successions(self, world: World) -> list[Move]:
         """The controller is gone, and another one goes on: only if all ranks are there.
 
         Of what it has stored for a rank the last may not have come to its host, and never will. A
-        host may have been heard a while ago by now.
+        host may have been heard a while ago by now. What the one that is gone knew is gone, too.
         """
-        ranks = [self._ranks[i] for i in world.ranks]
-        if any(rank.at in GONE for rank in ranks):
-            return
-        for came in product(*(range(len(rank.coming) + 1) for rank in ranks)):
-            for heard in product(*(range(len(rank.out)) for rank in ranks)):
-                after = self._taken_over(world, ranks, came, heard)
-                yield f"another takes over: came {came}, heard {heard}", after, False
+        found = self._taken_over_from.get((world.ranks, world.rest))
+        if found is None:
+            ranks = [self._ranks[i] for i in world.ranks]
+            of = [] if any(rank.at in GONE for rank in ranks) else self._last_heard(ranks)
+            found = [
+                (f"another takes over: came {came}, heard {heard}", after, False)
+                for came, heard in of
+                for after in [self._taken_over(world.rest, ranks, came, heard)]
+            ]
+            self._taken_over_from[world.ranks, world.rest] = found
+        return found
+
+    @staticmethod
+    def _last_heard(ranks: list[Rank]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        came = product(*(range(len(rank.coming) + 1) for rank in ranks))
+        heard = product(*(range(len(rank.out)) for rank in ranks))
+        return list(product(came, heard))
 
     def _taken_over(
-        self, world: World, ranks: list[Rank], came: tuple[int, ...], heard: tuple[int, ...]
+        self, rest: Rest, ranks: list[Rank], came: tuple[int, ...], heard: tuple[int, ...]
     ) -> World:
-        rest = world.rest._replace(successions=world.rest.successions - 1)
+        rest = rest._replace(successions=rest.successions - 1)
         whole = {rank.out[-1].durable[::2] for rank in ranks}
         if len(whole) == 1 and whole != {(0, 0)} and not whole & set(rest.commits):
             rest = rest._replace(commits=(*rest.commits, *whole))

@@ -76,11 +76,11 @@ def judged(run: Recorded, moment: Moment, jail: Path) -> str | None:
     return _judged[key]
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.real), *([] if LONG else [4])])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.real), *([] if LONG else [8])])
 def test_every_promise_survives_every_power_cut(jail: Path, long: bool, every: int, capsys) -> None:
     """All states for the changes nobody was told of; a few samples of the copies under way.
 
-    Every state is examined in `make tests-real` and `make crash`, every fourth in `make test`.
+    Every state is examined in `make tests-real` and `make crash`, every eighth in `make test`.
     """
     run = recorded()
     found, sampled_moments = moments(run, SEED, samples=24) if long else all_moments()

@@ -142,7 +142,7 @@ def test_what_is_folded_comes_out_as_if_it_were_played(
     saves: SaveCosts, step_s: float, idle: float
 ) -> None:
     scenario = small(
-        saves, failures=Failures(Exponential(7200), host_share=0.0), duration_s=5 * DAY_S,
+        saves, failures=Failures(Exponential(7200), host_share=0.0), duration_s=2 * DAY_S,
         step_s=step_s, idle=idle,
     )  # fmt: skip
     folded, one = run(scenario, Drawn(scenario, 3))
@@ -165,7 +165,7 @@ def test_saves_that_were_asked_for_are_no_cadence(saves: SaveCosts) -> None:
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_fold_leaves_the_sets_that_a_lost_host_goes_back_to(seed: int) -> None:
     """A flush takes the newest copy, so that one must have been played."""
-    scenario = small(IN_MEMORY, failures=Failures(Exponential(7200)), duration_s=4 * DAY_S)
+    scenario = small(IN_MEMORY, failures=Failures(Exponential(7200)), duration_s=2 * DAY_S)
     _, one = run(scenario, Drawn(scenario, seed))
     _, other = run(scenario, Drawn(scenario, seed), folds=False)
     assert one == other
