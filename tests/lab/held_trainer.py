@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -19,10 +20,12 @@ STEP_S = 0.05  # until the fault: what is done beside the steps takes longer tha
 
 
 def compile_a_program() -> None:
-    """What a traced function does, it does while it is compiled."""
+    """What a traced function does, it does while it is compiled. JAX draws numbers of Python's."""
+    dice = random.getstate()
     import jax
 
     jax.jit(lambda x: phase_hold.reached("compile") or x + 1)(1.0)
+    random.setstate(dice)
 
 
 def hold(phase: str) -> None:
