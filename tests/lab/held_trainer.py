@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 import time
 from pathlib import Path
@@ -20,12 +19,12 @@ STEP_S = 0.05  # until the fault: what is done beside the steps takes longer tha
 
 
 def compile_a_program() -> None:
-    """What a traced function does, it does while it is compiled. JAX draws numbers of Python's."""
-    dice = random.getstate()
+    """What a traced function does, it does while it is compiled. JAX draws numbers of numpy's."""
+    dice = trainer.np.random.get_state()
     import jax
 
     jax.jit(lambda x: phase_hold.reached("compile") or x + 1)(1.0)
-    random.setstate(dice)
+    trainer.np.random.set_state(dice)
 
 
 def hold(phase: str) -> None:
