@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import lab as labs
-from bout import LOOK_EVERY_S, NOT_SEEN, START_S, WARM_STEPS, FellError
+from bout import LOOK_EVERY_S, START_S, WARM_STEPS, FellError
 from hosts_systems import HOSTS, HostsSystem, Seat
-from ruler import HOST_VARIABLE, NS_PER_S, PIDS_OF_HOST, Follower, Life, Recovery, boot_ns, recovery
+from ruler import HOST_VARIABLE, NS_PER_S, PIDS_OF_HOST, Follower, Life, Step, boot_ns
 from systems import Place, environment
 
 AWAY_S = 20.0
@@ -35,13 +35,43 @@ class Cut:
     due_s: float
     at_ns: int
     back: bool = True
-    seen: Recovery = NOT_SEEN
+    new_s: float | None = None
+    lost_steps: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "host": self.host, "rank": self.rank, "due_s": self.due_s, "back": self.back,
-            **vars(self.seen),
-        }  # fmt: skip
+    def look(self, lives: Mapping[int, list[Life]]) -> bool:
+        """Whether as many ranks as train have done a new step; what that took and cost.
+
+        The step that was under way does not count: the others may still finish it.
+        """
+        before = max(
+            (
+                step.number
+                for of_rank in lives.values()
+                for life in of_rank
+                for step in life.steps
+                if step.at_ns <= self.at_ns
+            ),
+            default=0,
+        )
+        new = [
+            min(step.at_ns for life in of_rank for step in life.steps if self._is_new(step, before))
+            for of_rank in lives.values()
+            if any(self._is_new(step, before) for life in of_rank for step in life.steps)
+        ]
+        if len(new) < HOSTS:
+            return False
+        self.new_s = (min(new) - self.at_ns) / NS_PER_S
+        begun = [
+            life.after
+            for of_rank in lives.values()
+            for life in of_rank
+            if self.at_ns < life.at_ns <= min(new)
+        ]
+        self.lost_steps = max(before - min(begun, default=before), 0)
+        return True
+
+    def _is_new(self, step: Step, before: int) -> bool:
+        return step.at_ns > self.at_ns and step.number > before + 1
 
 
 @dataclass
@@ -147,13 +177,9 @@ class HostsBout:
     def comes_back(self, cut: Cut, limit_s: float) -> bool:
         """Whether a new step is done within that time."""
 
-        def is_new() -> bool:
-            cut.seen = recovery(self.follower.lives, cut.at_ns, struck=cut.rank)
-            return cut.seen.new_s is not None
-
         cut.back = True
         try:
-            self.until(is_new, limit_s, "come back")
+            self.until(lambda: cut.look(self.follower.lives), limit_s, "come back")
         except FellError:
             cut.back = False
         return cut.back
@@ -165,6 +191,10 @@ class HostsBout:
             words = "\n".join(one.lines[-lines:])
             told.append(f"--- host {one.index}, code {one.code()}\n{words}")
         return "\n".join(told)
+
+    def output(self) -> str:
+        """All that was printed, by command."""
+        return "\n".join(f"--- host {one.index}\n{one.text}" for one in self.commands)
 
 
 def kept(lives: Mapping[int, list[Life]], from_ns: int, to_ns: int) -> dict[str, float]:

@@ -103,7 +103,11 @@ def compete(name: str, args: argparse.Namespace) -> None:
         with labs.Lab(ALL, work) as lab:
             (lab.shared / name).mkdir()
             place = Place(lab.shared / name, data, HOSTS)
-            turn(HostsBout(NAMES[name], place, lab, say), args, result)
+            bout = HostsBout(NAMES[name], place, lab, say)
+            try:
+                turn(bout, args, result)
+            finally:
+                result.path.with_suffix(".log").write_text(bout.output())
     except Exception:
         # One system's surprise is not to cost the others their turn.
         result.told["fell"] = traceback.format_exc()
@@ -158,7 +162,7 @@ def cuts(bout: HostsBout, args: argparse.Namespace) -> dict[str, Any]:
             bout.start_anew()
     bout.pause(args.seconds - (boot_ns() - from_ns) / NS_PER_S)
     account = kept(bout.follower.read().lives, from_ns, boot_ns())
-    told = [cut.as_json() for cut in bout.cuts]
+    told = [vars(cut) for cut in bout.cuts]
     return {**account, "never": never, "cuts": told, "load": os.getloadavg()[0]}
 
 
@@ -166,7 +170,7 @@ def blow(bout: HostsBout, host: int, due_s: float, never_s: float) -> Cut:
     """One power cut, and until a new step is done."""
     cut = bout.cut_power(host, due_s)
     if bout.comes_back(cut, never_s):
-        words = f"{cut.seen.new_s:.2f} s, {cut.seen.lost_steps} steps lost"
+        words = f"{cut.new_s:.2f} s, {cut.lost_steps} steps lost"
     else:
         words = f"no new step within {never_s:.0f} s; the end of its output:\n{bout.tail()}"
     bout.say(f"host {host} off (rank {cut.rank}, load {os.getloadavg()[0]:.1f}): {words}")
@@ -176,7 +180,7 @@ def blow(bout: HostsBout, host: int, due_s: float, never_s: float) -> Cut:
 def host0(bout: HostsBout, args: argparse.Namespace) -> dict[str, Any]:
     """The host at which the others meet; Holdfast's controller begins there too."""
     bout.until(lambda: 0 in bout.training(), args.never, "train on host 0")
-    return blow(bout, 0, 0.0, args.never).as_json()
+    return vars(blow(bout, 0, 0.0, args.never))
 
 
 def cells(folder: Path) -> list[tuple[str, ...]]:

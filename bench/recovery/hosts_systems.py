@@ -13,12 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from systems import BIN, HANG_S, SAVE_EVERY_ASYNC, Place
+from systems import BIN, HANG_S, Place
 
 HOSTS = 3
 SPARES = 1
 ALL = HOSTS + SPARES
 PORT = 29511
+# All hosts share the machine's cores: a small model, and most of a step is a pause, as beside an
+# accelerator that does the work.
+TRAINED = ("--layers", "2", "--width", "128", "--heads", "4", "--pause", "0.1")
+# The root of 2 × 0.04 s that a save blocks × 40 s from cut to cut, over a step of 0.12 s.
+SAVE_EVERY = 15
 Command = tuple[list[str], dict[str, str]]
 # The store of dead ranks is not used again (`systems.torchrun`).
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -41,6 +46,9 @@ class Seat:
     def first(self) -> str:
         """Where all meet."""
         return self.addresses[0]
+
+    def script(self, name: str, *more: str) -> list[str]:
+        return self.place.script(name, *TRAINED, *more)
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def elastic(
             # With more nodes than the least, 30 s by default are waited for one more.
             "--rdzv-conf", f"is_host={is_first},last_call_timeout=1{timings}",
             "--max-restarts", "100000", "--monitor-interval", "0.1", *flags,
-            *seat.place.script("torch_dcp.py", "--save-every", str(SAVE_EVERY_ASYNC)),
+            *seat.script("torch_dcp.py", "--save-every", str(SAVE_EVERY)),
         ]  # fmt: skip
         return [(command, OWN_STORE)]
 
@@ -106,7 +114,7 @@ def torchft(seat: Seat) -> list[Command]:
         "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{seat.address}:{PORT + 1}",
         "--local-addr", seat.address,
         "--max-restarts", "100000", "--monitor-interval", "0.1", "--shutdown-timeout", "1",
-        *seat.place.script("torch_ft.py", "--save-every", "100"),
+        *seat.script("torch_ft.py", "--save-every", "100"),
     ]  # fmt: skip
     environment = {
         "TORCHFT_LIGHTHOUSE": f"http://{seat.first}:{PORT}",
@@ -127,7 +135,7 @@ def holdfast(*flags: str) -> Callable[[Seat], list[Command]]:
             "--scratch", str(seat.own / f"scratch-{seat.index}"),
             "--hosts", str(HOSTS), "--spares", str(SPARES), "--host-index", str(seat.index),
             "--hang", str(HANG_S), *flags, "--",
-            sys.executable, *seat.place.script("torch_holdfast.py"),
+            sys.executable, *seat.script("torch_holdfast.py"),
         ]  # fmt: skip
         return [(command, {})]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--context", type=int, default=64)
     p.add_argument("--batch", type=int, default=4)
     p.add_argument("--hang-s", type=float, default=5.0, help="a collective takes no longer")
+    p.add_argument("--pause", type=float, default=0.0, help="s of each step: an accelerator's work")
     args, _ = p.parse_known_args()
     # Two ranks share two cores; a rank that takes both would only wait for the other one's.
     torch.set_num_threads(1)
@@ -53,6 +55,7 @@ class Training:
         shape = args.batch * ranks, args.context + 1
         self.batches = Windows(corpus, *shape, 0, rank=rank, ranks=ranks)
         self.parallel = self.model
+        self.pause_s = args.pause
         self.stamps = Stamps(args.stamps, rank)
 
     def step(self, number: int) -> torch.Tensor:
@@ -64,6 +67,7 @@ class Training:
         value.backward()
         self.optimizer.step()
         value.item()
+        time.sleep(self.pause_s)
         self.stamps.step(number, since_ns)
         return value
 

@@ -12,6 +12,7 @@ middle of the exchange, and takes the survivor down with it.
 from __future__ import annotations
 
 import os
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -69,6 +70,7 @@ def main() -> None:
         before = manager.current_step()
         optimizer.step()
         value.item()
+        time.sleep(training.pause_s)
         step = manager.current_step()
         if step == before:
             continue  # not committed: this batch is gone
