@@ -57,7 +57,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test virtual contracts tests-real check lint format types demo faults faults-hosts chaos chaos-hosts crash browser prometheus fuzz schedules \
-	bench race kills truth trainers hosts notices versions docs picture clean
+	bench race race-hosts kills truth trainers hosts notices versions docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -186,6 +186,9 @@ truth: $(STAMP) ## A plan beside what came of it: the race's kills, simulated an
 race: $(RACE_STAMP) ## Recovery beside its peers, under the same faults: a table and a picture (3 hours)
 	$(RACE_VENV)/bin/python bench/recovery/race.py $(RACE_FLAGS)
 	$(RACE_VENV)/bin/python bench/recovery/picture.py
+
+race-hosts: $(RACE_STAMP) ## The race on three hosts and a spare, of which one after the other loses its power (45 minutes)
+	$(RACE_VENV)/bin/python bench/recovery/hosts_race.py $(RACE_FLAGS)
 
 kills: $(RACE_STAMP) ## 200 kills in a row, PyTorch and JAX: is there one that it never comes back from?
 	$(RACE_VENV)/bin/python bench/recovery/race.py --ranks 2 --kills 200 $(RACE_FLAGS)

@@ -171,8 +171,9 @@ def strike(run: LabRun, victim: int | None) -> Struck:
         host.kill(run.progress.steps(last)[-1][2], signal.SIGKILL)
     else:
         run.lab.hosts[victim].power_off()
-    new_s = run.progress.next_step(now_s, step)
-    return Struck(new_s, step - run.progress.resumed_at(now_s))
+    struck_s = time.time()  # until now the one that was struck may have done a step
+    new_s = run.progress.next_step(struck_s, step) + struck_s - now_s
+    return Struck(new_s, step - run.progress.resumed_at(struck_s))
 
 
 def stop(run: LabRun, step_s: float) -> Struck:
@@ -234,8 +235,11 @@ def rows(hosts: int) -> dict[str, dict[str, Trial]]:
     return {
         "power": {
             f"{what} of {hosts} powered off, --host-lost {lost_s:g}": struck(spared, victim, lost_s)
-            for lost_s in (2.0, 10.0)
-            for what, victim in (("a host", 1), ("the controller's host", 0))
+            for what, victim, lost_s in (
+                ("a host", 1, 2.0),
+                ("a host", 1, 10.0),
+                ("the controller's host", 0, 2.0),
+            )
         },
         "rank": {
             f"a rank killed on one of {hosts} hosts": struck(many, None, 10.0),
