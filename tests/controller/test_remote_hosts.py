@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.controller.remote_hosts import ANSWER_LIMIT_NS, RemoteHosts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.exits import Exit
 from holdfast.core.hosts.clocks import ClockDifference
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.order import CALM, HostOrder
@@ -254,6 +255,33 @@ def test_what_cannot_go_on_is_ended_on_each_host_before_it_joins() -> None:
         assert seat.host is not None
     assert lab.board.told == ["replaced 0", "replaced 1"]
     assert lab.said == []
+
+
+def test_hosts_keep_their_slots_where_another_controller_ends_what_they_run() -> None:
+    """Host 2 had taken the place of host 1, which is back, and is heard before it."""
+    before, lab, judged = Lab(spares=1), Lab(spares=1), []
+    zero, one, two = (before.seat(index) for index in range(3))
+    before.now_ns += HostLimits().lost_ns
+    before.up(two)
+    before.hosts.gone(one.incarnation, "it is lost")
+    for seat in (zero, two):
+        before.down(seat)
+        seat.meet_controller()
+    lab.hosts.gather(ADOPT, judged.append)
+    ended = trains()
+    ended.note(ev.RankExited(AHEAD, 4, 1, AHEAD, Exit(code=1)))
+    lab.seat(1, "new")
+    lab.up(zero, ended)
+    assert judged == []  # what host 2 has in memory is not known yet
+    lab.up(two, trains())
+    assert judged == ["a rank on host 0 has ended"]
+    for seat in (zero, two):
+        lab.down(seat)
+        seat.has_left(f"host {seat.index} again")
+    lab.up(zero)
+    assert lab.hosts.membership.host_of(1) is None
+    lab.up(two)
+    assert [lab.hosts.membership.host_of(slot).index for slot in (0, 1)] == [0, 2]
 
 
 def test_hosts_are_asked_how_they_stand_and_who_is_silent_is_not_waited_for_long() -> None:

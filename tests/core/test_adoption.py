@@ -53,9 +53,16 @@ ENDED = ev.RankExited(0, 4, 1, 0, Exit(code=1))
         ((ev.Suspended(0, S),), "host 1 had not started all its ranks"),
     ],
 )
-def test_what_is_not_whole_is_ended_at_once(facts: tuple[ev.Event, ...], reason: str) -> None:
+def test_what_is_not_whole_is_ended_once_all_its_hosts_are_heard(
+    facts: tuple[ev.Event, ...], reason: str
+) -> None:
+    """Not before: what the others have in memory is what the next attempt begins from."""
     gathered = gathering()
     gathered.heard(1, "b", held(1), report(*facts))
+    gathered.heard(2, "c", None, HostReport())
+    assert gathered.judge(10 * S - 1)[0] is Verdict.WAIT
+    assert gathered.judge(10 * S) == (Verdict.END, reason)
+    gathered.heard(0, "a", held(0), report())
     assert gathered.judge(0) == (Verdict.END, reason)
 
 

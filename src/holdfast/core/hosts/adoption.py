@@ -6,7 +6,8 @@
 
 It does if every host of the attempt says that all its ranks were started, and that none has ended.
 Else the attempt is ended: ranks that train together are of no use one by one. Hosts that are not
-heard are waited for, since they look for the new controller by the store.
+heard are waited for in any case, since they look for the new controller by the store: what they
+have in memory may be what the next attempt begins from.
 """
 
 from __future__ import annotations
@@ -82,16 +83,17 @@ class Gathering:
     def judge(self, at_ns: int) -> tuple[Verdict, str]:
         """What follows from what was heard."""
         against = next((one.why_not for one in self.holders.values() if one.why_not), "")
-        if against:
-            return Verdict.END, against
         missing = [slot for slot in sorted(self._slots) if slot not in self.holders]
         if not missing:
-            return Verdict.ADOPT, "all its hosts are there"
+            verdict = Verdict.END if against else Verdict.ADOPT
+            return verdict, against or "all its hosts are there"
         which = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
         if len(self._indices) == self._hosts:
-            return Verdict.END, f"no host runs its part {which} any more"
+            return Verdict.END, against or f"no host runs its part {which} any more"
         if at_ns >= self.until_ns:
-            return Verdict.END, f"nothing was heard of the host that runs its part {which}"
+            silent = f"nothing was heard of the host that runs its part {which}"
+            return Verdict.END, against or silent
+        # Also where it cannot go on: the next one begins from what lies in the hosts' memory.
         return Verdict.WAIT, f"nothing was heard yet of the host that runs its part {which}"
 
     @property
