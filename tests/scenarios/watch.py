@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -448,8 +448,9 @@ def _ledger(worlds: list[VirtualWorld], now_ns: int) -> None:
     """What was recorded is a legal history; every nanosecond and every step counts once."""
     told = list(_facts(worlds, now_ns))
     require(parse_text("".join(to_lines(told))).facts, "nothing is on record")
-    busy = sorted((fact.start_ns, fact.end_ns or 0) for fact in told if isinstance(fact, BUSY))
-    require(all(one[1] <= other[0] for one, other in pairwise(busy)), f"they overlap: {busy}")
+    _follow_one_another(fact for fact in told if isinstance(fact, facts.AttemptFact))
+    for world in worlds:  # one that was overtaken may wait on for a moment: that counts for nobody
+        _follow_one_another(fact for fact in facts_of(world) if isinstance(fact, BUSY))
     result = account(told, now_ns)  # which raises unless the kinds add up
     last = [f for f in told if isinstance(f, STEPPED)]
     if last:
@@ -460,6 +461,11 @@ def _ledger(worlds: list[VirtualWorld], now_ns: int) -> None:
         require(
             kept == reached, f"{kept} steps are kept, and the last attempt has come to {reached}"
         )
+
+
+def _follow_one_another(of: Iterable[facts.AttemptFact | facts.WaitFact]) -> None:
+    busy = sorted((fact.start_ns, fact.end_ns or 0) for fact in of)
+    require(all(one[1] <= other[0] for one, other in pairwise(busy)), f"they overlap: {busy}")
 
 
 def _facts(worlds: list[VirtualWorld], now_ns: int) -> Iterator[facts.Fact]:
