@@ -204,6 +204,7 @@ schedules: $(STAMP) ## SCHEDULES random fault schedules against the core; every 
 	$(BIN)/python tests/core/test_host_exhaustive.py
 	$(BIN)/python tests/walks/test_terms.py
 	$(BIN)/python tests/walks/test_members.py
+	$(BIN)/python tests/walks/test_copies.py
 
 docs: $(STAMP) ## Write the generated pages of docs/reference anew
 	$(BIN)/python docs/generate.py

@@ -48,6 +48,18 @@ def test_one_set_at_a_time_is_replicated_and_the_newest_one_that_is_stays() -> N
     assert replicas.pinned == (0,)
 
 
+def test_an_attempt_from_memory_has_its_set_copied_anew_each_time() -> None:
+    """The first and the second time: another host may have taken the place of one with a copy."""
+    replicas, kept, at_ns = Replicas(is_on=True), A._replace(epoch=0), 0
+    for _ in range(3):
+        assert replicas.next(at_ns, kept) == act.Replicate(*kept, replicas.newest and kept.name)
+        assert replicas.over(told(kept, at_ns))
+        assert replicas.next(at_ns + LONGEST_REST_NS, kept) is None
+        replicas.begin(kept, kept.step)
+        assert replicas.pinned == (kept.buffer,)
+        at_ns += LONGEST_REST_NS
+
+
 def test_what_fails_again_and_again_is_tried_more_and_more_seldom() -> None:
     replicas, at_ns, waits = Replicas(is_on=True), 0, []
     for _ in range(9):

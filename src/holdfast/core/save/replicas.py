@@ -23,12 +23,14 @@ LONGEST_REST_NS = 60 * SECOND_NS
 class Replicas:
     """Those of one run. `is_on`: there are other hosts to copy to.
 
-    `newest`: every part of it is on two hosts. `again_ns`: no other begins before.
+    `newest`: every part of it is on two hosts. `is_sure`: on those that the attempt has; before,
+    another host may have taken the place of one that had it. `again_ns`: no other begins before.
     """
 
     is_on: bool = False
     under_way: SetInBuffer | None = None
     newest: SetInBuffer | None = None
+    is_sure: bool = True
     again_ns: int = 0
     compared_step: int | None = None  # of the newest set in which nothing differs from host to host
     _began_ns: int = 0
@@ -43,11 +45,12 @@ class Replicas:
     def begin(self, restored: SetInBuffer | None, step: int) -> None:
         """A new attempt starts from that set, or from none in memory: none is of use then.
 
-        On a host that took the place of another one there are no copies yet. `step`: of the set.
+        On a host that took the place of another one there are no copies yet, so the set is copied
+        anew; who has its copy still says so at once. `step`: of the set.
         """
         if self.compared_step is not None:
             self.compared_step = min(self.compared_step, step)
-        self.under_way, self.again_ns = None, 0
+        self.under_way, self.again_ns, self.is_sure = None, 0, False
         newest = self.newest
         if restored is None or newest is None or newest.step > restored.step:
             self.newest = None
@@ -55,7 +58,7 @@ class Replicas:
     def next(self, at_ns: int, sealed: SetInBuffer | None) -> act.Replicate | None:
         """What is to be replicated now; None: nothing, or not yet."""
         is_due = self.is_on and self.under_way is None and at_ns >= self.again_ns
-        if not is_due or sealed is None or sealed == self.newest:
+        if not is_due or sealed is None or (sealed == self.newest and self.is_sure):
             return None
         self.under_way, self._began_ns = sealed, at_ns
         kept = None if self.newest is None else self.newest.name
@@ -74,7 +77,7 @@ class Replicas:
         self.under_way = None
         rest_ns = RESTS * (event.at_ns - self._began_ns)
         if isinstance(event, ev.Replicated) and not event.differing:
-            self.newest, self._failed = kept, 0
+            self.newest, self.is_sure, self._failed = kept, True, 0
             self.compared_step = kept.step
         elif isinstance(event, ev.Replicated):
             self._failed = 0
