@@ -83,6 +83,7 @@ class RankBuffers:
         buffer: int,
         tree: Any,
         attempt: int,
+        epoch: int,
         step: int,
         shared: Sequence[str],
         tags: Sequence[str],
@@ -90,7 +91,7 @@ class RankBuffers:
         """Copy a tree into a buffer; raises Unstorable, StoreUnavailable."""
         try:
             self._buffers.capture(
-                buffer, tree, attempt=attempt, step=step, shared=shared, tags=tags
+                buffer, tree, attempt=attempt, step=step, epoch=epoch, shared=shared, tags=tags
             )
         except StoreUnavailable:
             self._page.store(Word.BUFFERS, 0)

@@ -152,7 +152,7 @@ class Saver:
         tags = self._contents.take_tags() if is_asked else ()
         try:
             tree, shared = self._gather(state), self._contents.shared()
-            self._memory.save(buffer, tree, self._attempt(), step, shared, tags)
+            self._memory.save(buffer, tree, self._attempt(), epoch, step, shared, tags)
         except BaseException:
             self._contents.give_back(tags)
             raise

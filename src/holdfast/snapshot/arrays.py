@@ -12,7 +12,7 @@ import math
 import sys
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -162,36 +162,54 @@ def _jax(path: str, value: Any) -> Leaf:
             for shard in value.addressable_shards
             if shard.replica_id == 0
         )
-    if any(device.platform != "cpu" for device in value.sharding.addressable_devices):
-        for piece in pieces:
-            piece.source.copy_to_host_async()  # all transfers start before the first is awaited
     weak = bool(getattr(value, "weak_type", False))
     held = None if value.is_fully_addressable else value
     return Leaf(path, kind, spec, value.dtype.itemsize, value.shape, pieces, impl, weak, held)
 
 
-def on_host(leaf: Leaf, ranks: range) -> Leaf:
+def begin_transfers(leaves: Iterable[Leaf]) -> None:
+    """Have all that is on an accelerator on its way before the first of it is awaited."""
+    for leaf in leaves:
+        if leaf.kind in (ArrayKind.JAX, ArrayKind.KEY):
+            for piece in leaf.pieces:
+                if any(one.platform != "cpu" for one in piece.source.sharding.addressable_devices):
+                    piece.source.copy_to_host_async()
+
+
+def on_host(leaf: Leaf, ranks: range, epoch: int) -> Leaf:
     """The same, with what this process stores if each host is to have all that its ranks hold.
 
-    Of each slice that processes of `ranks`, those of this host, hold alike, one of them stores it:
-    which one goes by the array's name, so that they share the work.
+    Of each slice that processes of `ranks`, those of this host, hold alike, one of them stores it.
+    Which one goes by the array's name, so that they share the work; and by the set's `epoch`, so
+    that each replica is stored once in as many sets as there are, and compared with other hosts'.
     """
     array = leaf.held
     if array is None or (me := sys.modules["jax"].process_index()) not in ranks:
         return leaf
     owners = _owners(array.sharding, array.shape, ranks)
-    turn = zlib.crc32(leaf.path.encode())
+    first = zlib.crc32(leaf.path.encode())
     mine = {
-        index: number
+        index: epoch // len(who)
         for number, (index, who) in enumerate(owners.items())
-        if who[(turn + number) % len(who)] == me
+        if who[(first + number + turn(epoch, len(who))) % len(who)] == me
     }
-    found: dict[Index, ArrayPiece] = {}
+    found: dict[Index, list[Any]] = {}  # on several devices of this process
     for shard in array.addressable_shards:
         index = bounds(shard.index, array.shape)
-        if index in mine and index not in found:
-            found[index] = ArrayPiece(index, shard.data.shape, shard.data)
-    return replace(leaf, pieces=tuple(found.values()))
+        if index in mine:
+            found.setdefault(index, []).append(shard.data)
+    chosen = {index: some[turn(mine[index], len(some))] for index, some in found.items()}
+    pieces = (ArrayPiece(index, data.shape, data) for index, data in chosen.items())
+    return replace(leaf, pieces=tuple(pieces))
+
+
+def turn(epoch: int, replicas: int) -> int:
+    """Whose turn it is among so many: all have theirs in each round, from another one on each time.
+
+    So each one's comes, too, where not every set is copied to another host.
+    """
+    number, place = divmod(epoch, replicas)
+    return (place + zlib.crc32(number.to_bytes(8))) % replicas
 
 
 @functools.lru_cache(maxsize=4096)

@@ -25,7 +25,7 @@ import numpy as np
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.arrays import on_host
+from holdfast.snapshot.arrays import Leaf, begin_transfers, on_host
 from holdfast.snapshot.layout import Placed, encode_header, place, shard_facts
 from holdfast.snapshot.memory import copy_all
 from holdfast.snapshot.ram_folder import buffer_name, reclaim
@@ -33,6 +33,7 @@ from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.room import Room, find_room, size_words
 from holdfast.snapshot.shared_file import SharedFile
 from holdfast.snapshot.staging import GLOBAL
+from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import flatten
 
 FEWEST_TOLD = 2  # with one buffer alone the controller overwrites what it may need: better wait
@@ -109,6 +110,7 @@ class BufferFiles:
         *,
         attempt: int,
         step: int,
+        epoch: int = 0,
         shared: Sequence[str] = GLOBAL,
         tags: Sequence[str] = (),
     ) -> int:
@@ -120,7 +122,9 @@ class BufferFiles:
                 makes it again, beside the training); it is not sealed any more.
 
         """
-        placed, header, size = self._laid_out(tree, attempt, step, shared, tags)
+        leaves, structure = self._leaves(tree, epoch)
+        begin_transfers(leaves)
+        placed, header, size = self._laid_out(leaves, structure, attempt, step, shared, tags)
         file = self._files[buffer]
         with self._busy, store_errors(f"keep step {step} in memory", file.path):
             if not file.is_mapped:
@@ -139,21 +143,37 @@ class BufferFiles:
         return self._files[buffer].is_mapped
 
     def measure(self, tree: Any, shared: Sequence[str] = GLOBAL) -> int:
-        """Bytes of this rank's shard; raises `Unstorable` when the tree cannot be stored."""
-        _, _, size_bytes = self._laid_out(tree, 0, 0, shared, ())
-        return size_bytes
+        """Bytes of this rank's shard, at most; raises `Unstorable` for what cannot be stored."""
+        return max(
+            self._laid_out(*self._leaves(tree, epoch), 0, 0, shared, ())[2]
+            for epoch in range(self._local_world_size if self._is_one_of_several else 1)
+        )
+
+    @property
+    def _is_one_of_several(self) -> bool:
+        """Whether there are other hosts."""
+        return self._local_world_size < self._world_size
+
+    def _leaves(self, tree: Any, epoch: int) -> tuple[tuple[Leaf, ...], Structure]:
+        """What this rank stores of a tree in the set of that epoch."""
+        flat = flatten(tree)
+        if not self._is_one_of_several:
+            return flat.leaves, flat.structure
+        return tuple(on_host(leaf, self._ranks, epoch) for leaf in flat.leaves), flat.structure
 
     def _laid_out(
-        self, tree: Any, attempt: int, step: int, shared: Sequence[str], tags: Sequence[str]
+        self,
+        leaves: tuple[Leaf, ...],
+        structure: Structure,
+        attempt: int,
+        step: int,
+        shared: Sequence[str],
+        tags: Sequence[str],
     ) -> tuple[tuple[Placed, ...], bytes, int]:
-        """A tree as a shard: where its arrays lie, the header, and the bytes of all."""
-        flat = flatten(tree)
-        leaves = flat.leaves
-        if self._local_world_size < self._world_size:
-            leaves = tuple(on_host(leaf, self._ranks) for leaf in leaves)
+        """As a shard: where its arrays lie, the header, and the bytes of all."""
         placed = place(leaves)
         facts = shard_facts(
-            flat.structure,
+            structure,
             attempt=attempt,
             step=step,
             rank=self._rank,

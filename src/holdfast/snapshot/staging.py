@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.snapshot.arrays import Bytes
+from holdfast.snapshot.arrays import Bytes, begin_transfers
 from holdfast.snapshot.layout import place
 from holdfast.snapshot.memory import HUGE_PAGE_BYTES, copy_all, reserve, touch
 from holdfast.snapshot.receipt import Tensor
@@ -81,6 +81,7 @@ class Staging:
 
         """
         flat = flatten(tree)
+        begin_transfers(flat.leaves)
         placed = place(flat.leaves)
         size = placed[-1][0].end if placed else 0
         self._busy.acquire()
