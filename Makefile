@@ -205,6 +205,7 @@ schedules: $(STAMP) ## SCHEDULES random fault schedules against the core; every 
 	$(BIN)/python tests/walks/test_terms.py
 	$(BIN)/python tests/walks/test_members.py
 	$(BIN)/python tests/walks/test_copies.py
+	$(BIN)/python tests/walks/test_followers.py
 
 docs: $(STAMP) ## Write the generated pages of docs/reference anew
 	$(BIN)/python docs/generate.py
