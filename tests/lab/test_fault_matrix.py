@@ -206,8 +206,9 @@ def test_a_host_is_lost(tmp_path: Path, phase: str, fault: str, has_spare: bool)
             if trial.lab.hosts[index].is_on:
                 trial.ended(index, EXIT_DONE)
         trial.trained()
-        is_loss = what.is_silent and phase not in ("gather", "stop")
-        trial.judge(kept, losses=int(is_loss), others=where.ends)
+        is_loss = what.is_silent and phase != "gather"
+        others = () if is_loss and phase == "stop" else where.ends
+        trial.judge(kept, losses=int(is_loss), others=others)
         trial.nothing_left()
 
 
