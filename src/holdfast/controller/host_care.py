@@ -293,13 +293,13 @@ class HostCare:
 
     def _let_back(self, now: int) -> None:
         """A run that lacks hosts tries one again that it has put into quarantine itself."""
-        waits = self._remote.is_waiting and self._members.missing and not self._members.spares
-        kept = [
-            one.index
-            for one in self._members.members.values()
-            if one.state is MemberState.QUARANTINED and one.index in self.reasons
-        ]
-        if not (waits and kept):
+        kept: list[int] = []
+        if self.reasons and self._remote.is_waiting:  # asked at each turn, and hosts are many
+            is_lacking = self._members.missing and not self._members.spares
+            members = self._members.members.values() if is_lacking else ()
+            there = [one.index for one in members if one.state is MemberState.QUARANTINED]
+            kept = [index for index in there if index in self.reasons]
+        if not kept:
             self._lacking_since_ns = None
             return
         if self._lacking_since_ns is None:
