@@ -20,7 +20,7 @@ from holdfast.core.hosts.copies import (
 from holdfast.core.hosts.placement import place
 from holdfast.core.save.choose import SealedSet
 from holdfast.core.save.memory import MemoryTier
-from holdfast.core.save.replicas import LONGEST_REST_NS, SECOND_NS, Replicas
+from holdfast.core.save.replicas import LONGEST_REST_NS, SECOND_NS, TRIES, Replicas
 from holdfast.core.save.tier_events import SetInBuffer
 
 A = SetInBuffer(0, 1, 10, 0)
@@ -58,6 +58,23 @@ def test_an_attempt_from_memory_has_its_set_copied_anew_each_time() -> None:
         replicas.begin(kept, kept.step)
         assert replicas.pinned == (kept.buffer,)
         at_ns += LONGEST_REST_NS
+
+
+def test_who_takes_over_overwrites_nothing_until_its_own_set_is_on_two_hosts() -> None:
+    """Another set may be, by the controller before."""
+    resume = ev.Resume("0000-000000000010", 10, 0, buffer=0)
+    for is_copied in (True, False):
+        tier, kept = MemoryTier(1, replicas=Replicas(is_on=True)), A._replace(epoch=0)
+        tier.begin(0, 0, ev.SCRATCH, 1)  # before it has looked at what there is
+        tier.begin(0, 1, resume, 1)
+        tier.has(0, 3)
+        tier.buffers, at_ns = tier.buffers.restored(), 0
+        for _ in range(1 if is_copied else TRIES):
+            assert tier.free == ()
+            assert tier.to_replicate(at_ns) == act.Replicate(*kept, None)
+            tier.replicas.over(told(kept, at_ns, "" if is_copied else "no room"))
+            at_ns = tier.replicas.again_ns
+        assert tier.free == (1, 2)
 
 
 def test_what_fails_again_and_again_is_tried_more_and_more_seldom() -> None:

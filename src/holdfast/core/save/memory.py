@@ -162,7 +162,7 @@ class MemoryTier:
         self.buffers = self.buffers._replace(sealed=tuple(sorted(sealed, key=lambda s: s.name)))
         if ordered is not None:
             self.buffers = self.buffers.ordered(ordered)
-        newest = memory.replicated
+        newest, self.replicas.is_known = memory.replicated, True
         if newest is not None:
             kept = SetInBuffer(newest.attempt, 0, newest.step, newest.buffer)
             self.replicas.newest = kept if kept in self.buffers.sealed else None
@@ -181,6 +181,8 @@ class MemoryTier:
     @property
     def free(self) -> tuple[int, ...]:
         """Buffers that an order may name now, the best first."""
+        if self.replicas.spares_all:
+            return ()
         by = self.buffers, (*self.flushes.pinned, *self.replicas.pinned)
         if self._free_by != by:  # each news of each rank asks, and hardly one changes it
             self._free_by, self._free = by, self.buffers.free(by[1])

@@ -17,6 +17,7 @@ from holdfast.core.save.tier_events import SetInBuffer
 SECOND_NS = 1_000_000_000
 RESTS = 1  # times as long as the last replication took: half of the time the network is free
 LONGEST_REST_NS = 60 * SECOND_NS
+TRIES = 3  # to copy the first set; then buffers are overwritten though nothing is on two hosts
 
 
 @dataclass(slots=True)
@@ -34,6 +35,8 @@ class Replicas:
     again_ns: int = 0
     compared_step: int | None = None  # of the newest set in which nothing differs from host to host
     _began_ns: int = 0
+    is_known: bool = False  # what is on two hosts, by copies under this controller or as told
+    _is_from_memory: bool = False  # the attempt started from a set there
     _failed: int = 0  # in a row
 
     @property
@@ -41,6 +44,14 @@ class Replicas:
         """Buffers that must stay as they are."""
         wanted = (self.under_way, self.newest)
         return tuple(one.buffer for one in wanted if one is not None)
+
+    @property
+    def spares_all(self) -> bool:
+        """Whether no buffer is overwritten: a controller before this one may have had one copied.
+
+        That lasts until the set that the attempt started from is on two hosts.
+        """
+        return self.is_on and self._is_from_memory and not self.is_known
 
     def begin(self, restored: SetInBuffer | None, step: int) -> None:
         """A new attempt starts from that set, or from none in memory: none is of use then.
@@ -51,6 +62,7 @@ class Replicas:
         if self.compared_step is not None:
             self.compared_step = min(self.compared_step, step)
         self.under_way, self.again_ns, self.is_sure = None, 0, False
+        self._is_from_memory = restored is not None
         newest = self.newest
         if restored is None or newest is None or newest.step > restored.step:
             self.newest = None
@@ -84,5 +96,6 @@ class Replicas:
         else:
             rest_ns = max(rest_ns, SECOND_NS << min(self._failed, 6))
             self._failed += 1
+        self.is_known = self.is_known or self.is_sure or self._failed >= TRIES
         self.again_ns = event.at_ns + min(rest_ns, LONGEST_REST_NS)
         return True
