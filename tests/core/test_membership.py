@@ -270,3 +270,18 @@ def test_a_spare_does_not_wait_for_a_host_in_quarantine() -> None:
     assert acts(members.joined(0, 2, "spare")) == [Assign(1, "spare")]
     assert acts(members.joined(0, 0, "a")) == [Assign(0, "a")]
     assert members.is_complete
+
+
+def test_a_spare_that_fits_no_slot_is_not_looked_at_again_and_again() -> None:
+    members = Membership(2, 1, LIMITS)
+    members.joined(0, 0, "a", "one")
+    members.joined(0, 1, "b", "one")
+    members.joined(0, 2, "other", "two")
+    members.gone(1, "b", "seen")
+    at_ns = 61 * S
+    for one in ("a", "other"):
+        members.heard(at_ns, one)
+    assert acts(members.look(at_ns)) == []
+    due_ns = members.next_look_ns()
+    assert due_ns is not None
+    assert due_ns > at_ns

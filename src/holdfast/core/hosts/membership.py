@@ -57,6 +57,7 @@ class Membership:
         self._of_index: dict[int, list[JoinedHost]] = {}  # the same members
         self._gather_by_ns: int | None = None  # until then spares wait
         self._returning = ReturningHosts()
+        self._looked_ns = -1  # when it was last judged who is silent, and whom spares replace
         self._silent_ns: int | None = None  # nobody's silence means anything before; None: see
         self.quarantine: dict[int, str] = {}  # why, by index
 
@@ -116,7 +117,9 @@ class Membership:
         due_ns = self._silent_ns
         if self._gather_by_ns is not None and self._waits_for_spares:
             returning = self._returning
-            due_ns = min(due_ns, returning.by_ns if returning.of_slot else self._gather_by_ns)
+            until_ns = returning.by_ns if returning.of_slot else self._gather_by_ns
+            if until_ns > self._looked_ns:  # else no spare fits, and who comes is placed at once
+                due_ns = min(due_ns, until_ns)
         return None if due_ns == NEVER_NS else due_ns
 
     # --- what happens -----------------------------------------------------------------------
@@ -287,6 +290,7 @@ class Membership:
         for slot in self.missing if self._waits_for_spares else ():
             if slot in self._free and self._is_in_want(at_ns, slot):
                 moves += self._fill(at_ns, slot)
+        self._looked_ns = at_ns
         return moves
 
     def _judge(self, at_ns: int, member: JoinedHost) -> list[Move]:
