@@ -122,9 +122,10 @@ class BufferFiles:
                 makes it again, beside the training); it is not sealed any more.
 
         """
-        leaves, structure = self._leaves(tree, epoch)
+        flat = flatten(tree)
+        leaves = self._own(flat.leaves, epoch)
         begin_transfers(leaves)
-        placed, header, size = self._laid_out(leaves, structure, attempt, step, shared, tags)
+        placed, header, size = self._laid_out(leaves, flat.structure, attempt, step, shared, tags)
         file = self._files[buffer]
         with self._busy, store_errors(f"keep step {step} in memory", file.path):
             if not file.is_mapped:
@@ -144,22 +145,19 @@ class BufferFiles:
 
     def measure(self, tree: Any, shared: Sequence[str] = GLOBAL) -> int:
         """Bytes of this rank's shard, at most; raises `Unstorable` for what cannot be stored."""
+        flat = flatten(tree)
+        # Where there are other hosts, the ranks of this one take turns.
+        turns = 1 if self._local_world_size == self._world_size else self._local_world_size
         return max(
-            self._laid_out(*self._leaves(tree, epoch), 0, 0, shared, ())[2]
-            for epoch in range(self._local_world_size if self._is_one_of_several else 1)
+            self._laid_out(self._own(flat.leaves, epoch), flat.structure, 0, 0, shared, ())[2]
+            for epoch in range(turns)
         )
 
-    @property
-    def _is_one_of_several(self) -> bool:
-        """Whether there are other hosts."""
-        return self._local_world_size < self._world_size
-
-    def _leaves(self, tree: Any, epoch: int) -> tuple[tuple[Leaf, ...], Structure]:
-        """What this rank stores of a tree in the set of that epoch."""
-        flat = flatten(tree)
-        if not self._is_one_of_several:
-            return flat.leaves, flat.structure
-        return tuple(on_host(leaf, self._ranks, epoch) for leaf in flat.leaves), flat.structure
+    def _own(self, leaves: tuple[Leaf, ...], epoch: int) -> tuple[Leaf, ...]:
+        """What this rank stores of them in the set of that epoch."""
+        if self._local_world_size == self._world_size:
+            return leaves
+        return tuple(on_host(leaf, self._ranks, epoch) for leaf in leaves)
 
     def _laid_out(
         self,
