@@ -99,9 +99,17 @@ class VirtualMemory:
         return self.copies.get((host + 1) % len(self.placement), [])
 
     def replicate(
-        self, host: int, buffer: int, name: tuple[int, int], kept: tuple[int, int] | None
+        self,
+        host: int,
+        buffer: int,
+        name: tuple[int, int],
+        kept: tuple[int, int] | None,
+        during: int,
     ) -> bool:
-        """Keep a copy of the part of the host before this one; whether that could be."""
+        """Keep a copy of the part of the host before this one; whether that could be.
+
+        `during`: the attempt that was the newest when it was ordered.
+        """
         shard = self.seals.get(((host - 1) % len(self.placement), buffer))
         if shard is None or shard.name != name:
             return False
@@ -110,7 +118,8 @@ class VirtualMemory:
             if len(mine) == COPIES:
                 mine.remove(next(one for one in mine if one.name != kept))
             mine.append(shard)
-        if self._is_on_two_hosts(shard.name):
+        # The controller does not wait any more for what was ordered before the newest launch.
+        if during == self.attempt and self._is_on_two_hosts(shard.name):
             self.replicated = shard
         return True
 
