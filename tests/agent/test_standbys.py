@@ -378,6 +378,24 @@ def test_the_keeper_says_what_is_ready(keeper):
         one.end()
 
 
+@pytest.mark.contract("standby: after two attempts in a row a reserve is kept")
+def test_a_reserve_is_the_standby_once_that_is_used(keeper):
+    kept = "ready, 1 × 90 MiB; as many again, for failures come close together"
+    for attempt in (1, 2):
+        keeper.standbys.take(attempt, (0,)).end()
+    keeper.turn_until(lambda: keeper.standbys.words == kept)
+    keeper.turn_until(lambda: keeper.standbys.reserve_stage is StandbyStage.READY)
+    for attempt in (3, 4):
+        taken = keeper.standbys.take(attempt, (0,))
+        assert taken.stage is StandbyStage.READY
+        taken.end()
+    assert not keeper.standbys.words
+    keeper.turn_until(lambda: keeper.standbys.words == kept)
+    keeper.order(StandbyOrder.NONE)
+    keeper.standbys.turn([])
+    keeper.turn_until(lambda: not keeper.standbys.pids)
+
+
 @pytest.mark.real
 def test_nothing_is_prepared_before_it_is_known_what_is_imported(tmp_path, keeper):
     imports_path(tmp_path, 0).unlink()

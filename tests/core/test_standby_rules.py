@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.hosts.standby import (
+    CALM_NS,
+    CLOSE_NS,
     TRIES,
     StandbyMove,
     StandbyOrder,
@@ -117,3 +119,53 @@ def test_a_script_that_writes_what_it_imports_is_not_made_anew_for_ever():
     words = "No hot standby any more: /home/model.py changes again and again"
     assert hot.due(changed) == (StandbyMove.RENEW, words)
     assert hot.due(changed) == NOTHING
+
+
+ROOM = {"takes_bytes": 1 << 20, "free_bytes": 1 << 30}
+
+
+def began(*at_ns: int) -> StandbyRules:
+    often = rules()
+    for one in at_ns:
+        often.began(one)
+    return often
+
+
+def test_a_reserve_is_kept_while_failures_come_close_together():
+    last_ns = CLOSE_NS
+    often = began(0, last_ns)
+    ready = sight(StandbyStage.READY, at_ns=last_ns + CALM_NS, **ROOM)
+    assert often.due(ready) == (StandbyMove.PREPARE_RESERVE, "")
+    assert often.due(sight(StandbyStage.READY, at_ns=last_ns, has_reserve=True)) == NOTHING
+    calm = sight(StandbyStage.READY, at_ns=last_ns + CALM_NS + 1, has_reserve=True, **ROOM)
+    assert often.due(calm) == (StandbyMove.DROP_RESERVE, "")
+
+
+@pytest.mark.parametrize("at_ns", [(), (5,), (5, 6 + CLOSE_NS)], ids=["none", "one", "far apart"])
+def test_without_failures_close_together_there_is_none(at_ns):
+    assert began(*at_ns).due(sight(StandbyStage.READY, at_ns=6 + CLOSE_NS, **ROOM)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"free_bytes": 4 * ROOM["takes_bytes"] - 1},
+        {"free_bytes": 0},
+        {"takes_bytes": 0},
+        {"stage": StandbyStage.IMPORTING},
+    ],
+    ids=str,
+)
+def test_no_reserve_without_room_nor_before_the_standby_is_ready(what):
+    seen = {"at_ns": 2, **ROOM, **what}
+    stage = seen.pop("stage", StandbyStage.READY)
+    assert began(1, 2).due(sight(stage, **seen)) == NOTHING
+
+
+def test_no_reserve_after_standbys_have_ended_by_themselves():
+    often = began(1, 2)
+    for _ in range(TRIES):
+        often.lost(StandbyStage.IMPORTING, "no reason")
+    assert often.due(sight(StandbyStage.READY, at_ns=2, **ROOM)) == NOTHING
+    often.used(StandbyStage.READY)
+    assert often.due(sight(StandbyStage.READY, at_ns=2, **ROOM))[0] is StandbyMove.PREPARE_RESERVE

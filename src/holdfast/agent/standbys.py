@@ -1,5 +1,7 @@
 """The standbys of this host: one waits while an attempt runs, and the next attempt begins with it.
 
+Where failures come close together a second one is kept behind it, the reserve.
+
 What becomes of it is decided by `core.hosts.standby`. All of it is an offer: whatever of it is not
 there when an attempt starts, starts cold.
 """
@@ -30,6 +32,8 @@ from holdfast.core.hosts.standby import (
     StandbyStage,
 )
 from holdfast.journal import gate
+from holdfast.journal.clocks import now_ns
+from holdfast.snapshot.room import memory_free_bytes
 from holdfast.standby.devices import opened_by
 
 MIB = 1 << 20
@@ -85,7 +89,7 @@ class GivenUpTree:
 
 
 class Standbys:
-    """For the loop's thread alone. At most one standby waits, for the attempt that is next."""
+    """For the loop's thread alone. A standby waits for the next attempt, a reserve behind it."""
 
     def __init__(
         self,
@@ -104,15 +108,21 @@ class Standbys:
         self._say = say
         self._rules = StandbyRules(job.is_hot, runs_ahead=job.runs_ahead)
         self._standby: Standby | None = None
+        self._reserve: Standby | None = None  # it imports, and no more, until the other one is used
         self._sight = StandbySight()
         self._ending: list[GivenUpTree] = []
 
     @property
     def pids(self) -> list[int]:
         """Of the guards of what is prepared, or is ending."""
-        trees = [] if self._standby is None else [self._standby.tree]
+        trees = [one.tree for one in (self._standby, self._reserve) if one is not None]
         trees += [one.tree for one in self._ending]
         return [tree.pid for tree in trees if not tree.ended()]
+
+    @property
+    def reserve_stage(self) -> StandbyStage:
+        """How far the one behind the standby has come."""
+        return StandbyStage.COLD if self._reserve is None else self._reserve.stage
 
     # --- what is wanted of it ---------------------------------------------------------------
 
@@ -141,12 +151,15 @@ class Standbys:
         """
         self.look()
         self._ranks = ranks
+        self._rules.began(now_ns())
         standby = self._standby
         if standby is not None and (why := standby.unfit_for(attempt, ranks)):
             self._say(f"The processes prepared for attempt {attempt} are not used: {why}")
             self._drop()
+        if self._standby is not None and self._standby.unfit_for(attempt, ranks):
+            self._drop()  # the reserve, which took its place
         self._clear()
-        standby, self._standby = self._standby, None
+        standby, self._standby, self._reserve = self._standby, self._reserve, None
         if standby is None:
             return Standby(ranks)
         standby.become(ranks)
@@ -156,6 +169,7 @@ class Standbys:
 
     def close(self) -> None:
         """The run is over: nothing of what was prepared is left."""
+        self._drop_reserve()
         self._drop()
         for one in self._ending:
             one.tree.close()
@@ -168,6 +182,9 @@ class Standbys:
         self._let_go()
         if self._standby is not None and not self._standby.read():
             self._lose(self._standby, self._standby.stage)
+        if self._reserve is not None and not self._reserve.read():
+            self._tell_lost(self._reserve, self._reserve.stage)
+            self._drop_reserve()
 
     def _do_what_is_due(self, pids: Sequence[int]) -> None:
         standby, sight, rules = self._standby, self._sight, self._rules
@@ -180,12 +197,18 @@ class Standbys:
             sight.changed = standby.woken.files.changed if standby.woken is not None else ""
             if rules.is_hot and sight.stage is StandbyStage.READY and pids:
                 sight.device = _device_of(pids)
+            self._look_at_reserve(standby)
         move, words = rules.due(sight)
         if words:
             self._say(words)
         if move is StandbyMove.PREPARE:
-            self._prepare(pids)
+            self._standby = self._prepared(pids)
+        elif move is StandbyMove.PREPARE_RESERVE:
+            self._reserve = self._prepared(pids)
+        elif move is StandbyMove.DROP_RESERVE:
+            self._drop_reserve()
         elif move is StandbyMove.DROP:
+            self._drop_reserve()
             self._drop()
         elif move is StandbyMove.RENEW:
             why = f"{sight.changed} has changed"
@@ -194,17 +217,27 @@ class Standbys:
         elif move is not StandbyMove.NOTHING and standby is not None:
             self._wake(standby, move)
 
-    def _prepare(self, pids: Sequence[int]) -> None:
-        """Start the interpreters, once it is known what they import: at a low priority."""
+    def _look_at_reserve(self, standby: Standby) -> None:
+        """What there is, and what there is room for; asked for where one may be wanted."""
+        sight = self._sight
+        sight.at_ns, sight.has_reserve = now_ns(), self._reserve is not None
+        sight.free_bytes = 0
+        if not sight.has_reserve and self._rules.fails_often(sight.at_ns):
+            sight.takes_bytes = sum(one.rss_bytes for one in standby.interpreters.values())
+            sight.free_bytes = memory_free_bytes()
+
+    def _prepared(self, pids: Sequence[int]) -> Standby | None:
+        """The interpreters, started once it is known what they import: at a low priority."""
         paths = [imports_path(self._scratch, rank) for rank in self._ranks]
         if self._argv is None or not all(path.exists() for path in paths):
-            return
+            return None
         self._sight.restores_first = all(_restores(path) for path in paths)
         self._sight.device = _device_of(pids)
-        standby = self._standby = Standby(self._ranks)
+        standby = Standby(self._ranks)
         standby.prepare(self._argv, partial(self.commands, attempt=self._rules.attempt, gate=None))
         self._selector.register(standby.tree, selectors.EVENT_READ)
         self._selector.register(standby.tree.pidfd, selectors.EVENT_READ)
+        return standby
 
     def _wake(self, standby: Standby, how: StandbyMove) -> None:
         attempt = self._rules.attempt
@@ -217,6 +250,10 @@ class Standbys:
             self._lose(standby, StandbyStage.HELD)
 
     def _lose(self, standby: Standby, stage: StandbyStage) -> None:
+        self._tell_lost(standby, stage)
+        self._drop()
+
+    def _tell_lost(self, standby: Standby, stage: StandbyStage) -> None:
         last, why = standby.last_words(), standby.lost
         if stage < StandbyStage.HELD:
             why = last or why
@@ -224,11 +261,17 @@ class Standbys:
             why = f"{why}: {last}"
         if words := self._rules.lost(stage, why):
             self._say(words)
-        self._drop()
 
     def _drop(self) -> None:
-        """Nothing will be started that could use it."""
-        standby, self._standby = self._standby, None
+        """Nothing will be started that could use it; the reserve takes its place."""
+        standby, self._standby, self._reserve = self._standby, self._reserve, None
+        self._end(standby)
+
+    def _drop_reserve(self) -> None:
+        reserve, self._reserve = self._reserve, None
+        self._end(reserve)
+
+    def _end(self, standby: Standby | None) -> None:
         if standby is not None:
             self._unregister(standby)
             standby.end()
@@ -271,7 +314,8 @@ class Standbys:
         if len(ready) < len(self._ranks):
             return f"{len(ready)} of {len(self._ranks)} ready"
         rss_bytes = max(one.rss_bytes for one in ready)
-        return f"ready, {len(self._ranks)} × {rss_bytes / MIB:.0f} MiB"
+        kept = "" if self._reserve is None else "; as many again, for failures come close together"
+        return f"ready, {len(self._ranks)} × {rss_bytes / MIB:.0f} MiB{kept}"
 
 
 def _restores(imports: Path) -> bool:

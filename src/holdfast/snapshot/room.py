@@ -51,6 +51,12 @@ def find_room(
     return min(limits, key=lambda limit: limit.nbytes)
 
 
+def memory_free_bytes(*, cgroups: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> int:
+    """What processes may still take of this host's memory; 0 where that is not known."""
+    available = _available(proc)
+    return min((available or 0, *_free_in_cgroups(cgroups, proc)))
+
+
 def free_in(folder: Path) -> int | None:
     """Bytes free in a folder's filesystem; None where it cannot be asked (an object store)."""
     if elsewhere(folder) is not None:

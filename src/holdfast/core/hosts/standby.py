@@ -5,6 +5,9 @@ well on its way. They are woken as soon as it is certain that the attempt is ove
 follows at once: they run the script while the old ranks die, the set to restore is chosen and the
 attempt is put on record. Where the user wants it hot, they are woken as soon as they are ready, and
 wait at the gate for however long it takes.
+
+Where failures come close together the second one may strike before a standby is ready. Then a
+*reserve* is kept as well: interpreters that have imported, and are the standby once that is used.
 """
 
 from __future__ import annotations
@@ -13,6 +16,10 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum, auto
 
 TRIES = 3  # in a row, of what came to nothing before an attempt used it
+SECOND_NS = 1_000_000_000
+CLOSE_NS = 120 * SECOND_NS  # between two attempts' beginnings: the next failure may come as soon
+CALM_NS = 600 * SECOND_NS  # without a restart: failures are not close together any more
+SHARE_FREE = 4  # a reserve takes at most one part in so many of the memory that is free
 
 
 class StandbyOrder(StrEnum):
@@ -43,6 +50,8 @@ class StandbyMove(Enum):
     WAKE = auto()
     WAKE_HELD = auto()
     RENEW = auto()  # what it has read has changed: it is dropped, and prepared anew
+    PREPARE_RESERVE = auto()
+    DROP_RESERVE = auto()
     DROP = auto()
 
 
@@ -53,7 +62,7 @@ class StandbySight:
     `is_whole`: there is an interpreter for each rank. `changed`: a file that is another than what
     was read; "" for none. `device`: what the ranks have open and cannot share; "" for nothing.
     `restores_first`: the script begins with `run.restore()`, so that it touches nothing before it
-    is told what to read.
+    is told what to read. `takes_bytes`: the standby's memory. `free_bytes`: of this host's memory.
     """
 
     stage: StandbyStage = StandbyStage.COLD
@@ -61,6 +70,10 @@ class StandbySight:
     changed: str = ""
     device: str = ""
     restores_first: bool = False
+    at_ns: int = 0
+    has_reserve: bool = False
+    takes_bytes: int = 0
+    free_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -78,9 +91,16 @@ class StandbyRules:
     lost_ahead: int = 0  # in a row, once it was woken
     changes: int = 0  # how often it was made anew for `changes_of`
     changes_of: int = 0
+    began_ns: tuple[int, ...] = ()  # the last two attempts
 
     def due(self, sight: StandbySight) -> tuple[StandbyMove, str]:
         """What is to be done now, and what people are to know of it; "" for nothing."""
+        move, words = self._due(sight)
+        if move is StandbyMove.NOTHING and self.order is StandbyOrder.READY:
+            move = self._reserve(sight)
+        return move, words
+
+    def _due(self, sight: StandbySight) -> tuple[StandbyMove, str]:
         if self.order is StandbyOrder.NONE:
             return StandbyMove.DROP, ""
         if self.order is StandbyOrder.WOKEN:
@@ -99,6 +119,27 @@ class StandbyRules:
             return StandbyMove.WAKE_BESIDE, ""
         why = "" if self.lost_ahead else obstacle(sight)
         return StandbyMove.NOTHING, why and f"No hot standby: {why}; standbys only import ahead"
+
+    def _reserve(self, sight: StandbySight) -> StandbyMove:
+        is_wanted = self.fails_often(sight.at_ns)
+        if sight.has_reserve:
+            return StandbyMove.NOTHING if is_wanted else StandbyMove.DROP_RESERVE
+        may_try = sight.stage >= StandbyStage.READY and self.ended_by_itself < TRIES
+        has_room = 0 < sight.takes_bytes * SHARE_FREE <= sight.free_bytes
+        if is_wanted and may_try and has_room:
+            return StandbyMove.PREPARE_RESERVE
+        return StandbyMove.NOTHING
+
+    def fails_often(self, at_ns: int) -> bool:
+        """Whether failures have come close together, and not long ago."""
+        if len(self.began_ns) < 2:
+            return False
+        before_ns, last_ns = self.began_ns
+        return last_ns - before_ns <= CLOSE_NS and at_ns - last_ns <= CALM_NS
+
+    def began(self, at_ns: int) -> None:
+        """An attempt has begun, with a standby or without."""
+        self.began_ns = (*self.began_ns, at_ns)[-2:]
 
     def _woken(self, sight: StandbySight) -> StandbyMove:
         is_asleep = sight.stage in (StandbyStage.IMPORTING, StandbyStage.READY)
