@@ -1,6 +1,7 @@
 """How long a restart takes: SIGKILL of a rank until the next attempt's first step, phase by phase.
 
-    python bench/restart.py [--kills 12] [--settle 3] [lm:2 lm:1 torch_lm:2 torch_lm:1 lm:2:hot]
+    python bench/restart.py [--kills 12] [--settle 3] [--second 0.5]
+                            [lm:2 lm:1 torch_lm:2 torch_lm:1 lm:2:hot]
                             [--run "--standby off"] [--train "--layers 2"]
 
 One run under `holdfast run` for each case: an example and its number of ranks; `hot`: the next
@@ -14,7 +15,8 @@ the clock that this script stamped the kill with, when each phase was over:
 - first step: until all ranks have completed a step; of that, compiled is what the slowest traced
   and compiled
 
-Medians and spread are printed, and how many steps were lost.
+Medians and spread are printed, and how many steps were lost. With `--second`, every other kill
+comes so many seconds after an attempt's first steps, before its standby is ready; shown apart.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", default=CASES, metavar="EXAMPLE:RANKS")
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--settle", type=float, default=3.0)
+    parser.add_argument("--second", type=float, help="seconds after which every other kill comes")
     parser.add_argument("--run", default="", help="more options of holdfast run")
     parser.add_argument("--train", default="", help="more options of the training script")
     parser.add_argument("--seed", type=int, default=0)
@@ -85,7 +88,12 @@ def main() -> None:
         ranks, is_hot = int(count or 1), how == "hot"
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
             found = measure(example, ranks, options, Path(folder), is_hot=is_hot)
-        show(example + (", hot" if is_hot else ""), ranks, found)
+        name = example + (", hot" if is_hot else "")
+        if options.second is None:
+            show(name, ranks, found)
+        else:
+            show(name, ranks, found[::2])
+            show(f"{name}, the second kill", ranks, found[1::2])
     print(f"load at the end {load()}")
 
 
@@ -136,7 +144,9 @@ def measure(
                     break
                 if is_hot:
                     await_hot(folder, attempt + 1, ranks)
-                time.sleep(options.settle * (0.8 + 0.4 * chance.random()))
+                is_second = options.second is not None and attempt % 2
+                settle_s = options.second if is_second else options.settle
+                time.sleep(settle_s * (0.8 + 0.4 * chance.random()))
                 words = [page.snapshot() for page in pages]
                 pids, reached = [one.owner_pid for one in words], max(one.step for one in words)
                 killed_ns.append(now_ns())

@@ -192,6 +192,17 @@ def test_one_that_is_idle_is_lifted(following):
     assert one.line(0) == "True"
 
 
+@pytest.mark.real
+@pytest.mark.skipif(os.geteuid() != 0, reason="the way back from SCHED_IDLE is not open to all")
+def test_one_that_is_late_with_its_imports_gives_way_no_more(following):
+    one = following(1, mode="idle")
+    one.ready()
+    (pid,) = one.waiting()
+    one.standby.lift()
+    one.wait(lambda: os.sched_getscheduler(pid) == os.SCHED_OTHER)
+    assert one.standby.idle_since_ns is None
+
+
 @pytest.mark.contract("standby: a dead one costs a cold start")
 def test_where_one_has_died_its_rank_starts_cold(following):
     one = following()

@@ -73,11 +73,13 @@ class Standby:
         self.woken: Woken | None = None
         self.backlog: list[TreeMessage] = []
         self.lost = ""
+        self.idle_since_ns: int | None = None  # they give way to everybody since they were started
         self.ready_ns = 0  # when all interpreters were; 0: they are not
 
     def prepare(self, argv: Sequence[str], commands: Commands) -> None:
         """Start an interpreter for each rank, as `argv`."""
         self.interpreters = {output.rank: Interpreter() for output in self.outputs}
+        self.idle_since_ns = now_ns()
         self.tree.stand_by([_standby_command(argv, rank) for rank in commands(self.outputs)])
 
     @property
@@ -153,6 +155,11 @@ class Standby:
             self._waited_as = before
             for output, rank in zip(self.outputs, ranks, strict=True):
                 output.rank = rank
+
+    def lift(self) -> None:
+        """Interpreters that import still give way no more."""
+        self.idle_since_ns = None
+        self.tree.lift()
 
     def free(self) -> None:
         """Nothing of the attempt before is left: whoever was held may run."""

@@ -188,6 +188,7 @@ class Standbys:
 
     def _do_what_is_due(self, pids: Sequence[int]) -> None:
         standby, sight, rules = self._standby, self._sight, self._rules
+        sight.at_ns = now_ns()
         if standby is None:
             sight.stage = StandbyStage.COLD
             if self._argv is None or self._ending:
@@ -198,6 +199,9 @@ class Standbys:
             if rules.is_hot and sight.stage is StandbyStage.READY and pids:
                 sight.device = _device_of(pids)
             self._look_at_reserve(standby)
+        sight.idle_since_ns = min(
+            (since for one in self._importing() if (since := one.idle_since_ns)), default=None
+        )
         move, words = rules.due(sight)
         if words:
             self._say(words)
@@ -205,6 +209,9 @@ class Standbys:
             self._standby = self._prepared(pids)
         elif move is StandbyMove.PREPARE_RESERVE:
             self._reserve = self._prepared(pids)
+        elif move is StandbyMove.LIFT:
+            for one in self._importing():
+                one.lift()
         elif move is StandbyMove.DROP_RESERVE:
             self._drop_reserve()
         elif move is StandbyMove.DROP:
@@ -217,10 +224,14 @@ class Standbys:
         elif move is not StandbyMove.NOTHING and standby is not None:
             self._wake(standby, move)
 
+    def _importing(self) -> list[Standby]:
+        both = (self._standby, self._reserve)
+        return [one for one in both if one is not None and one.stage is StandbyStage.IMPORTING]
+
     def _look_at_reserve(self, standby: Standby) -> None:
         """What there is, and what there is room for; asked for where one may be wanted."""
         sight = self._sight
-        sight.at_ns, sight.has_reserve = now_ns(), self._reserve is not None
+        sight.has_reserve = self._reserve is not None
         sight.free_bytes = 0
         if not sight.has_reserve and self._rules.fails_often(sight.at_ns):
             sight.takes_bytes = sum(one.rss_bytes for one in standby.interpreters.values())

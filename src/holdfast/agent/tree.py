@@ -128,6 +128,10 @@ class Tree:
         """Whoever is held may run; again, or where nobody is: no effect."""
         self._say(do="free")
 
+    def lift(self) -> None:
+        """The interpreters give way no more while they import."""
+        self._say(do="lift")
+
     def fileno(self) -> int:
         """Readable when the reaper has something to say."""
         return self._report_fd

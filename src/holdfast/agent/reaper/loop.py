@@ -175,6 +175,9 @@ class Reaper:
             for pid, rank in self.ranks.items():
                 if message["rank"] in (None, rank):
                     signal_to(pid, message["signal"])
+        elif message["do"] == "lift":
+            for standby in self.standbys.values():
+                standby.lift()
         elif message["do"] == "free":
             while self.held:
                 self.held.pop().free()

@@ -19,6 +19,8 @@ TRIES = 3  # in a row, of what came to nothing before an attempt used it
 SECOND_NS = 1_000_000_000
 CLOSE_NS = 120 * SECOND_NS  # between two attempts' beginnings: the next failure may come as soon
 CALM_NS = 600 * SECOND_NS  # without a restart: failures are not close together any more
+LATE_NS = 5 * SECOND_NS  # what gives way to a busy host for so long would for ever
+LATE_OFTEN_NS = SECOND_NS  # the same, where the next failure may come any moment
 SHARE_FREE = 4  # a reserve takes at most one part in so many of the memory that is free
 
 
@@ -51,6 +53,7 @@ class StandbyMove(Enum):
     WAKE_HELD = auto()
     RENEW = auto()  # what it has read has changed: it is dropped, and prepared anew
     PREPARE_RESERVE = auto()
+    LIFT = auto()  # its imports give way no more
     DROP_RESERVE = auto()
     DROP = auto()
 
@@ -62,7 +65,9 @@ class StandbySight:
     `is_whole`: there is an interpreter for each rank. `changed`: a file that is another than what
     was read; "" for none. `device`: what the ranks have open and cannot share; "" for nothing.
     `restores_first`: the script begins with `run.restore()`, so that it touches nothing before it
-    is told what to read. `takes_bytes`: the standby's memory. `free_bytes`: of this host's memory.
+    is told what to read. `idle_since_ns`: when interpreters were started that import still, and
+    give way to everybody else; None: there are none. `takes_bytes`: the standby's memory.
+    `free_bytes`: of this host's memory.
     """
 
     stage: StandbyStage = StandbyStage.COLD
@@ -71,6 +76,7 @@ class StandbySight:
     device: str = ""
     restores_first: bool = False
     at_ns: int = 0
+    idle_since_ns: int | None = None
     has_reserve: bool = False
     takes_bytes: int = 0
     free_bytes: int = 0
@@ -97,8 +103,14 @@ class StandbyRules:
         """What is to be done now, and what people are to know of it; "" for nothing."""
         move, words = self._due(sight)
         if move is StandbyMove.NOTHING and self.order is StandbyOrder.READY:
-            move = self._reserve(sight)
+            move = StandbyMove.LIFT if self._is_late(sight) else self._reserve(sight)
         return move, words
+
+    def _is_late(self, sight: StandbySight) -> bool:
+        if sight.idle_since_ns is None:
+            return False
+        is_urgent = sight.stage is StandbyStage.IMPORTING and self.fails_often(sight.at_ns)
+        return sight.at_ns - sight.idle_since_ns >= (LATE_OFTEN_NS if is_urgent else LATE_NS)
 
     def _due(self, sight: StandbySight) -> tuple[StandbyMove, str]:
         if self.order is StandbyOrder.NONE:
