@@ -23,6 +23,7 @@ PARTS = {
     "compile.py": ([], ["--rounds", "2"]),
     "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),
     "flush.py": ([], ["--gib", "0.25", "--rounds", "3"]),
+    "one_model.py": ([], ["--rounds", "3"]),
 }
 
 

@@ -70,7 +70,7 @@ def buffer(tmp_path: Path) -> Path:
     place.parent.mkdir()
     (tmp_path / "ckpt").mkdir()
     for rank in range(2):
-        captured = Staging().capture({"state": np.ones(4 << 20)}, rank, 2)
+        captured = Staging().capture({"state": np.full(4 << 20, rank + 1.0)}, rank, 2)
         write_shard(place, captured, attempt=0, step=STEP, rank=rank, world_size=2)
         captured.release()
     commit(place, 2)

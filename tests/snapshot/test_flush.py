@@ -61,19 +61,24 @@ def test_what_is_flushed_restores_as_if_the_ranks_had_written_it(buffer: Path, p
         found: Any = read_set(place, rank=rank, world_size=2)
         assert found["mine"] == rank
         assert (found["state"]["w"] == tree["state"]["w"]).all()
-    for path in buffer.iterdir():
+
+
+def test_of_one_rank_it_is_the_very_file(tmp_path: Path, save: Save, place: Path) -> None:
+    alone = save(TREES[0]["state"], step=8).path.rename(tmp_path / "buffer-2")
+    flush_set(alone, place.with_name(set_name(0, 8)), attempt=0, step=8)
+    for path in alone.iterdir():
         if path.name != "manifest.json":
-            assert (place / path.name).read_bytes() == path.read_bytes()
+            assert (place.with_name(set_name(0, 8)) / path.name).read_bytes() == path.read_bytes()
 
 
 def test_what_an_earlier_try_finished_is_not_written_again(buffer: Path, place: Path) -> None:
     flushed(buffer, place)
     first, second = place / "rank-00000.safetensors", place / "rank-00001.safetensors"
+    before, whole = first.stat().st_ino, second.read_bytes()
     second.write_bytes(b"half")
-    before = first.stat().st_ino
     assert flushed(buffer, place) == 2
     assert first.stat().st_ino == before
-    assert second.read_bytes() == (buffer / second.name).read_bytes()
+    assert second.read_bytes() == whole
 
 
 @pytest.mark.parametrize("at", [0, 5000, -1])

@@ -1,22 +1,28 @@
 """A sealed buffer of the memory tier, written to its place in the run store.
 
-The bytes and the receipts are the very ones that the seal made: nothing is encoded anew. What is in
-memory is compared with its checksums on the way, so that a set that went bad there does not take a
-good one's place. Done by a process of its own (`agent.flusher`); the manifest is written by the
-controller of the run, when it knows that every shard is there (`sets.commit`).
+What all ranks hold alike is written once, in the file of one of them (`once`). All bytes and their
+checksums are the very ones that were sealed; only a file's header says anew what is in it. What is
+in memory is compared with its checksums on the way, so that a set that went bad there does not
+take a good one's place. Done by a process of its own (`agent.flusher`); the manifest is written by
+the controller of the run, when it knows that every shard is there (`sets.commit`).
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.errors import CorruptCheckpoint
 from holdfast.journal.flow import Flow
 from holdfast.journal.regular import open_regular
-from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, receipt_name, shard_name
+from holdfast.snapshot.layout import decode_facts, encode_header
+from holdfast.snapshot.manifest import Manifest
+from holdfast.snapshot.once import Written, as_sealed, written_once
+from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, Tensor, receipt_name, shard_name
 from holdfast.snapshot.sealed import checksum, read_sealed
 from holdfast.snapshot.sets import SetInfo, info, read_manifest
 from holdfast.snapshot.vault import Vault, open_vault
@@ -30,9 +36,10 @@ def flush_set(
     step: int,
     flow: Flow | None = None,
 ) -> SetInfo:
-    """Write every rank's shard and receipt that is here; on return all of them are durable.
+    """Write the shard and the receipt of every rank that is here; on return they are durable.
 
-    A shard that an earlier try has finished is not written again. Raises:
+    A shard that an earlier try has finished is not written again. The result has the bytes on
+    disk. Raises:
 
     StoreUnavailable: the store is full, away or failing (nothing partial is visible), the set is
         committed already, or `flow` was stopped.
@@ -45,28 +52,94 @@ def flush_set(
             f"not step {step} of attempt {attempt}"
         )
     vault = open_vault(set_dir.parent)
-    for rank in manifest.ranks:
-        try:
-            receipt = Receipt.from_json(read_sealed(buffer / receipt_name(rank)))
-        except ValueError as error:
-            raise CorruptCheckpoint(f"{buffer / receipt_name(rank)}: {error}") from error
-        if not _is_there(vault, set_dir.name, receipt):
-            _put(vault, set_dir.name, receipt, buffer, flow)
-    return info(set_dir, manifest)
+    nbytes = 0
+    for shard in list(_shards(buffer, manifest)):  # first: that each of them can be read
+        nbytes += shard.receipt.file_bytes
+        if not _is_there(vault, set_dir.name, shard.receipt):
+            _put(vault, set_dir.name, shard, flow)
+    return replace(info(set_dir, manifest), nbytes=nbytes)
 
 
-def _put(vault: Vault, name: str, receipt: Receipt, buffer: Path, flow: Flow | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """A rank's file on its way: what it will be on disk, and where its bytes are in memory."""
+
+    receipt: Receipt
+    header: bytes
+    written: Sequence[Written]
+    data: memoryview  # of the buffer's file, without its header
+    where: Path
+
+    def views(self) -> list[memoryview]:
+        """The file's bytes, in as few pieces as they lie in."""
+        spans: list[tuple[int, int]] = []
+        for tensor, source in self.written:
+            begin = spans.pop()[0] if spans and spans[-1][1] == source else source
+            spans.append((begin, source + tensor.nbytes))
+        return [memoryview(self.header), *(self.data[begin:end] for begin, end in spans)]
+
+    def verify(self, flow: Flow | None) -> None:
+        """CorruptCheckpoint unless what is to be written has the checksums of the seal."""
+        for tensor, source in self.written:
+            for number, expected in enumerate(tensor.xxh3):
+                start = number * CHUNK_BYTES
+                stop = min(start + CHUNK_BYTES, tensor.nbytes)
+                if checksum(self.data[source + start : source + stop]) != expected:
+                    raise _spoilt(self.where, tensor.path)
+                if flow is not None:
+                    flow.rest()
+
+
+def _shards(buffer: Path, manifest: Manifest) -> Iterator[_Shard]:
+    """What goes to disk of each rank's shard that is here."""
+    try:
+        receipts = [
+            Receipt.from_json(read_sealed(buffer / receipt_name(rank))) for rank in manifest.ranks
+        ]
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{buffer}: {error}") from error
+    # Of a part of a set nobody here knows what the ranks of other hosts hold.
+    is_whole = manifest.here is None
+    plans = written_once(receipts) if is_whole else [as_sealed(one) for one in receipts]
+    for receipt, written in zip(receipts, plans, strict=True):
+        where = buffer / shard_name(receipt.rank)
+        file = _mapped(where, receipt)
+        header = bytes(file[: receipt.data_begin])
+        if checksum(header) != receipt.header_xxh3:
+            raise _spoilt(where, "header")
+        tensors = tuple(one.tensor for one in written)
+        if tensors != receipt.tensors:
+            header = _header(header, tensors)
+        now = replace(
+            receipt,
+            file_bytes=len(header) + sum(tensor.nbytes for tensor in tensors),
+            data_begin=len(header),
+            header_xxh3=checksum(header),
+            tensors=tensors,
+        )
+        yield _Shard(now, header, written, file[receipt.data_begin :], where)
+
+
+def _header(sealed: bytes, tensors: Sequence[Tensor]) -> bytes:
+    """The header with these tensors in place of all. A whole array has the name of its path."""
+    named = [
+        replace(tensor, index=None) if tensor.shape == tensor.global_shape else tensor
+        for tensor in tensors
+    ]
+    return encode_header(named, decode_facts(sealed))
+
+
+def _put(vault: Vault, name: str, shard: _Shard, flow: Flow | None) -> None:
     """Write a shard while it is being verified; without both there is no receipt."""
-    data = _mapped(buffer / shard_name(receipt.rank), receipt)
     with ThreadPoolExecutor(1, thread_name_prefix="holdfast-verify") as beside:
-        verified = beside.submit(verify, data, receipt, buffer, flow.beside() if flow else None)
-        vault.put_data(name, receipt.rank, [data], flow)
+        verified = beside.submit(shard.verify, flow.beside() if flow else None)
+        vault.put_data(name, shard.receipt.rank, shard.views(), flow)
         try:
             verified.result()
         except CorruptCheckpoint:
             vault.delete(name)  # nothing will ever come of it
             raise
-    vault.put_receipt(name, receipt)
+    vault.put_receipt(name, shard.receipt)
 
 
 def _is_there(vault: Vault, name: str, receipt: Receipt) -> bool:
@@ -94,23 +167,7 @@ def _mapped(path: Path, receipt: Receipt) -> memoryview:
         os.close(descriptor)
 
 
-def verify(data: memoryview, receipt: Receipt, place: Path, flow: Flow | None = None) -> None:
-    """CorruptCheckpoint unless a shard's bytes have the checksums of its receipt."""
-    begin = receipt.data_begin
-    if checksum(data[:begin]) != receipt.header_xxh3:
-        raise CorruptCheckpoint(_words(place, receipt, "header"))
-    for tensor in receipt.tensors:
-        for number, expected in enumerate(tensor.xxh3):
-            start = begin + tensor.begin + number * CHUNK_BYTES
-            stop = min(start + CHUNK_BYTES, begin + tensor.end)
-            if checksum(data[start:stop]) != expected:
-                raise CorruptCheckpoint(_words(place, receipt, tensor.name))
-            if flow is not None:
-                flow.rest()
-
-
-def _words(place: Path, receipt: Receipt, what: str) -> str:
-    return (
-        f"{place / shard_name(receipt.rank)}: {what} is not what was sealed; "
-        "something overwrote the memory of this host"
+def _spoilt(path: Path, what: str) -> CorruptCheckpoint:
+    return CorruptCheckpoint(
+        f"{path}: {what} is not what was sealed; something overwrote the memory of this host"
     )

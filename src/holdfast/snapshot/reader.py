@@ -179,6 +179,25 @@ def allocate(sizes: Sequence[int]) -> list[Bytes]:
     return found
 
 
+def in_rows(pieces: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
+    """The pieces in the order in which their bytes, one after the other, are the whole array.
+
+    Empty where they are not: each must have whole rows, and together they must have each row once.
+    """
+    if len(pieces) == 1 and pieces[0][1].shape == pieces[0][1].global_shape:
+        return list(pieces)
+    ordered = sorted(pieces, key=lambda piece: piece[1].index or ())
+    row = 0
+    for _, tensor in ordered:
+        if not tensor.index or tensor.shape[1:] != tensor.global_shape[1:]:
+            return []
+        begin, end = tensor.index[0]
+        if begin != row:
+            return []
+        row = end
+    return ordered if ordered and row == ordered[0][1].global_shape[0] else []
+
+
 class SliceReader:
     """Slices of stored arrays: of each piece only the checksummed chunks that hold a part of one.
 

@@ -26,6 +26,7 @@ from holdfast.snapshot.reader import (
     SliceReader,
     allocate,
     chunks,
+    in_rows,
     read_all,
 )
 from holdfast.snapshot.receipt import Index, Tensor
@@ -98,12 +99,14 @@ def prepare(
     """
     manifest = manifest or read_manifest(set_dir)
     source = rank if manifest.world_size == world_size else rank % manifest.world_size
-    check_size(set_dir, source, manifest.shards[source].file_bytes)  # a claim is not worth memory
-    sizes = {
-        path: pieces[0][1].nbytes
+    whole = {  # not what is in several pieces: of a sharded array a process wants its part alone
+        path: pieces[0]
         for path, stored in manifest.arrays.items()
         if len(pieces := stored.copy_of(source)) == 1
     }
+    for holder in {source, *(rank for rank, _ in whole.values())}:
+        check_size(set_dir, holder, manifest.shards[holder].file_bytes)  # a claim: worth no memory
+    sizes = {path: tensor.nbytes for path, (_, tensor) in whole.items()}
     memory = allocate(list(sizes.values()))
     for one in memory:
         touch(one)
@@ -223,11 +226,9 @@ class _Assembly:
     def _in_parts(self, array: Array) -> bool:
         """Whether it is stored as slices, or wanted in part: then it is read when it is asked for.
 
-        What processes hold together, and each of them whole, is stored by one of them, in one.
+        What ranks hold each of them whole is stored in one piece, or in a few ranges of rows.
         """
-        pieces = self._pieces(array)
-        is_whole = len(pieces) == 1 and pieces[0][1].nbytes == array.nbytes
-        return array.path in self._cut or not is_whole
+        return array.path in self._cut or not in_rows(self._pieces(array))
 
     def _bytes(self, array: Array) -> Bytes:
         found = self._whole.get(array.path)
@@ -272,6 +273,8 @@ class _Assembly:
         self._whole = ready | dict(fresh)
         work: list[Chunk] = []
         for array in wanted:
-            ((rank, tensor),) = self._pieces(array)
-            work.extend(chunks(rank, tensor, self._whole[array.path]))
+            memory = self._whole[array.path]
+            for rank, tensor in in_rows(self._pieces(array)):
+                work.extend(chunks(rank, tensor, memory[: tensor.nbytes]))
+                memory = memory[tensor.nbytes :]
         read_all(self._files, work)

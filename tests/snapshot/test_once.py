@@ -1,0 +1,358 @@
+"""What ranks hold alike is on disk once: who writes it, and that every rank gets its own state."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
+from holdfast.snapshot import flush, once, reader, seal, shard
+from holdfast.snapshot import receipt as receipts
+from holdfast.snapshot.flush import flush_set
+from holdfast.snapshot.once import Alike, share_out
+from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram_folder import buffer_name
+from holdfast.snapshot.reader import verify
+from holdfast.snapshot.receipt import shard_name
+from holdfast.snapshot.restore import load_path, prepare, read_set
+from holdfast.snapshot.seal import seal_buffer
+from holdfast.snapshot.sets import commit, finish_commits, quick_check, set_name
+
+FLIPS = int(os.environ.get("FLIPS", "200"))
+CHUNK = 4096
+
+# --- who writes what ------------------------------------------------------------------------
+
+sizes = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 300)), max_size=40)
+
+
+def some(drawn: list[tuple[int, int]]) -> list[Alike]:
+    return [
+        Alike(f"state/{number}", nbytes, min(unit, max(nbytes, 1)))
+        for number, (nbytes, unit) in enumerate(drawn)
+    ]
+
+
+@given(drawn=sizes, files=st.integers(1, 9))
+def test_every_byte_is_in_one_file(drawn: list[tuple[int, int]], files: int) -> None:
+    arrays = some(drawn)
+    found = share_out(arrays, files)
+    assert len(found) == files
+    for array in arrays:
+        mine = sorted(one[1:] for shares in found for one in shares if one.path == array.path)
+        bounds = [0, *(end for _, end in mine)]
+        assert [begin for begin, _ in mine] == bounds[:-1]
+        assert bounds[-1] == array.nbytes
+        assert all(begin < end for begin, end in mine)
+        assert all(begin % array.unit_bytes == 0 for begin, _ in mine)
+
+
+@given(drawn=sizes, files=st.integers(1, 9))
+def test_no_file_has_an_array_more_than_its_part(drawn: list[tuple[int, int]], files: int) -> None:
+    arrays = some(drawn)
+    total = sum(array.nbytes for array in arrays)
+    large = [array for array in arrays if array.nbytes * files > total]
+    most = max(
+        (array.unit_bytes if array in large else array.nbytes for array in arrays), default=0
+    )
+    found = share_out(arrays, files)
+    for shares in found:
+        assert abs(sum(end - begin for _, begin, end in shares) - total / files) <= most
+    whole = {array.path for array in arrays if array not in large}
+    for path in whole:  # small arrays are never cut
+        assert sum(one.path == path for shares in found for one in shares) <= 1
+
+
+@given(drawn=sizes, files=st.integers(1, 9), seed=st.integers(0, 99))
+def test_the_order_does_not_matter(drawn: list[tuple[int, int]], files: int, seed: int) -> None:
+    arrays = some(drawn)
+    mixed = random.Random(seed).sample(arrays, len(arrays))
+    assert share_out(mixed, files) == share_out(arrays, files)
+
+
+def test_a_large_array_is_cut_and_the_others_lie_beside_it() -> None:
+    arrays = [Alike("a", 1000, 100), Alike("b", 200, 1), Alike("c", 100, 100)]
+    first, second = share_out(arrays, 2)
+    assert first == (("a", 0, 600),)
+    assert second == (("a", 600, 1000), ("b", 0, 200), ("c", 0, 100))
+
+
+# --- a set ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checksum for each page, so that a few kilobytes are a large array."""
+    for module in (flush, once, reader, receipts, seal, shard):
+        monkeypatch.setattr(module, "CHUNK_BYTES", CHUNK)
+
+
+def in_memory(ram: Path, trees: list[Any], *, step: int = 7) -> Path:
+    """A sealed buffer, one tree a rank."""
+    ranks = len(trees)
+    for rank, tree in enumerate(trees):
+        files = BufferFiles(ram, wanted=1, rank=rank, world_size=ranks, local_world_size=ranks)
+        assert files.prepare(files.measure(tree, ("state", "model"))) == ""
+        files.capture(0, tree, attempt=0, step=step, shared=("state", "model"))
+    buffer = ram / buffer_name(0)
+    seal_buffer(buffer, ranks, attempt=0, step=step)
+    return buffer
+
+
+def on_disk(tmp_path: Path, trees: list[Any]) -> Path:
+    place = tmp_path / "ckpt" / set_name(0, 7)
+    place.parent.mkdir()
+    done = flush_set(in_memory(tmp_path / "ram", trees), place, attempt=0, step=7)
+    assert commit(place, len(trees)).nbytes == done.nbytes
+    return place
+
+
+def model(seed: int = 0) -> dict[str, Any]:
+    draw = np.random.default_rng(seed)
+    return {
+        "layers": [{"w": draw.normal(size=(40, 30)), "b": draw.normal(size=30)} for _ in range(6)],
+        "table": draw.normal(size=(512, 32)).astype(np.float32),  # 64 KiB: more than all others
+        "odd": draw.integers(0, 99, size=1001).astype(np.int8),
+        "count": np.int64(seed),
+        "empty": np.zeros((0, 3)),
+    }
+
+
+def trees(ranks: int) -> list[dict[str, Any]]:
+    """The same model on all, and something of each rank's own."""
+    return [
+        {
+            "state": {**model(), "mean": np.full(50, float(rank)), "rate": 0.1},
+            "model": {"a": np.arange(700.0), "b": b"x" * 1000},
+            "rng": {"key": np.arange(10), "own": np.arange(rank + 1)},
+        }
+        for rank in range(ranks)
+    ]
+
+
+def same(got: Any, want: Any) -> None:
+    if isinstance(want, dict):
+        assert got.keys() == want.keys()
+        for key in want:
+            same(got[key], want[key])
+    elif isinstance(want, list):
+        for one, other in zip(got, want, strict=True):
+            same(one, other)
+    elif isinstance(want, np.ndarray | np.generic):
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+        assert got.tobytes() == want.tobytes()
+    else:
+        assert got == want
+
+
+def bytes_of(tree: Any) -> int:
+    if isinstance(tree, dict):
+        return sum(map(bytes_of, tree.values()))
+    return sum(map(bytes_of, tree)) if isinstance(tree, list) else getattr(tree, "nbytes", 0)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_each_rank_gets_its_own_state(tmp_path: Path, ranks: int, small_chunks: None) -> None:
+    place = on_disk(tmp_path, trees(ranks))
+    for rank, tree in enumerate(trees(ranks)):
+        same(read_set(place, rank=rank, world_size=ranks), tree)
+        room = prepare(place, rank, ranks)
+        same(read_set(place, rank=rank, world_size=ranks, room=room), tree)
+        same(read_set(place, {"state": tree["state"]}, rank=rank, world_size=ranks), tree)
+    assert verify(place) == ()
+
+
+def test_disk_has_one_model_and_each_file_its_part(tmp_path: Path, small_chunks: None) -> None:
+    place = on_disk(tmp_path, trees(4))
+    files = [(place / shard_name(rank)).stat().st_size for rank in range(4)]
+    shared = bytes_of(model()) + 700 * 8 + 1000
+    assert shared < sum(files) < shared + 4 * (3 * 4096 + 1000)  # headers, and each rank's own
+    assert max(files) - min(files) < 2 * 40 * 30 * 8 + 2 * 4096
+    said = json.loads((place / "manifest.json").read_bytes())["sealed"]
+    assert said["version"] == 1  # what reads JAX's replicated arrays reads these
+    placed = {path: (one["placement"], len(one["pieces"])) for path, one in said["arrays"].items()}
+    assert placed["state/layers/0/w"] == ("sharded", 1)
+    assert placed["state/table"] == ("sharded", 2)
+    assert placed["state/mean"] == ("per-rank", 4)
+    assert placed["state/empty"] == ("replicated", 4)
+    assert placed["rng/key"] == ("per-rank", 4)  # alike by chance: it is each rank's own
+
+
+@pytest.mark.parametrize("readers", [1, 2, 4, 7])
+def test_any_number_of_ranks_reads_it(tmp_path: Path, readers: int, small_chunks: None) -> None:
+    alike = [{"state": model(), "model": {"a": np.arange(700.0)}, "rng": rank} for rank in range(3)]
+    place = on_disk(tmp_path, alike)
+    for rank in range(readers):
+        read = read_set(place, rank=rank, world_size=readers, sections=("state", "model"))
+        same(read, {"state": model(), "model": alike[0]["model"]})
+    same(load_path(place), model())
+    same(
+        load_path(place, only="layers/2/*"),
+        {"layers": [None, None, model()["layers"][2], *[None] * 3]},
+    )
+    same(load_path(place, only="table"), {"table": model()["table"]})
+
+
+def test_what_differs_is_each_ranks_own(tmp_path: Path, small_chunks: None) -> None:
+    differing = trees(3)
+    differing[1]["state"]["layers"][3]["w"] = np.ones((40, 30))
+    differing[2]["state"]["layers"][4] = {"w": np.ones((4, 3), np.float32)}
+    del differing[0]["state"]["odd"]
+    place = on_disk(tmp_path, differing)
+    for rank, tree in enumerate(differing):
+        same(read_set(place, rank=rank, world_size=3), tree)
+    with pytest.raises(DataTopologyChanged, match="of its own"):
+        read_set(place, rank=0, world_size=2, sections=("state",))
+
+
+floats = st.sampled_from([np.float32, np.float64, np.int8, np.int16, np.complex64])
+arrays = st.dictionaries(
+    st.sampled_from([*"abcdefgh"]),
+    st.tuples(floats, st.lists(st.integers(0, 40), max_size=3), st.integers(0, 1)),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawn=st.lists(arrays, min_size=2, max_size=4))
+def test_whatever_the_ranks_hold(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[dict[str, Any]]
+) -> None:
+    def tree(described: dict[str, Any]) -> Any:
+        return {
+            "state": {
+                name: np.full(shape, value, dtype)
+                for name, (dtype, shape, value) in described.items()
+            }
+        }
+
+    ranks = [tree({**drawn[0], **described}) for described in drawn]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (flush, once, reader, receipts, seal, shard):
+            patch.setattr(module, "CHUNK_BYTES", CHUNK)
+        place = on_disk(tmp_path_factory.mktemp("any"), ranks)
+        for rank, want in enumerate(ranks):
+            same(read_set(place, rank=rank, world_size=len(ranks)), want)
+        assert verify(place) == ()
+
+
+def test_every_flipped_bit_of_any_file_is_noticed(tmp_path: Path, small_chunks: None) -> None:
+    """By each rank that reads it: a header by its own, an array by all that have it."""
+    place = on_disk(tmp_path, trees(3))
+    rng = random.Random(5)
+    headers = json.loads((place / "manifest.json").read_bytes())["sealed"]["shards"]
+    for number in range(FLIPS):
+        rank = rng.randrange(3)
+        path = place / shard_name(rank)
+        byte, bit = rng.randrange(path.stat().st_size), rng.randrange(8)
+        flip(path, byte, bit)
+        with pytest.raises(CorruptCheckpoint, match=path.name):
+            read_set(place, rank=rank, world_size=3)
+        if byte >= headers[rank]["data_begin"] and number % 10 == 0:
+            noticed = [not reads(place, other) for other in range(3)]
+            assert noticed[rank]
+            assert sum(noticed) in (1, 3)
+        flip(path, byte, bit)
+    for rank, tree in enumerate(trees(3)):
+        same(read_set(place, rank=rank, world_size=3), tree)
+
+
+def flip(path: Path, byte: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def reads(place: Path, rank: int) -> bool:
+    try:
+        read_set(place, rank=rank, world_size=3)
+    except CorruptCheckpoint:
+        return False
+    return True
+
+
+def test_a_missing_or_short_file_is_noticed_by_all(tmp_path: Path, small_chunks: None) -> None:
+    place = on_disk(tmp_path, trees(3))
+    path = place / shard_name(1)
+    whole = path.read_bytes()
+    for left in (b"", whole[: len(whole) // 2]):
+        path.write_bytes(left)
+        assert not quick_check(place)[0]
+        assert not any(reads(place, rank) for rank in range(3))
+    path.unlink()
+    assert "is missing" in quick_check(place)[1]
+    assert not any(reads(place, rank) for rank in range(3))
+
+
+def test_what_is_bad_in_memory_is_not_written(tmp_path: Path, small_chunks: None) -> None:
+    """Of what is written once, the other ranks' copies are not read: that copy was compared."""
+    place = tmp_path / "ckpt" / set_name(0, 7)
+    place.parent.mkdir()
+    buffer = in_memory(tmp_path / "ram", trees(2))
+    good = {rank: (buffer / shard_name(rank)).read_bytes() for rank in range(2)}
+    rng = random.Random(6)
+    words = []
+    for _ in range(40):
+        rank = rng.randrange(2)
+        flip(buffer / shard_name(rank), rng.randrange(len(good[rank])), rng.randrange(8))
+        try:
+            flush_set(buffer, place, attempt=0, step=7)
+            commit(place, 2)
+            for reader_rank, tree in enumerate(trees(2)):
+                same(read_set(place, rank=reader_rank, world_size=2), tree)
+            words.append("")
+        except CorruptCheckpoint as error:
+            words.append(str(error))
+        shutil.rmtree(place, ignore_errors=True)
+        (buffer / shard_name(rank)).write_bytes(good[rank])
+    assert "" in words
+    assert 5 < sum("is not what was sealed" in one for one in words) == len(words) - words.count("")
+
+
+def test_a_killed_flush_is_done_again(tmp_path: Path, small_chunks: None) -> None:
+    """Also over what was written of it in another way, as by a version that wrote it all."""
+    place = tmp_path / "ckpt" / set_name(0, 7)
+    place.parent.mkdir()
+    buffer = in_memory(tmp_path / "ram", trees(2))
+    place.mkdir()
+    for name in (shard_name(1), "rank-00001.receipt.json"):
+        shutil.copy(buffer / name, place / name)
+    assert finish_commits(place.parent).lacking == (place.name,)
+    flush_set(buffer, place, attempt=0, step=7)
+    assert [one.name for one in finish_commits(place.parent).done] == [place.name]
+    for rank, tree in enumerate(trees(2)):
+        same(read_set(place, rank=rank, world_size=2), tree)
+
+
+def test_files_of_two_ways_make_no_set(tmp_path: Path, small_chunks: None) -> None:
+    """Had a shard of each way been left, the commit would say so: nothing is read in part."""
+    place = on_disk(tmp_path, trees(2))
+    (place / "manifest.json").unlink()
+    for name in (shard_name(1), "rank-00001.receipt.json"):
+        shutil.copy(tmp_path / "ram" / buffer_name(0) / name, place / name)
+    with pytest.raises(CorruptCheckpoint, match="disagree"):
+        commit(place, 2)
+
+
+def test_the_files_are_plain_safetensors_under_the_arrays_paths(
+    tmp_path: Path, small_chunks: None
+) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    place = on_disk(tmp_path, trees(3))
+    found: dict[str, Any] = {}
+    for rank in range(3):
+        found |= safetensors.load_file(place / shard_name(rank))
+    want = model()
+    for number, layer in enumerate(want["layers"]):
+        same(found[f"state/layers/{number}/w"], layer["w"])
+    pieces = [found[name] for name in sorted(found) if name.startswith("state/table[")]
+    assert sum(map(len, pieces)) == 512
