@@ -76,6 +76,12 @@ LEVELS = [
         holdfast("jax_holdfast.py", "--standby", "off"),
     ),
 ]
+# What a step takes where nobody supervises, strikes or saves: the ruler's measure for all.
+NEVER = 1_000_000_000
+UNDISTURBED = {
+    "torch": System("undisturbed", "nobody", "torch", bare("torch_save.py", NEVER)),
+    "jax": System("undisturbed-jax", "nobody", "jax", bare("jax_orbax.py", NEVER)),
+}
 NAMES = {system.name: system for system in [*SYSTEMS, *LEVELS]}
 
 

@@ -16,7 +16,9 @@ from bout import Bout
 from ruler import NS_PER_S, account, boot_ns
 
 
-def own_report(bout: Bout, from_ns: int, to_ns: int) -> dict[str, Any] | None:
+def own_report(
+    bout: Bout, from_ns: int, to_ns: int, undisturbed_ns: int | None = None
+) -> dict[str, Any] | None:
     """Holdfast's own account of these seconds, and the ruler's of the same ones."""
     if not bout.system.name.startswith("holdfast"):
         return None
@@ -33,11 +35,12 @@ def own_report(bout: Bout, from_ns: int, to_ns: int) -> dict[str, Any] | None:
     # The report's clock is unix time, the ruler's is the time since boot.
     offset_ns = time.time_ns() - boot_ns()
     from_ns, to_ns = (int(said[key] * NS_PER_S) - offset_ns for key in ("start_s", "end_s"))
-    ruled = account(bout.follower.read().lives, from_ns, to_ns)
+    ruled = account(bout.follower.read().lives, from_ns, to_ns, undisturbed_ns)
     return {
         "goodput": said["goodput"],
         "ruler": ruled.goodput,
         "difference_points": 100 * (said["goodput"] - ruled.goodput),
+        "difference_to_own_points": 100 * (said["goodput"] - ruled.own_goodput),
         "lost_steps": said["lost_steps"],
         "badput_s": said["badput_s"],
         "restarts": restarts(said["incidents"]),

@@ -18,7 +18,7 @@ import family
 from bout import LOOK_EVERY_S, Bout, FellError, Struck
 from own_report import own_report
 from results import Result
-from ruler import NS_PER_S, account, boot_ns
+from ruler import NS_PER_S, account, boot_ns, undisturbed_step_ns
 from schedule import Fault
 from systems import Place, System
 
@@ -37,6 +37,8 @@ class Rules:
     schedule: list[Fault]
     # Kills that each wait for the run to be back, instead of a schedule.
     campaign: list[Fault]
+    # A step of the undisturbed run; None: none was measured.
+    undisturbed_ns: int | None = None
     # After so long a run that stands still is started anew from outside. Nobody would look sooner.
     never_s: float = 30.0
 
@@ -91,11 +93,9 @@ def kills(bout: Bout, rules: Rules, keep: Keep) -> Measured:
         try:
             blow(bout, fault, rules)
         finally:
-            keep(measure(bout, from_ns, boot_ns()))  # also the one that it fell by
+            keep(measure(bout, rules, from_ns, boot_ns()))  # also the one that it fell by
     bout.wait(to_ns)
-    to_ns = max(to_ns, boot_ns())
-    measured = measure(bout, from_ns, to_ns)
-    return {**measured, "due": len(rules.schedule), "report": own_report(bout, from_ns, to_ns)}
+    return over(bout, rules, from_ns, max(to_ns, boot_ns()), len(rules.schedule))
 
 
 def campaign(bout: Bout, rules: Rules, keep: Keep) -> Measured:
@@ -106,11 +106,28 @@ def campaign(bout: Bout, rules: Rules, keep: Keep) -> Measured:
         try:
             blow(bout, fault, rules, f"{number}/{len(rules.campaign)} ")
         finally:
-            keep(measure(bout, from_ns, boot_ns()))
+            keep(measure(bout, rules, from_ns, boot_ns()))
     bout.wait(boot_ns() + NS_PER_S)
-    to_ns = boot_ns()
-    measured = measure(bout, from_ns, to_ns)
-    return {**measured, "due": len(rules.campaign), "report": own_report(bout, from_ns, to_ns)}
+    return over(bout, rules, from_ns, boot_ns(), len(rules.campaign))
+
+
+def over(bout: Bout, rules: Rules, from_ns: int, to_ns: int, due: int) -> Measured:
+    """What came of all kills, with what the system says itself."""
+    report = own_report(bout, from_ns, to_ns, rules.undisturbed_ns)
+    return {**measure(bout, rules, from_ns, to_ns), "due": due, "report": report}
+
+
+def undisturbed(system: System, place: Place, seconds: float, say: Callable[[str], None]) -> int:
+    """A step of a run that nobody supervises, strikes or saves, in nanoseconds."""
+    place.folder.mkdir(parents=True)
+    bout = Bout(system, place, say)
+    try:
+        bout.start()
+        bout.wait(boot_ns() + int(seconds * NS_PER_S))
+    finally:
+        family.end_all()
+        shutil.rmtree(place.folder, ignore_errors=True)
+    return undisturbed_step_ns(bout.follower.lives)
 
 
 def blow(bout: Bout, fault: Fault, rules: Rules, number: str = "") -> None:
@@ -139,12 +156,12 @@ def keep_evidence(bout: Bout) -> None:
         bout.say(f"where its processes stand: {path}")
 
 
-def measure(bout: Bout, from_ns: int, to_ns: int) -> Measured:
+def measure(bout: Bout, rules: Rules, from_ns: int, to_ns: int) -> Measured:
     """What the ruler says of the kills so far."""
     lives = bout.follower.read().lives
     struck = [one for one in bout.struck if one.what == "kill"]
     return {
-        **account(lives, from_ns, to_ns).as_json(),
+        **account(lives, from_ns, to_ns, rules.undisturbed_ns).as_json(),
         "never": sum(not one.back for one in struck),
         "strays": bout.strays,
         "kills": [told(one) for one in struck],

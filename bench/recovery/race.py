@@ -30,9 +30,10 @@ import traceback
 from pathlib import Path
 
 import family
-from entrants import LEVELS, NAMES, SYSTEMS, known
-from phases import Rules, turn
+from entrants import LEVELS, NAMES, SYSTEMS, UNDISTURBED, known
+from phases import Rules, turn, undisturbed
 from results import CAMPAIGN, RACE, Result, Settings
+from ruler import NS_PER_S
 from schedule import kills, one_after_another
 from systems import Place
 from table import markdown, table
@@ -47,6 +48,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seconds", type=float, default=300.0, help="of kills, per system")
     p.add_argument("--every", type=float, default=20.0, help="seconds between kills, on average")
     p.add_argument("--seed", type=int, default=20)
+    p.add_argument(
+        "--undisturbed", type=float, default=30.0, help="seconds of the run for the ruler"
+    )
     p.add_argument("--systems", help="names with commas between them; all by default")
     p.add_argument("--levels", action="store_true", help="Holdfast alone, each kind of standby")
     p.add_argument("--kills", type=int, default=0, help="so many, instead of the schedule")
@@ -78,8 +82,9 @@ def main() -> None:
         try:
             for ranks, folder in folders.items():
                 folder.mkdir(parents=True, exist_ok=True)
+                steps_ns: dict[str, int] = {}
                 for name in names:
-                    compete(name, ranks, args, folder, work)
+                    compete(name, ranks, args, folder, work, steps_ns)
         finally:
             if not args.keep:
                 shutil.rmtree(work, ignore_errors=True)
@@ -102,8 +107,15 @@ def competitors(args: argparse.Namespace) -> list[str]:
     return names
 
 
-def compete(name: str, ranks: int, args: argparse.Namespace, folder: Path, work: Path) -> None:
-    """One system's turn, or what is left of it."""
+def compete(
+    name: str,
+    ranks: int,
+    args: argparse.Namespace,
+    folder: Path,
+    work: Path,
+    steps_ns: dict[str, int],
+) -> None:
+    """One system's turn, or what is left of it. `steps_ns`: undisturbed, by framework."""
     settings = Settings(
         0.0 if args.kills else args.seconds, args.every, args.seed, args.never,
         args.kills, args.gap if args.kills else 0.0, args.spares, args.holdfast,
@@ -132,10 +144,16 @@ def compete(name: str, ranks: int, args: argparse.Namespace, folder: Path, work:
     # Of ours alone: for a peer it would be time in which it is not started again.
     evidence = folder if name.startswith("holdfast") else None
     place = Place(work / f"{name}-{ranks}", data, ranks, options, evidence)
-    rules = Rules(args.seconds, schedule, campaign, args.never)
     result.told.pop("fell", None)
     result.told["machine"] = machine()
+    framework = NAMES[name].framework
     try:
+        if framework not in steps_ns:
+            alone = Place(work / f"undisturbed-{framework}-{ranks}", data, ranks)
+            steps_ns[framework] = undisturbed(UNDISTURBED[framework], alone, args.undisturbed, say)
+            say(f"a step of an undisturbed run: {steps_ns[framework] / NS_PER_S * 1000:.2f} ms")
+        result.told["undisturbed_step_s"] = steps_ns[framework] / NS_PER_S
+        rules = Rules(args.seconds, schedule, campaign, args.never, steps_ns[framework])
         turn(NAMES[name], place, rules, result, phases, say)
     except Exception:
         # One system's surprise is not to cost the others their turn.

@@ -13,7 +13,10 @@ system says about itself is looked at.
   one has its batch (before that they only wait for it), and ends when the last one has its result.
   The first step of a life counts for no more than the median of the others; the rest of it
   (tracing, compiling, lazy imports) is the price of starting.
-- **Goodput** is the time of kept steps / elapsed, the mean over the ranks, as each of them is paid.
+- **Goodput** is kept steps × the step of an undisturbed run / elapsed, the mean over the ranks, as
+  each of them is paid. That run trains alone, under nobody and without saves, in the same call; its
+  step is the median of the times from one step's end to the next. So what a system moves into the
+  steps is a loss, too. `own_goodput` counts each kept step by its own time.
 - The time from a kill to the **next new step** ends with the first step, on any rank, of a number
   that the run had not reached before. `again` ends with the first step of any life that began after
   the kill; the steps between the two are done twice. `whole` ends when every rank is past it.
@@ -27,6 +30,7 @@ import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 NS_PER_S = 1_000_000_000
@@ -134,6 +138,7 @@ class Account:
 
     elapsed_s: float
     goodput: float
+    own_goodput: float
     kept_steps: int
     lost_steps: int
     step_s: float
@@ -142,8 +147,13 @@ class Account:
         return {name: round(value, 6) for name, value in vars(self).items()}
 
 
-def account(lives: dict[int, list[Life]], from_ns: int, to_ns: int) -> Account:
-    """Of the time between two instants. The last life's steps count as kept."""
+def account(
+    lives: dict[int, list[Life]], from_ns: int, to_ns: int, undisturbed_ns: int | None = None
+) -> Account:
+    """Of the time between two instants. The last life's steps count as kept.
+
+    `undisturbed_ns`: a step of the undisturbed run; None: there was none, and goodput is `own`.
+    """
     typical_ns = typical_step_ns(lives)
     together = Together(lives)
     kept_ns = kept = lost = 0
@@ -162,9 +172,12 @@ def account(lives: dict[int, list[Life]], from_ns: int, to_ns: int) -> Account:
                 took_ns = min(end_ns, to_ns) - max(since_ns, from_ns)
                 kept_ns += min(took_ns, typical_ns) if place == 0 else took_ns
     ranks = max(len(lives), 1)
+    own = kept_ns / ranks / (to_ns - from_ns)
+    worth_ns = kept_ns if undisturbed_ns is None else kept * undisturbed_ns
     return Account(
         elapsed_s=(to_ns - from_ns) / NS_PER_S,
-        goodput=kept_ns / ranks / (to_ns - from_ns),
+        goodput=worth_ns / ranks / (to_ns - from_ns),
+        own_goodput=own,
         kept_steps=round(kept / ranks),
         lost_steps=round(lost / ranks),
         step_s=typical_ns / NS_PER_S,
@@ -189,6 +202,17 @@ class Together:
             if other.since_ns <= step.at_ns and step.since_ns <= other.at_ns
         ]
         return max(one.since_ns for one in same), max(one.at_ns for one in same)
+
+
+def undisturbed_step_ns(lives: dict[int, list[Life]]) -> int:
+    """What a step takes from end to end where nothing disturbs it: the median."""
+    times = [
+        after.at_ns - step.at_ns
+        for of_rank in lives.values()
+        for life in of_rank
+        for step, after in pairwise(life.steps)
+    ]
+    return round(statistics.median(times)) if times else 0
 
 
 def typical_step_ns(lives: dict[int, list[Life]]) -> int:

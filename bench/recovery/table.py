@@ -140,7 +140,8 @@ def beside(ours: Row, peers: list[Row]) -> list[str]:
     if "difference_points" in report:
         out.append(
             f"{ours.title}: its own report says {report['goodput']:.2%}, the ruler "
-            f"{report['ruler']:.2%} of the same time: {report['difference_points']:+.2f} points"
+            f"{report['ruler']:.2%} of the same time: {report['difference_points']:+.2f} points "
+            f"({report.get('difference_to_own_points', 0):+.2f} by the steps' own times)"
         )
     if "error" in report:
         out.append(f"{ours.title}: its own report failed: {report['error'].strip()}")

@@ -12,7 +12,16 @@ import pytest
 RECOVERY = Path(__file__).parents[2] / "bench" / "recovery"
 sys.path.append(str(RECOVERY))
 
-from ruler import Follower, Life, Stamps, Step, account, boot_ns, recovery  # noqa: E402
+from ruler import (  # noqa: E402
+    Follower,
+    Life,
+    Stamps,
+    Step,
+    account,
+    boot_ns,
+    recovery,
+    undisturbed_step_ns,
+)
 
 MS = 1_000_000
 
@@ -49,6 +58,16 @@ def test_a_fall_back_further_than_the_life_before_loses_that_ones_steps_too():
 def test_the_first_step_of_a_life_counts_for_no_more_than_a_typical_one():
     slow = Life(0, 1, 0, 0, [Step(1, 0, 900 * MS), Step(2, 900 * MS, 1000 * MS)])
     assert account({0: [slow]}, 0, 1000 * MS).goodput == pytest.approx(0.2)
+
+
+def test_goodput_goes_by_the_step_of_an_undisturbed_run():
+    """Steps that became slower, by a copy inside them say, are no better for it."""
+    slow = life(0, 0, 0, *range(125, 1001, 125), long=125)
+    told = account({0: [slow]}, 0, 1000 * MS, 100 * MS)
+    assert (told.goodput, told.own_goodput) == (pytest.approx(0.8), pytest.approx(1.0))
+    calm = {rank: [life(rank, 0, 0, 300, 400, 500, 700, 800)] for rank in (0, 1)}
+    assert undisturbed_step_ns(calm) == 100 * MS
+    assert undisturbed_step_ns({}) == 0
 
 
 def test_a_save_between_two_steps_is_not_training():
