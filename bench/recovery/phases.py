@@ -37,10 +37,10 @@ class Rules:
     schedule: list[Fault]
     # Kills that each wait for the run to be back, instead of a schedule.
     campaign: list[Fault]
-    # A step of the undisturbed run; None: none was measured.
-    undisturbed_ns: int | None = None
     # After so long a run that stands still is started anew from outside. Nobody would look sooner.
     never_s: float = 30.0
+    # A step of the undisturbed run; None: none was measured.
+    undisturbed_ns: int | None = None
 
 
 def turn(
