@@ -132,7 +132,8 @@ def back_ns_of(scenario: Scenario) -> Callable[[int], int]:
     recovery, mean_s = scenario.recovery, scenario.recovery.restart.mean_s
 
     def back_ns(age_ns: int) -> int:
-        factor = recovery.start_factor(age_ns / NS_PER_S - mean_s)
+        is_young = age_ns / NS_PER_S - mean_s < recovery.standby_ready_s
+        factor = recovery.start_factor(is_cold=is_young)
         return round((mean_s * factor + scenario.step_s) * NS_PER_S)
 
     return back_ns

@@ -15,7 +15,7 @@ from holdfast.core.plan import optimum
 from holdfast.core.run.machine import RunPolicy
 from holdfast.core.run.restart import AllOf
 from holdfast.core.save.policy import EverySeconds
-from holdfast.sim.clock import to_ns
+from holdfast.sim.clock import SECOND, to_ns
 from holdfast.sim.drawn import Drawn
 from holdfast.sim.faults import AnnouncedLoss, Fault, FaultCause
 from holdfast.sim.laws import Exponential, Fixed, LogNormal
@@ -30,6 +30,7 @@ from holdfast.sim.model import (
     per_node_days,
 )
 from holdfast.sim.replicate import Runs, SimulatedRun, Spread, policy_of
+from holdfast.sim.standbys import SimulatedStandbys
 from holdfast.sim.traces import Replayed, Trace, TraceChange
 from holdfast.sim.world import World
 
@@ -464,11 +465,26 @@ def test_a_kill_soon_after_another_finds_no_standby_and_costs_a_cold_start() -> 
     assert seconds(account)["startup"] == pytest.approx(4 * 10)
 
 
-@pytest.mark.parametrize(("age_s", "cold"), [(19.0, True), (21.0, False)])
-def test_a_restart_is_cold_where_the_attempt_was_too_young_for_its_standbys(
-    age_s: float, cold: bool
-) -> None:
+def test_where_kills_come_close_together_the_reserve_makes_up_for_the_next_one() -> None:
+    """The attempt that was struck at 800 s was old enough for a standby and for a reserve."""
+    recovery = Recovery(restart=Fixed(10), cold_s=60.0, standby_ready_s=100.0)
+    killed = [(at_s, FaultCause.PROCESS) for at_s in (400, 440, 800, 830, 860)]
+    _, account = run(small(recovery=recovery), Told(*killed))
+    assert seconds(account)["startup"] == pytest.approx(60 + 10 + 60 + 10 + 10 + 60)
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_restart_without_a_standby_is_a_cold_one(cold: bool) -> None:
     recovery = Recovery(restart=Fixed(1), cold_s=5.0, standby_ready_s=20.0)
-    assert recovery.start_factor(age_s) == (5.0 if cold else 1.0)
-    assert recovery.start_factor(None) == 5.0  # the first start
-    assert Recovery(restart=Fixed(1), standby_ready_s=20.0).start_factor(age_s) == 1.0
+    assert recovery.start_factor(is_cold=cold) == (5.0 if cold else 1.0)
+    assert Recovery(restart=Fixed(1), standby_ready_s=20.0).start_factor(is_cold=cold) == 1.0
+
+
+@pytest.mark.parametrize(("age_s", "is_ready"), [(19, False), (20, True)])
+def test_a_standby_is_ready_a_while_after_its_attempt_was_launched(
+    age_s: int, is_ready: bool
+) -> None:
+    standbys = SimulatedStandbys(20 * SECOND)
+    assert not standbys.is_ready(0)
+    standbys.launched(0)
+    assert standbys.is_ready(age_s * SECOND) is is_ready

@@ -159,8 +159,8 @@ class Recovery:
     restart. `repair`: after so long a lost host takes the place for which a replacement is waited,
     or is a spare again, unless there was a replacement, which then goes; None: it never comes back.
     Where `replace` is the law of `repair`, no other machine is to be had. `cold_s`: what a restart
-    takes after an attempt that was younger than `standby_ready_s` when it failed, since nothing
-    waited for the next; None: as long as others.
+    takes for which no standby waited; None: as long as others. A standby is ready
+    `standby_ready_s` after its attempt was launched.
     """
 
     restart: Law = field(default_factory=lambda: Fixed(300.0))
@@ -176,13 +176,9 @@ class Recovery:
         for name in ("restore_s", "restore_from_memory_s", "standby_ready_s"):
             _check(name, getattr(self, name))
 
-    def start_factor(self, age_s: float | None) -> float:
-        """How many times as long a restart takes after an attempt that reached that age.
-
-        None: there was none, and the first start is one without standbys.
-        """
+    def start_factor(self, *, is_cold: bool) -> float:
+        """How many times as long a restart takes, with a standby for it or without."""
         usual_s = self.restart.mean_s
-        is_cold = age_s is None or age_s < self.standby_ready_s
         if not is_cold or self.cold_s is None or not usual_s:
             return 1.0
         return max(1.0, self.cold_s / usual_s)

@@ -303,7 +303,7 @@ def _hang_policy(scenario: Scenario) -> HangPolicy:
     fleet, saves, detect_s = scenario.fleet, scenario.saves, scenario.failures.hang_detect_s
     step_s = scenario.step_s * (fleet.slices / fleet.least_slices if fleet.elastic else 1)
     recovery = scenario.recovery
-    start_s = recovery.restart.age_at_s(LONGEST_START) * recovery.start_factor(None)
+    start_s = recovery.restart.age_at_s(LONGEST_START) * recovery.start_factor(is_cold=True)
     limit_s = max(detect_s, 2 * step_s)
     start_ns = to_ns(start_s + step_s + limit_s)
     return HangPolicy(

@@ -32,7 +32,7 @@ from holdfast.core.save.word import Order
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 from holdfast.sim.announced import StandingNotices
 from holdfast.sim.cadence import Habit
-from holdfast.sim.clock import NEVER_NS, SECOND, VirtualClock, to_ns
+from holdfast.sim.clock import NEVER_NS, VirtualClock, to_ns
 from holdfast.sim.elastic import SliceWatch
 from holdfast.sim.faults import (
     IN_PLACE,
@@ -48,6 +48,7 @@ from holdfast.sim.look_timers import LookTimers
 from holdfast.sim.model import Scenario
 from holdfast.sim.no_ops import NoOps
 from holdfast.sim.ranks import RanksSetting, SimulatedRanks
+from holdfast.sim.standbys import SimulatedStandbys
 from holdfast.sim.story import Story
 from holdfast.sim.tiers import Tiers
 
@@ -94,8 +95,8 @@ class World(NoOps):
         self._ordered_ns = 0  # when the newest launch was ordered
         saves = scenario.saves
         self._tiers = Tiers(self._clock, self._feed, to_ns(saves.write_s), peers=saves.peers)
-        self._launched_ns = 0  # the newest attempt
-        self._age_s: float | None = None  # of the attempt before, when it ended
+        self._standbys = SimulatedStandbys(to_ns(scenario.recovery.standby_ready_s))
+        self._is_cold = True  # the next start finds no standby
         self.controller = self._begin()
 
     def run(self) -> Story:
@@ -266,12 +267,12 @@ class World(NoOps):
         self._facts.put(ev.Launched, ev.Launched(now_ns, launch.attempt, waited))
         self._report_ranks()
         ranks.start(self._startup_ns(launch.resume))
-        self._launched_ns = now_ns
+        self._standbys.launched(now_ns)
 
     def _startup_ns(self, resume: ev.Resume) -> int:
         recovery = self.scenario.recovery
         restart_s = recovery.restart.sample_s(self._rng)
-        factor = recovery.start_factor(self._age_s)
+        factor = recovery.start_factor(is_cold=self._is_cold)
         if factor > 1.0:
             restart_s *= factor
         elif resume.buffer is not None and restart_s:
@@ -290,7 +291,7 @@ class World(NoOps):
         ranks.end()
         self._ranks = None
         now_ns = self._clock.now_ns
-        self._age_s = (now_ns - self._launched_ns) / SECOND
+        self._is_cold = not self._standbys.is_ready(now_ns)
         if how is not None:
             self._feed(ev.RankExited(now_ns, ranks.attempt, 0, now_ns, how))
         self._feed(ev.TreeGone(now_ns, ranks.attempt))
