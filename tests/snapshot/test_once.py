@@ -18,11 +18,11 @@ from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
 from holdfast.snapshot import flush, once, reader, seal, shard
 from holdfast.snapshot import receipt as receipts
 from holdfast.snapshot.flush import flush_set
-from holdfast.snapshot.once import Alike, share_out
+from holdfast.snapshot.once import AlikeArray, share_out
 from holdfast.snapshot.ram import BufferFiles
 from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.reader import verify
-from holdfast.snapshot.receipt import shard_name
+from holdfast.snapshot.receipt import receipt_name, shard_name
 from holdfast.snapshot.restore import load_path, prepare, read_set
 from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.sets import commit, finish_commits, quick_check, set_name
@@ -35,9 +35,9 @@ CHUNK = 4096
 sizes = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 300)), max_size=40)
 
 
-def some(drawn: list[tuple[int, int]]) -> list[Alike]:
+def some(drawn: list[tuple[int, int]]) -> list[AlikeArray]:
     return [
-        Alike(f"state/{number}", nbytes, min(unit, max(nbytes, 1)))
+        AlikeArray(f"state/{number}", nbytes, min(unit, max(nbytes, 1)))
         for number, (nbytes, unit) in enumerate(drawn)
     ]
 
@@ -48,7 +48,7 @@ def test_every_byte_is_in_one_file(drawn: list[tuple[int, int]], files: int) -> 
     found = share_out(arrays, files)
     assert len(found) == files
     for array in arrays:
-        mine = sorted(one[1:] for shares in found for one in shares if one.path == array.path)
+        mine = sorted(one[1:] for shares in found for one in shares if one.name == array.name)
         bounds = [0, *(end for _, end in mine)]
         assert [begin for begin, _ in mine] == bounds[:-1]
         assert bounds[-1] == array.nbytes
@@ -67,9 +67,9 @@ def test_no_file_has_an_array_more_than_its_part(drawn: list[tuple[int, int]], f
     found = share_out(arrays, files)
     for shares in found:
         assert abs(sum(end - begin for _, begin, end in shares) - total / files) <= most
-    whole = {array.path for array in arrays if array not in large}
-    for path in whole:  # small arrays are never cut
-        assert sum(one.path == path for shares in found for one in shares) <= 1
+    whole = {array.name for array in arrays if array not in large}
+    for name in whole:  # small arrays are never cut
+        assert sum(one.name == name for shares in found for one in shares) <= 1
 
 
 @given(drawn=sizes, files=st.integers(1, 9), seed=st.integers(0, 99))
@@ -80,7 +80,7 @@ def test_the_order_does_not_matter(drawn: list[tuple[int, int]], files: int, see
 
 
 def test_a_large_array_is_cut_and_the_others_lie_beside_it() -> None:
-    arrays = [Alike("a", 1000, 100), Alike("b", 200, 1), Alike("c", 100, 100)]
+    arrays = [AlikeArray("a", 1000, 100), AlikeArray("b", 200, 1), AlikeArray("c", 100, 100)]
     first, second = share_out(arrays, 2)
     assert first == (("a", 0, 600),)
     assert second == (("a", 600, 1000), ("b", 0, 200), ("c", 0, 100))
@@ -333,14 +333,16 @@ def test_a_killed_flush_is_done_again(tmp_path: Path, small_chunks: None) -> Non
         same(read_set(place, rank=rank, world_size=2), tree)
 
 
-def test_files_of_two_ways_make_no_set(tmp_path: Path, small_chunks: None) -> None:
-    """Had a shard of each way been left, the commit would say so: nothing is read in part."""
+@pytest.mark.parametrize("rank", [0, 1])
+def test_files_of_two_ways_make_no_set(tmp_path: Path, small_chunks: None, rank: int) -> None:
+    """Else an array that only one of them has would be missing where the other one is read."""
     place = on_disk(tmp_path, trees(2))
     (place / "manifest.json").unlink()
-    for name in (shard_name(1), "rank-00001.receipt.json"):
+    for name in (shard_name(rank), receipt_name(rank)):
         shutil.copy(tmp_path / "ram" / buffer_name(0) / name, place / name)
-    with pytest.raises(CorruptCheckpoint, match="disagree"):
+    with pytest.raises(CorruptCheckpoint, match="do not belong together"):
         commit(place, 2)
+    assert finish_commits(place.parent).lacking == (place.name,)
 
 
 def test_the_files_are_plain_safetensors_under_the_arrays_paths(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from holdfast.journal.flow import Flow
 from holdfast.journal.regular import open_regular
 from holdfast.snapshot.layout import decode_facts, encode_header
 from holdfast.snapshot.manifest import Manifest
-from holdfast.snapshot.once import Written, as_sealed, written_once
+from holdfast.snapshot.once import AlikeDigests, WrittenTensor, written_once
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, Tensor, receipt_name, shard_name
 from holdfast.snapshot.sealed import checksum, read_sealed
 from holdfast.snapshot.sets import SetInfo, info, read_manifest
@@ -34,12 +34,13 @@ def flush_set(
     *,
     attempt: int,
     step: int,
+    alike: AlikeDigests = (),
     flow: Flow | None = None,
 ) -> SetInfo:
     """Write the shard and the receipt of every rank that is here; on return they are durable.
 
-    A shard that an earlier try has finished is not written again. The result has the bytes on
-    disk. Raises:
+    `alike`: with several hosts, what all of them have said to hold alike. A shard that an earlier
+    try has finished is not written again. The result has the bytes on disk. Raises:
 
     StoreUnavailable: the store is full, away or failing (nothing partial is visible), the set is
         committed already, or `flow` was stopped.
@@ -53,7 +54,7 @@ def flush_set(
         )
     vault = open_vault(set_dir.parent)
     nbytes = 0
-    for shard in list(_shards(buffer, manifest)):  # first: that each of them can be read
+    for shard in list(_shards(buffer, manifest, alike)):  # first: that each of them can be read
         nbytes += shard.receipt.file_bytes
         if not _is_there(vault, set_dir.name, shard.receipt):
             _put(vault, set_dir.name, shard, flow)
@@ -66,49 +67,50 @@ class _Shard:
 
     receipt: Receipt
     header: bytes
-    written: Sequence[Written]
-    data: memoryview  # of the buffer's file, without its header
-    where: Path
+    written: Sequence[WrittenTensor]
+    data: Mapping[int, memoryview]  # of the buffer's files, by rank, without their headers
+    buffer: Path
 
     def views(self) -> list[memoryview]:
         """The file's bytes, in as few pieces as they lie in."""
-        spans: list[tuple[int, int]] = []
-        for tensor, source in self.written:
-            begin = spans.pop()[0] if spans and spans[-1][1] == source else source
-            spans.append((begin, source + tensor.nbytes))
-        return [memoryview(self.header), *(self.data[begin:end] for begin, end in spans)]
+        spans: list[tuple[int, int, int]] = []
+        for tensor, rank, source in self.written:
+            is_next = bool(spans) and (spans[-1][0], spans[-1][2]) == (rank, source)
+            begin = spans.pop()[1] if is_next else source
+            spans.append((rank, begin, source + tensor.nbytes))
+        data = (self.data[rank][begin:end] for rank, begin, end in spans)
+        return [memoryview(self.header), *data]
 
     def verify(self, flow: Flow | None) -> None:
         """CorruptCheckpoint unless what is to be written has the checksums of the seal."""
-        for tensor, source in self.written:
+        for tensor, rank, source in self.written:
             for number, expected in enumerate(tensor.xxh3):
-                start = number * CHUNK_BYTES
-                stop = min(start + CHUNK_BYTES, tensor.nbytes)
-                if checksum(self.data[source + start : source + stop]) != expected:
-                    raise _spoilt(self.where, tensor.path)
+                start = source + number * CHUNK_BYTES
+                stop = min(start + CHUNK_BYTES, source + tensor.nbytes)
+                if checksum(self.data[rank][start:stop]) != expected:
+                    raise _spoilt(self.buffer / shard_name(rank), tensor.path)
                 if flow is not None:
                     flow.rest()
 
 
-def _shards(buffer: Path, manifest: Manifest) -> Iterator[_Shard]:
+def _shards(buffer: Path, manifest: Manifest, alike: AlikeDigests) -> Iterator[_Shard]:
     """What goes to disk of each rank's shard that is here."""
     try:
         receipts = [
             Receipt.from_json(read_sealed(buffer / receipt_name(rank))) for rank in manifest.ranks
         ]
+        among_hosts = None if manifest.here is None else alike
+        plan = written_once(receipts, among_hosts, manifest.world_size)
     except ValueError as error:
         raise CorruptCheckpoint(f"{buffer}: {error}") from error
-    # Of a part of a set nobody here knows what the ranks of other hosts hold.
-    is_whole = manifest.here is None
-    plans = written_once(receipts) if is_whole else [as_sealed(one) for one in receipts]
-    for receipt, written in zip(receipts, plans, strict=True):
-        where = buffer / shard_name(receipt.rank)
-        file = _mapped(where, receipt)
-        header = bytes(file[: receipt.data_begin])
+    files = {one.rank: _mapped(buffer / shard_name(one.rank), one) for one in receipts}
+    data = {one.rank: files[one.rank][one.data_begin :] for one in receipts}
+    for receipt, written in zip(receipts, plan.files, strict=True):
+        header = bytes(files[receipt.rank][: receipt.data_begin])
         if checksum(header) != receipt.header_xxh3:
-            raise _spoilt(where, "header")
+            raise _spoilt(buffer / shard_name(receipt.rank), "header")
         tensors = tuple(one.tensor for one in written)
-        if tensors != receipt.tensors:
+        if plan.mark:
             header = _header(header, tensors)
         now = replace(
             receipt,
@@ -116,8 +118,9 @@ def _shards(buffer: Path, manifest: Manifest) -> Iterator[_Shard]:
             data_begin=len(header),
             header_xxh3=checksum(header),
             tensors=tensors,
+            once=plan.mark,
         )
-        yield _Shard(now, header, written, file[receipt.data_begin :], where)
+        yield _Shard(now, header, written, data, buffer)
 
 
 def _header(sealed: bytes, tensors: Sequence[Tensor]) -> bytes:

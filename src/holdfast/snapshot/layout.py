@@ -31,7 +31,7 @@ Placed = tuple[Tensor, Leaf, ArrayPiece]
 def place(leaves: Sequence[Leaf]) -> tuple[Placed, ...]:
     """Lay the pieces of all leaves out, in the order of the file."""
     pieces = [(leaf, piece, leaf.nbytes(piece)) for leaf in leaves for piece in leaf.pieces]
-    pieces.sort(key=lambda item: (item[2] % ALIGN_BYTES != 0, -item[0].itemsize))
+    pieces.sort(key=lambda item: _order(item[2], item[0].itemsize))
     placed, begin = [], 0
     for leaf, piece, size in pieces:
         end = begin + size
@@ -41,6 +41,15 @@ def place(leaves: Sequence[Leaf]) -> tuple[Placed, ...]:
         placed.append((entry, leaf, piece))
         begin = end
     return tuple(placed)
+
+
+def file_order(tensor: Tensor) -> tuple[bool, int]:
+    """What tensors are sorted by in a file, so that each is aligned though there are no gaps."""
+    return _order(tensor.nbytes, dtypes.itemsize(tensor.dtype))
+
+
+def _order(nbytes: int, itemsize: int) -> tuple[bool, int]:
+    return nbytes % ALIGN_BYTES != 0, -itemsize
 
 
 def shard_facts(

@@ -247,6 +247,11 @@ def _composed(
             raise ValueError(f"the receipt of rank {rank} says {names} = {said}, not {want}")
         if set(receipt.structures) != set(first.structures):
             raise ValueError(f"rank {rank} shares other parts than rank {first.rank}")
+        if receipt.once != first.once:
+            raise ValueError(
+                f"the files of ranks {first.rank} and {rank} do not belong together: they disagree "
+                "on what is written once"
+            )
     by_path: dict[str, list[tuple[int, Tensor]]] = defaultdict(list)
     for receipt in receipts:
         for tensor in receipt.tensors:

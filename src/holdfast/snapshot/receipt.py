@@ -55,7 +55,11 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One rank's shard, durable. `structures`: the checksum of each shared path's structure."""
+    """One rank's shard, durable. `structures`: the checksum of each shared path's structure.
+
+    `once`: the shard leaves out what other ranks' shards have, and theirs have the same mark;
+    empty: all that the rank holds is here.
+    """
 
     attempt: int
     step: int
@@ -67,10 +71,12 @@ class Receipt:
     structures: Mapping[str, str]
     tags: tuple[str, ...]
     tensors: tuple[Tensor, ...]
+    once: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {
+        mark = {"once": self.once} if self.once else {}
+        return mark | {
             "format": FORMAT,
             "version": VERSION,
             "attempt": self.attempt,
@@ -133,6 +139,7 @@ class Receipt:
             structures=structures,
             tags=texts(said, "tags"),
             tensors=tensors,
+            once=text(said, "once") if "once" in said else "",
         )
 
 
