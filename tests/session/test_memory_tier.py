@@ -149,7 +149,7 @@ def test_a_buffer_that_finds_no_room_ends_the_tier(
     def full(*_: Any, **__: Any) -> int:
         raise StoreUnavailable("cannot keep step 2 in memory: no space left; free some")
 
-    monkeypatch.setattr(ram.BufferFiles, "capture", full)
+    monkeypatch.setattr(ram.BufferFiles, "begin", full)
     trainer.contents.tag("best")
     trainer.order(1, 2, 1, Order.DURABLE)
     trainer.boundary.done(2, state)

@@ -21,6 +21,7 @@ from holdfast.core.save.word import (
     between_steps,
     is_durable,
     is_settled,
+    may_end_later,
     pack,
     unpack,
     while_waiting,
@@ -40,14 +41,26 @@ BETWEEN_STEPS_NS = 250_000_000
 NO_STEP = -1
 
 
+class UnfinishedCopy(Protocol):
+    """What a boundary needs of `snapshot.late.LateCopy`."""
+
+    def begin(self, over: Callable[[Exception | None, int], None]) -> None:
+        """Go on in a thread; `over` gets what went wrong, and the time that a step waited for."""
+
+
 class StateSaver(Protocol):
     """What a boundary needs of `session.saver.Saver`."""
 
     def prepare(self, state: Any, *, is_external: bool) -> None:
         """Check that the state can be stored, and make room for its copy; raises Unstorable."""
 
-    def save(self, state: Any, epoch: int, step: int, flags: int) -> None:
-        """Copy the state, which blocks; `flags` are the order's, and say where it goes."""
+    def save(
+        self, state: Any, epoch: int, step: int, flags: int, *, may_end_later: bool = False
+    ) -> UnfinishedCopy | None:
+        """Copy the state, which blocks; `flags` are the order's, and say where it goes.
+
+        The rest of the copy, if it may end later, and does.
+        """
 
 
 class Boundary:
@@ -218,7 +231,8 @@ class Boundary:
             if answer is Answer.SNAPSHOT:
                 if self._commit is not None:
                     self._commit(step)
-                unstorable = self._copy(step, state, unpack(order).epoch, unpack(order).flags)
+                epoch, flags, _ = unpack(order)
+                unstorable = self._copy(step, state, epoch, flags, is_last=True)
                 if unstorable is not None:
                     raise unstorable  # another try would find the same
                 is_copied = True
@@ -243,7 +257,7 @@ class Boundary:
         try:
             if commit is not None:
                 commit(step)
-            self._copy(step, state, epoch, flags)
+            self._copy(step, state, epoch, flags, is_last=step == self._last_step)
             if flags & Order.STOP:
                 self._await_verdict(epoch, step)
             elif self.wait_for_commit and is_durable(flags):
@@ -252,7 +266,9 @@ class Boundary:
         finally:
             self._writer.close_span(token)
 
-    def _copy(self, step: int, state: Any, epoch: int, flags: int) -> Unstorable | None:
+    def _copy(
+        self, step: int, state: Any, epoch: int, flags: int, *, is_last: bool
+    ) -> Unstorable | None:
         """Answer an order. A failure is said and counted, and the training goes on.
 
         Returns what was wrong with the state itself.
@@ -260,21 +276,48 @@ class Boundary:
         self._answered_epoch = epoch
         page = self._page
         started_ns = now_ns()
+        later = may_end_later(flags, is_last=is_last)
         try:
-            self._saves.save(state, epoch, step, flags)
+            unfinished = self._saves.save(state, epoch, step, flags, may_end_later=later)
         except Exception as error:
-            page.increment(Word.ERRORS)
             page.store(Word.TAKEN, pack(epoch, step, flags))
-            page.store(Word.FAILED, pack(epoch, step))
-            self.hurry()
-            say(f"step {step} could not be saved: {error}; {what_then(page)}")
+            self._publish_failure(step, epoch, error)
             if not isinstance(error, Unstorable):
                 return None
             if step <= self.resume_step + 1:
                 raise
             return error
-        self._publish_copy(step, epoch, flags, started_ns)
+        if unfinished is None:
+            self._publish_copy(step, epoch, flags, started_ns)
+        else:
+            self._publish_taken(step, epoch, flags, started_ns, unfinished)
         return None
+
+    def _publish_failure(self, step: int, epoch: int, error: Exception) -> None:
+        page = self._page
+        page.increment(Word.ERRORS)
+        page.store(Word.FAILED, pack(epoch, step))
+        self.hurry()
+        say(f"step {step} could not be saved: {error}; {what_then(page)}")
+
+    def _publish_taken(
+        self, step: int, epoch: int, flags: int, started_ns: int, unfinished: UnfinishedCopy
+    ) -> None:
+        """The copy goes on beside the next steps, and whoever ends it tells the rest."""
+        page = self._page
+        blocked_ns = now_ns() - started_ns
+
+        def over(problem: Exception | None, waited_ns: int) -> None:
+            if problem is not None:
+                self._publish_failure(step, epoch, problem)
+                return
+            self.copied(step)
+            page.store(Word.SAVE_BLOCKED_NS, blocked_ns + waited_ns)
+            page.store(Word.COPIED, pack(epoch, step))
+            self.hurry()
+
+        page.store(Word.TAKEN, pack(epoch, step, flags))
+        unfinished.begin(over)
 
     def _publish_copy(self, step: int, epoch: int, flags: int, started_ns: int) -> None:
         """A copy ends at its boundary, so that it was taken is told with it."""

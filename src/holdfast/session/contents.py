@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.errors import ConfigurationError, DataTopologyChanged
 from holdfast.session.data import DataStream
+from holdfast.session.optimizers import Optimizers
 from holdfast.session.reshape import Positions, resharded
 from holdfast.session.say import say
 from holdfast.snapshot import parts as part_states
@@ -29,6 +30,7 @@ class Contents:
         self._tags: list[str] = []
         self._tag_lock = threading.Lock()
         self.bests: dict[str, float] = {}
+        self.optimizers = Optimizers()
 
     def track(self, parts: dict[str, Any]) -> None:
         """Add parts by name; those that a restore has already read take their state now."""
@@ -40,6 +42,7 @@ class Contents:
                 )
             self._parts[name] = part
             self._load(name, part)
+        self.optimizers.track(parts)
 
     def _load(self, name: str, part: Any) -> None:
         stored = self._waiting.get("parts")

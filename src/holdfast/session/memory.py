@@ -21,7 +21,9 @@ from holdfast.session.descriptors import apart
 from holdfast.session.say import say
 
 if TYPE_CHECKING:
-    from holdfast.snapshot.ram import BufferFiles
+    from holdfast.snapshot.arrays import ArrayPiece, Leaf
+    from holdfast.snapshot.late import LateCopy
+    from holdfast.snapshot.ram import BufferFiles, Named
 
 SLACK_BYTES = 1 << 20  # what grows a little between saves need not be made while training waits
 
@@ -82,24 +84,23 @@ class RankBuffers:
         self,
         buffer: int,
         tree: Any,
-        attempt: int,
-        epoch: int,
-        step: int,
-        shared: Sequence[str],
-        tags: Sequence[str],
-    ) -> None:
-        """Copy a tree into a buffer; raises Unstorable, StoreUnavailable."""
+        named: Named,
+        may_be_late: Callable[[Leaf, ArrayPiece], bool] | None = None,
+    ) -> LateCopy | None:
+        """Copy a tree into a buffer, but for what is returned; raises Unstorable, StoreUnavailable.
+
+        Nothing else may be copied before that is over.
+        """
         try:
-            self._buffers.capture(
-                buffer, tree, attempt=attempt, step=step, epoch=epoch, shared=shared, tags=tags
-            )
+            return self._buffers.begin(buffer, tree, named, may_be_late)
         except StoreUnavailable:
             self._page.store(Word.BUFFERS, 0)
             if self._buffers.has(buffer):  # there was no room in it, and will be none in another
                 say("No more snapshots in memory: checkpoints go to the store alone")
             elif self._thread is None or not self._thread.is_alive():
                 say("The snapshots in memory are gone: they are made again, beside the training")
-                self._begin(self._buffers.measure(tree, shared) + SLACK_BYTES, self._publish)
+                size_bytes = self._buffers.measure(tree, named.shared) + SLACK_BYTES
+                self._begin(size_bytes, self._publish)
             raise
 
     def close(self) -> None:

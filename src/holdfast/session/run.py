@@ -62,6 +62,8 @@ class Run:
             self._boundary.measure = watch.offer_metrics
         self._boundary.hurry = attachment.hurry
         self._boundary.stepped = attachment.stepped
+        optimizers = self._contents.optimizers
+        optimizers.speaks, optimizers.span = attachment.rank == 0, self._waiting
         self._restored = False
         self._stepped = False
         self._closed = False
@@ -75,6 +77,7 @@ class Run:
         """In a forked child there is no run: it has no threads, and nobody looks at its page."""
         self._attachment.is_inert = True
         self._closed = True
+        self._contents.optimizers.close()
 
     def close(self) -> None:
         """End the session; the interpreter's exit calls it. Again: no effect."""
@@ -125,6 +128,24 @@ class Run:
         for an object that has neither pair.
         """
         self._contents.track(parts)
+
+    def snapshot_safe(self, is_safe: bool) -> None:
+        """Whether only optimizers' steps change their parameters and state between boundaries.
+
+        On a CUDA device these are copied beside the next step, which waits for that where it would
+        change them. A script that changes them elsewhere, after `done`, calls this with False: all
+        is copied at the boundary then, which blocks for longer.
+        """
+        self._contents.optimizers.is_safe = is_safe
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """An optimizer's step waits for a copy: that time is SAVE, in the middle of the step."""
+        token = self._writer.open_span("save")
+        try:
+            yield
+        finally:
+            self._writer.close_span(token)
 
     def data(self, source: Iterable[T], *, reshard: Reshard | None = None) -> DataStream[T]:
         """Iterate over `source`; the time it keeps the loop waiting is DATA, its position is saved.
@@ -240,6 +261,7 @@ class Run:
         if after is not None:
             self._boundary.resume_step = after
         self._contents.settle()
+        self._contents.optimizers.begin(self._boundary.resume_step)
         self._attachment.restores = self._restored and after is None
         self._attachment.watch_sigterm()
         self._stepped = True

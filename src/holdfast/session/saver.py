@@ -28,6 +28,7 @@ from holdfast.session.say import say
 
 if TYPE_CHECKING:
     from holdfast.session.memory import RankBuffers
+    from holdfast.snapshot.late import LateCopy
     from holdfast.snapshot.staging import Captured, Staging
 
 
@@ -72,6 +73,7 @@ class Saver:
         self._failed_for, self._say_again_ns = "", 0  # what was said, and until when that will do
         self._reporting: threading.Thread | None = None
         self._tagged: tuple[int, tuple[str, ...]] | None = None  # a copy in memory: epoch, tags
+        self._late: LateCopy | None = None
         self._work: _Work | None = None
         self._wake = threading.Condition()
         self._closing = False
@@ -113,16 +115,22 @@ class Saver:
         )
         self._warming.start()
 
-    def save(self, state: Any, epoch: int, step: int, flags: int) -> None:
+    def save(
+        self, state: Any, epoch: int, step: int, flags: int, *, may_end_later: bool = False
+    ) -> LateCopy | None:
         """Copy everything now. Blocks for the copy (without a buffer: and an earlier write).
 
-        `flags` are the order's: they name the buffer, if there is one.
+        `flags` are the order's: they name the buffer, if there is one. With `may_end_later` a part
+        of the work may be left: it is returned, and to be begun once it is told that it was taken.
         """
+        self.settle()
         self._take_back_tags()
         buffer = buffer_of(flags)
         if buffer is not None:
-            self._save_in_memory(state, epoch, step, buffer, is_asked=is_durable(flags))
-            return
+            is_asked = is_durable(flags)
+            late = self._save_in_memory(state, epoch, step, buffer, is_asked, may_end_later)
+            self._late = late
+            return late
         started_ns = now_ns()
         if self._warming is not None:
             self._warming.join()
@@ -141,22 +149,45 @@ class Saver:
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="holdfast-save", daemon=True)
             self._thread.start()
+        return None
+
+    def settle(self) -> None:
+        """Wait for a copy that goes on beside the steps: there is one at a time."""
+        if self._late is not None:
+            self._late.wait()
+            self._late = None
 
     def _save_in_memory(
-        self, state: Any, epoch: int, step: int, buffer: int, *, is_asked: bool
-    ) -> None:
+        self,
+        state: Any,
+        epoch: int,
+        step: int,
+        buffer: int,
+        is_asked: bool,
+        may_end_later: bool,
+    ) -> LateCopy | None:
         if self._memory is None:
             raise StoreUnavailable("the order is for a buffer in memory, and this rank has none")
+        from holdfast.snapshot.ram import Named
+
         self._report_first(waits=is_asked)
         # Tags are for a set that becomes durable; most of those in memory never do.
         tags = self._contents.take_tags() if is_asked else ()
         try:
-            tree, shared = self._gather(state), self._contents.shared()
-            self._memory.save(buffer, tree, self._attempt(), epoch, step, shared, tags)
+            optimizers = self._contents.optimizers
+            late = self._memory.save(
+                buffer,
+                self._gather(state),
+                Named(self._attempt(), step, epoch, self._contents.shared(), tags),
+                optimizers.may_be_late(step) if may_end_later else None,
+            )
         except BaseException:
             self._contents.give_back(tags)
             raise
+        if late is not None:
+            optimizers.copying(late)
         self._tagged = (epoch, tags) if tags else None
+        return late
 
     def _gather(self, state: Any) -> dict[str, Any]:
         """All that a set holds; without the state that was restored it would be of no use."""
@@ -193,7 +224,8 @@ class Saver:
                 self._contents.give_back(tags)
 
     def close(self) -> None:
-        """Let the write under way finish, and end the thread."""
+        """Let the copy and the write under way finish, and end the thread."""
+        self.settle()
         with self._wake:
             self._wake.wait_for(lambda: self._work is None)
             self._closing = True

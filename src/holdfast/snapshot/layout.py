@@ -11,7 +11,7 @@ make the rank's receipt of a header alone, by a process that never saw the array
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.snapshot import dtypes
@@ -76,8 +76,15 @@ def shard_facts(
     }
 
 
-def encode_header(entries: Sequence[Tensor], facts: dict[str, Any]) -> bytes:
-    """The first bytes of the file, up to its data."""
+def encode_header(
+    entries: Sequence[Tensor],
+    facts: dict[str, Any],
+    fit: Callable[[int], int] = lambda least: least,
+) -> bytes:
+    """The first bytes of the file, up to its data.
+
+    `fit` gets how many they are at least, and gives how many they are to be: whole pages, as those.
+    """
     header: dict[str, Any] = {"__metadata__": {"holdfast": compact(facts)}}
     for entry in entries:
         code, shape = dtypes.safetensors_view(entry.dtype, entry.shape)
@@ -87,8 +94,8 @@ def encode_header(entries: Sequence[Tensor], facts: dict[str, Any]) -> bytes:
             "data_offsets": [entry.begin, entry.end],
         }
     text = compact(header).encode("ascii")
-    padding = -(8 + len(text)) % DATA_ALIGN_BYTES
-    return struct.pack("<Q", len(text) + padding) + text + b" " * padding
+    length = fit(-(-(8 + len(text)) // DATA_ALIGN_BYTES) * DATA_ALIGN_BYTES)
+    return struct.pack("<Q", length - 8) + text.ljust(length - 8)
 
 
 def decode_facts(header: bytes) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def copy_all(placed: Sequence[Placed], memory: Bytes, sharers: int = 1) -> None:
     """
     work = _chunks(placed, memory)
     threads = min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)) // max(1, sharers))
-    total = placed[-1][0].end if placed else 0
+    total = sum(entry.end - entry.begin for entry, _, _ in placed)
     if total < PARALLEL_FROM_BYTES or threads < 2:
         for copy in work:
             arrays.run(copy)

@@ -14,18 +14,23 @@ it sealed by another process; a set is of value only once that is done.
 
 from __future__ import annotations
 
+import itertools
+import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.arrays import Leaf, begin_transfers, on_host
+from holdfast.snapshot.arrays import ArrayPiece, Leaf, begin_transfers, on_host
+from holdfast.snapshot.cuda import CudaError
+from holdfast.snapshot.device import DeviceBytes, Transfers, device_of, on_device
+from holdfast.snapshot.late import LateCopy
 from holdfast.snapshot.layout import Placed, encode_header, place, shard_facts
 from holdfast.snapshot.memory import copy_all
 from holdfast.snapshot.ram_folder import buffer_name, reclaim
@@ -38,6 +43,22 @@ from holdfast.snapshot.tree import flatten
 
 FEWEST_TOLD = 2  # with one buffer alone the controller overwrites what it may need: better wait
 _NAMES = (shard_name, receipt_name)
+
+
+# Of a header in a pinned file: the file's pages must stay the same, for each change is registered
+# anew while training waits, 40 ms for a GB.
+PADDING_BYTES = 1 << 20
+MOST_PADDING_BYTES = 8 << 20
+
+
+class Named(NamedTuple):
+    """What a shard says of itself."""
+
+    attempt: int
+    step: int
+    epoch: int
+    shared: tuple[str, ...]  # paths that belong to the run as a whole
+    tags: tuple[str, ...]
 
 
 class BufferFiles:
@@ -66,9 +87,14 @@ class BufferFiles:
         ]
         self._unswept = set(range(wanted)) if rank == first else set()
         self._pid = os.getpid()
-        self._busy = threading.Lock()
+        self._busy = [
+            threading.Lock() for _ in range(wanted)
+        ]  # who writes into a buffer, or makes it
+        self._turns = itertools.count()
+        self._device: int | None = None  # where (some of) the state is
         self._closing = False
         self.ready = 0
+        self.unpinned = ""  # why copies from a device are slow, for people
 
     def prepare(self, size_bytes: int, ready: Callable[[int], None] = lambda _: None) -> str:
         """Have as many buffers of that size as fit, every page present. For a background thread.
@@ -76,28 +102,28 @@ class BufferFiles:
         `ready` is called with how many there are as soon as they are of use, and at the end. The
         result is why they are fewer than wanted, for people; '' when they are not. Never raises.
         """
-        with self._busy:
-            if os.getpid() != self._pid:
-                return ""
-            self.ready = 0
-            try:
-                self._claim()
-            except StoreUnavailable as error:
-                ready(0)
-                return str(error)
-            count, why = self._fitting(size_bytes)
-            for number in range(count):
+        if os.getpid() != self._pid:
+            return ""
+        self.ready = 0
+        try:
+            self._claim()
+        except StoreUnavailable as error:
+            ready(0)
+            return str(error)
+        count, why = self._fitting(size_bytes)
+        for number in range(count):
+            with self._busy[number]:  # what is ready is filled while the next one is made
                 problem = self._open(number, size_bytes)
-                if self._closing:
-                    return ""
-                if problem:
-                    why = _sentence(number, self._wanted, size_bytes, problem)
-                    break
-                self.ready = number + 1
-                if FEWEST_TOLD <= self.ready < count:
-                    ready(self.ready)
-            ready(self.ready)
-            return why
+            if self._closing:
+                return ""
+            if problem:
+                why = _sentence(number, self._wanted, size_bytes, problem)
+                break
+            self.ready = number + 1
+            if FEWEST_TOLD <= self.ready < count:
+                ready(self.ready)
+        ready(self.ready)
+        return why or self.unpinned
 
     def close(self) -> None:
         """Let a `prepare` under way come to its end soon."""
@@ -122,22 +148,116 @@ class BufferFiles:
                 makes it again, beside the training); it is not sealed any more.
 
         """
+        named = Named(attempt, step, epoch, tuple(shared), tuple(tags))
+        self.begin(buffer, tree, named, may_be_late=None)
+        return self._files[buffer].size
+
+    def begin(
+        self,
+        buffer: int,
+        tree: Any,
+        named: Named,
+        may_be_late: Callable[[Leaf, ArrayPiece], bool] | None,
+    ) -> LateCopy | None:
+        """As `capture`, but for arrays that may be copied later: the rest of the work, if any.
+
+        Until that is over, the buffer is no shard.
+        """
         flat = flatten(tree)
-        leaves = self._own(flat.leaves, epoch)
-        begin_transfers(leaves)
-        placed, header, size = self._laid_out(leaves, flat.structure, attempt, step, shared, tags)
-        file = self._files[buffer]
-        with self._busy, store_errors(f"keep step {step} in memory", file.path):
-            if not file.is_mapped:
-                raise StoreUnavailable(f"no snapshots in memory: {file.path} is gone")
-            self._unseal(buffer)
-            if file.size:  # else there is no page to write to
-                _store_length(file, 0)
-            file.resize(size)
-            copy_all(placed, file.memory[len(header) : size], self._local_world_size)
-            file.memory[8 : len(header)] = np.frombuffer(header, np.uint8)[8:]
-            _store_length(file, len(header) - 8)
-        return size
+        leaves = self._own(flat.leaves, named.epoch)
+        file, busy = self._files[buffer], self._busy[buffer]
+        busy.acquire()
+        is_over = True
+        try:
+            with store_errors(f"keep step {named.step} in memory", file.path):
+                if not file.is_mapped:
+                    raise StoreUnavailable(f"no snapshots in memory: {file.path} is gone")
+                if file.pinned is None:
+                    begin_transfers(leaves)
+                placed, header = self._laid_out(leaves, flat.structure, named, file)
+                size = len(header) + _data_bytes(placed)
+                self._unseal(buffer)
+                if file.size:  # else there is no page to write to
+                    _store_length(file, 0)
+                file.resize(size)
+                now, late = list(placed), None
+                if may_be_late is not None:
+                    now, late = self._set_apart(placed, may_be_late, file, len(header), busy)
+                self._copy(now, file, len(header))
+                file.memory[8 : len(header)] = np.frombuffer(header, np.uint8)[8:]
+                is_over = late is None
+                if is_over:
+                    _store_length(file, len(header) - 8)
+                return late
+        finally:
+            if is_over:
+                busy.release()
+
+    def _set_apart(
+        self,
+        placed: tuple[Placed, ...],
+        may_be_late: Callable[[Leaf, ArrayPiece], bool],
+        file: SharedFile,
+        data_begin: int,
+        busy: threading.Lock,
+    ) -> tuple[list[Placed], LateCopy | None]:
+        """What is to be copied now, and what later: all from devices, or all on the host."""
+        now: list[Placed] = []
+        later: list[Placed] = []
+        for one in placed:
+            (later if may_be_late(one[1], one[2]) else now).append(one)
+        work, rest = _by_driver(later, file, data_begin)
+        if work:
+            now += rest
+            later = [one for one in later if not any(one is other for other in rest)]
+        elif any(device_of(leaf) is not None for _, leaf, _ in rest):
+            return list(placed), None  # slow copies would hold up the step that comes
+        if not later:
+            return now, None
+
+        def finish(is_there: bool) -> None:
+            if is_there:
+                _store_length(file, data_begin - 8)
+            busy.release()
+
+        try:
+            transfers = Transfers(file.pinned, work) if file.pinned and work else None
+            late = LateCopy(
+                later, file.memory, data_begin, transfers, turn=next(self._turns), finish=finish
+            )
+        except CudaError as error:
+            self._unpin(file, error)
+            return list(placed), None
+        return now, late
+
+    def _copy(self, placed: Sequence[Placed], file: SharedFile, data_begin: int) -> None:
+        """All of it, while training waits."""
+        work, rest = _by_driver(placed, file, data_begin)
+        try:
+            transfers = Transfers(file.pinned, work) if file.pinned and work else None
+            if transfers is not None:
+                transfers.mark()
+                transfers.begin()
+            copy_all(rest, file.memory[data_begin : file.size], self._local_world_size)
+            if transfers is not None:
+                transfers.wait()
+        except CudaError as error:
+            self._unpin(file, error)
+            begin_transfers(leaf for _, leaf, _ in placed)
+            copy_all(placed, file.memory[data_begin : file.size], self._local_world_size)
+
+    def _pin(self, file: SharedFile) -> None:
+        """Have copies from the device at three times the speed, if that can be."""
+        if self._device is None or file.pinned is not None:
+            return
+        try:
+            file.pin(self._device)
+        except CudaError as error:
+            self._unpin(file, error)
+
+    def _unpin(self, file: SharedFile, error: CudaError) -> None:
+        file.unpin()
+        self.unpinned = f"snapshots in memory: copies from the device are slow, because {error}"
 
     def has(self, buffer: int) -> bool:
         """Whether that buffer is still there."""
@@ -146,12 +266,15 @@ class BufferFiles:
     def measure(self, tree: Any, shared: Sequence[str] = GLOBAL) -> int:
         """Bytes of this rank's shard, at most; raises `Unstorable` for what cannot be stored."""
         flat = flatten(tree)
+        self._device = next((n for n in map(device_of, flat.leaves) if n is not None), None)
         # Where there are other hosts, the ranks of this one take turns.
         turns = 1 if self._local_world_size == self._world_size else self._local_world_size
-        return max(
-            self._laid_out(self._own(flat.leaves, epoch), flat.structure, 0, 0, shared, ())[2]
-            for epoch in range(turns)
-        )
+        named = Named(0, 0, 0, tuple(shared), ())
+        found = []
+        for epoch in range(turns):
+            placed, header = self._laid_out(self._own(flat.leaves, epoch), flat.structure, named)
+            found.append(len(header) + _data_bytes(placed))
+        return max(found)
 
     def _own(self, leaves: tuple[Leaf, ...], epoch: int) -> tuple[Leaf, ...]:
         """What this rank stores of them in the set of that epoch."""
@@ -163,24 +286,31 @@ class BufferFiles:
         self,
         leaves: tuple[Leaf, ...],
         structure: Structure,
-        attempt: int,
-        step: int,
-        shared: Sequence[str],
-        tags: Sequence[str],
-    ) -> tuple[tuple[Placed, ...], bytes, int]:
-        """As a shard: where its arrays lie, the header, and the bytes of all."""
+        named: Named,
+        file: SharedFile | None = None,
+    ) -> tuple[tuple[Placed, ...], bytes]:
+        """As a shard: where its arrays lie, and the header, which keeps a pinned file's pages."""
         placed = place(leaves)
+        pinned, data_bytes = file.pinned if file else None, _data_bytes(placed)
+
+        def fit(least: int) -> int:
+            if pinned is None:
+                return least
+            filling = (pinned.size_bytes - data_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            return (
+                filling if least <= filling <= least + MOST_PADDING_BYTES else least + PADDING_BYTES
+            )
+
         facts = shard_facts(
             structure,
-            attempt=attempt,
-            step=step,
+            attempt=named.attempt,
+            step=named.step,
             rank=self._rank,
             world_size=self._world_size,
-            shared=shared,
-            tags=tags,
+            shared=named.shared,
+            tags=named.tags,
         )
-        header = encode_header([entry for entry, _, _ in placed], facts)
-        return placed, header, len(header) + (placed[-1][0].end if placed else 0)
+        return placed, encode_header([entry for entry, _, _ in placed], facts, fit)
 
     def _unseal(self, buffer: int) -> None:
         folder = self._ram_dir / buffer_name(buffer)
@@ -212,6 +342,7 @@ class BufferFiles:
             sealed = sealed and os.path.lexists(file.path)
             if not file.is_mapped or (file.size < size_bytes and not sealed):
                 file.open(size_bytes, keep=sealed, stopped=lambda: self._closing)
+            self._pin(file)
         except StoreUnavailable as error:
             return str(error)
         except OSError as error:
@@ -239,6 +370,27 @@ class BufferFiles:
         for path in self._ram_dir.glob("buffer-*/rank-*"):
             held += path.lstat().st_blocks * 512
         return find_room(self._ram_dir, held)
+
+
+def _by_driver(
+    placed: Sequence[Placed], file: SharedFile, data_begin: int
+) -> tuple[list[tuple[int, DeviceBytes]], list[Placed]]:
+    """What the driver copies straight into the file, and where to; and all the rest."""
+    if file.pinned is None:
+        return [], list(placed)
+    work, rest = [], []
+    for one in placed:
+        entry, leaf, piece = one
+        parts = on_device(leaf, piece)
+        if parts is None:
+            rest.append(one)
+        else:
+            work += [(data_begin + entry.begin, part) for part in parts]
+    return work, rest
+
+
+def _data_bytes(placed: Sequence[Placed]) -> int:
+    return placed[-1][0].end if placed else 0
 
 
 def _store_length(file: SharedFile, length: int) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 from holdfast.journal.own_file import OwnFile
 from holdfast.journal.regular import open_regular
 from holdfast.snapshot.arrays import Bytes
+from holdfast.snapshot.cuda import CudaError, Pinned
 from holdfast.snapshot.memory import HUGE_PAGE_BYTES
 
 BLOCK_BYTES = 32 << 20  # one call to the kernel: long enough to be worth it, short enough to end
@@ -54,6 +55,7 @@ class SharedFile:
         self.path = path
         self.size = 0
         self.memory: Bytes = np.empty(0, np.uint8)
+        self.pinned: Pinned | None = None
         self._identity: tuple[int, int] | None = None
 
     @property
@@ -91,8 +93,32 @@ class SharedFile:
         self.size = length
         self._identity = (found.st_dev, found.st_ino)
 
+    def pin(self, device: int) -> None:
+        """Register all pages of the file with a device's driver; raises CudaError."""
+        self.unpin()
+        self.pinned = Pinned(self.memory.ctypes.data, whole_pages(self.size), device)
+
+    def unpin(self) -> None:
+        """No page is registered any more."""
+        if self.pinned is not None:
+            self.pinned.release()
+            self.pinned = None
+
     def resize(self, size_bytes: int) -> None:
-        """Give the file exactly this length; what is new of it exists before this returns."""
+        """Give the file exactly this length; what is new of it exists before this returns.
+
+        If it is pinned and gets other pages, they are registered anew, which takes its time.
+        """
+        pinned = self.pinned
+        if pinned is None or pinned.size_bytes == whole_pages(size_bytes):
+            self._resize(size_bytes)
+            return
+        self.unpin()
+        self._resize(size_bytes)
+        with contextlib.suppress(CudaError):  # copies are slower then
+            self.pin(pinned.device)
+
+    def _resize(self, size_bytes: int) -> None:
         if size_bytes == self.size:
             return
         with self._opened(create=False) as descriptor:
@@ -132,6 +158,7 @@ class SharedFile:
             memory = _map_aligned(descriptor, size_bytes + size_bytes // 4 + SPARE_BYTES)
         except OSError:  # a limit on address space
             memory = _map_aligned(descriptor, size_bytes)
+        self.unpin()
         old, self.memory = self.memory, memory
         if old.size:
             _libc().munmap(old.ctypes.data, old.size)
@@ -154,6 +181,11 @@ class SharedFile:
                 os.posix_fallocate(descriptor, start, stop - start)
         elif problem:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+
+
+def whole_pages(size_bytes: int) -> int:
+    """The bytes of the pages that so many bytes of a file lie in."""
+    return -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _blocks(start: int, stop: int, cut: int) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,131 @@
+"""A CUDA driver that is not there: its devices' memory is this process's, and it looks closely.
+
+A copy is done where a stream is told to do it, or, with `is_slow`, where somebody waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.snapshot import cuda, device, ram
+from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf
+from holdfast.snapshot.cuda import CudaError
+from holdfast.snapshot.device import DeviceBytes
+
+
+class VirtualDriver:
+    """Memory that is registered must stay what it is until it is given back."""
+
+    def __init__(self) -> None:
+        self.registered: dict[
+            int, tuple[int, tuple[int, int]]
+        ] = {}  # address: size, what is behind
+        self.refuses = False
+        self.is_slow = False
+        self.copied_bytes = 0
+        self.waits = 0
+        self._handles = itertools.count(1)
+        self._events: dict[int, list[Callable[[], None]]] = {}
+        self._streams: dict[int, list[Callable[[], None]]] = {}
+
+    def on(self, _: int) -> Any:
+        return contextlib.nullcontext()
+
+    def stand_apart(self) -> None:
+        pass
+
+    def register(self, address: int, size_bytes: int) -> None:
+        if self.refuses:
+            raise CudaError("cuMemHostRegister_v2: out of memory (2)")
+        assert address % 4096 == size_bytes % 4096 == 0
+        for start, (size, _) in self.registered.items():
+            assert address + size_bytes <= start or start + size <= address, "registered twice"
+        self.registered[address] = size_bytes, behind(address, size_bytes)
+
+    def unregister(self, address: int) -> None:
+        size, was = self.registered.pop(address)
+        assert behind(address, size) == was, "its pages were taken away before"
+
+    def stream(self) -> int:
+        return next(self._handles)
+
+    def event(self) -> int:
+        return next(self._handles)
+
+    def record(self, event: int, stream: int) -> None:
+        self._events[event] = list(self._streams.get(stream, ()))
+
+    def let_wait(self, stream: int, event: int) -> None:
+        self.waits += 1
+        self._streams.setdefault(stream, []).extend(self._events.get(event, ()))
+
+    def wait(self, event: int) -> None:
+        for do in self._events.pop(event, ()):
+            do()
+
+    def elapsed_ms(self, _: int, __: int) -> float:
+        return 3.0
+
+    def to_host(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        whole = [
+            was
+            for start, (size, was) in self.registered.items()
+            if start <= target and target + size_bytes <= start + size
+        ]
+        if not whole:
+            raise CudaError("cuMemcpyDtoHAsync_v2: invalid argument (1)")
+        self.copied_bytes += size_bytes
+
+        def do() -> None:
+            ctypes.memmove(target, source, size_bytes)
+
+        if self.is_slow:
+            self._streams.setdefault(stream, []).append(do)
+        else:
+            do()
+
+
+def behind(address: int, size_bytes: int) -> tuple[int, int]:
+    """Which file is mapped there, all of whose pages are there."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        where, _, offset, _, inode, *path = line.split(maxsplit=5)
+        start, stop = (int(one, 16) for one in where.split("-"))
+        if start <= address < stop:
+            if not path[0].endswith("(deleted)"):
+                there = address - start + int(offset, 16) + size_bytes
+                assert there <= -(-Path(path[0]).stat().st_size // 4096) * 4096, "no such page"
+            return int(inode), size_bytes
+    raise AssertionError("nothing is mapped there")
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> VirtualDriver:
+    """It is this process's, and numpy's arrays of 1,000 bytes or more are on its device 0."""
+    made = VirtualDriver()
+    monkeypatch.setattr(cuda, "driver", lambda: made)
+    monkeypatch.setattr(device, "driver", lambda: made)
+    device._lane.cache_clear()
+    monkeypatch.setattr(ram, "on_device", _on_device)
+    monkeypatch.setattr(ram, "device_of", _device_of)
+    return made
+
+
+def _on_device(leaf: Leaf, piece: ArrayPiece) -> tuple[DeviceBytes, ...] | None:
+    if _device_of(leaf) is None:
+        return None
+    source = piece.source
+    address = source.ctypes.data if isinstance(source, np.ndarray) else source.data_ptr()
+    return (DeviceBytes(0, address, source.nbytes, 0, 0, source),)
+
+
+def _device_of(leaf: Leaf) -> int | None:
+    is_large = any(leaf.nbytes(piece) >= 1000 for piece in leaf.pieces)
+    return 0 if is_large and leaf.kind in (ArrayKind.NUMPY, ArrayKind.TORCH) else None
