@@ -104,6 +104,21 @@ def test_one_flush_at_a_time_and_a_newer_set_takes_the_place_of_the_one_that_wai
     assert actions == (act.Flush(0, 3, 30, 2, "SIGTERM", True),)
 
 
+def test_what_all_hosts_hold_alike_goes_with_the_order_to_flush_it() -> None:
+    tier, alike = MemoryTier(1), (("model", "a"),)
+    tier.begin(0, 0, ev.Resume(None, 0, None), 1)
+    tier.has(0, 3)
+    for epoch, (kept, said) in enumerate(((A, alike), (B, ())), 1):
+        tier.ordered(kept.buffer)
+        tier.copied(0, epoch, kept.step, kept.buffer)
+        assert tier.seal_over(ev.Sealed(1, 0, epoch, kept.step, kept.buffer, said))
+    assert tier.flushes.want(2, Wanted(A, "due")) == (act.Flush(0, 1, 10, 0, "due", alike=alike),)
+    hurried = act.Flush(0, 1, 10, 0, "SIGTERM", urgent=True, alike=alike)
+    assert tier.flushes.want(2, Wanted(A, "SIGTERM", is_urgent=True)) == (hurried,)
+    tier.flushes.want(2, Wanted(B, "later"))
+    assert tier.flushes.ended(committed(A))[1] == (act.Flush(0, 2, 20, 1, "later"),)
+
+
 def test_a_flush_that_becomes_urgent_is_hurried_once() -> None:
     flushes = Flushes()
     flushes.want(0, Wanted(A, "every 10 steps"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.core import actions as act
@@ -119,6 +121,13 @@ def test_a_set_is_sealed_when_all_hosts_have_and_else_it_failed(first, second, t
     hosts = Hosts(SEAL)
     assert hosts.says(0, first) == []
     assert hosts.says(1, second) == [told]
+
+
+def test_what_hosts_hold_alike_is_what_all_of_them_say() -> None:
+    model, optimizer, other = ("model", "a"), ("optimizer", "b"), ("optimizer", "c")
+    hosts = Hosts(SEAL)
+    hosts.says(0, replace(SEALED, alike=(model, optimizer)))
+    assert hosts.says(1, replace(SEALED, alike=(model, other))) == [replace(SEALED, alike=(model,))]
 
 
 def flushed(rank: int) -> ev.Flushed:

@@ -6,6 +6,8 @@ import json
 import os
 import random
 import shutil
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,13 @@ from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
 from holdfast.snapshot import flush, once, reader, seal, shard
 from holdfast.snapshot import receipt as receipts
 from holdfast.snapshot.flush import flush_set
-from holdfast.snapshot.once import AlikeArray, share_out
+from holdfast.snapshot.once import AlikeArray, digests, share_out, written_once
 from holdfast.snapshot.ram import BufferFiles
 from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.reader import verify
-from holdfast.snapshot.receipt import receipt_name, shard_name
+from holdfast.snapshot.receipt import Receipt, Tensor, receipt_name, shard_name
 from holdfast.snapshot.restore import load_path, prepare, read_set
-from holdfast.snapshot.seal import seal_buffer
+from holdfast.snapshot.seal import seal_buffer, seal_part
 from holdfast.snapshot.sets import commit, finish_commits, quick_check, set_name
 
 FLIPS = int(os.environ.get("FLIPS", "200"))
@@ -358,3 +360,139 @@ def test_the_files_are_plain_safetensors_under_the_arrays_paths(
         same(found[f"state/layers/{number}/w"], layer["w"])
     pieces = [found[name] for name in sorted(found) if name.startswith("state/table[")]
     assert sum(map(len, pieces)) == 512
+
+
+# --- several hosts --------------------------------------------------------------------------
+
+
+def on_hosts(tmp_path: Path, trees: list[Any], each: list[int]) -> tuple[Path, list[Any]]:
+    """A set of several hosts with so many ranks each, flushed by all of them; and what they say."""
+    place = tmp_path / "ckpt" / set_name(0, 7)
+    place.parent.mkdir()
+    parts = []
+    for host, count in enumerate(each):
+        first = sum(each[:host])
+        ram = tmp_path / f"ram-{host}"
+        for number, tree in enumerate(trees[first : first + count]):
+            files = BufferFiles(
+                ram, wanted=1, rank=first + number, world_size=len(trees), local_world_size=count,
+                local_rank=number,
+            )  # fmt: skip
+            assert files.prepare(files.measure(tree, ("state", "model"))) == ""
+            files.capture(0, tree, attempt=0, step=7, shared=("state", "model"))
+        ranks, buffer = range(first, first + count), ram / buffer_name(0)
+        parts.append((buffer, seal_part(buffer, len(trees), attempt=0, step=7, ranks=ranks)[1]))
+    alike = tuple(pair for pair in parts[0][1] if all(pair in said for _, said in parts))
+    for buffer, _ in parts:
+        flush_set(buffer, place, attempt=0, step=7, alike=alike)
+    commit(place, len(trees))
+    return place, [said for _, said in parts]
+
+
+@pytest.fixture
+def least(monkeypatch: pytest.MonkeyPatch, small_chunks: None) -> int:
+    monkeypatch.setattr(once, "LEAST_AMONG_HOSTS_BYTES", 1000)
+    return 1000
+
+
+@pytest.mark.parametrize("each", [[1, 1], [2, 2], [1, 1, 1], [3, 1]])
+def test_several_hosts_write_one_model(tmp_path: Path, each: list[int], least: int) -> None:
+    all_trees = trees(sum(each))
+    place, said = on_hosts(tmp_path, all_trees, each)
+    assert [section for section, _ in said[0]] == ["model", "state"]
+    assert len(set(said)) == 1
+    for rank, tree in enumerate(all_trees):
+        same(read_set(place, rank=rank, world_size=len(all_trees)), tree)
+    assert verify(place) == ()
+    shards = [place / shard_name(rank) for rank in range(len(all_trees))]
+    shared = bytes_of(model()) + 700 * 8 + 1000
+    own = 3 * 4096 + 6 * 240 + 1000  # headers, what is small, and what is each rank's
+    assert sum(shard.stat().st_size for shard in shards) < shared + len(shards) * own
+
+
+def test_a_section_that_differs_between_hosts_is_written_by_each_rank(
+    tmp_path: Path, least: int
+) -> None:
+    """As an optimizer's state that is sharded by hand, under the same names on each of them."""
+    differing = trees(2)
+    differing[1]["state"]["table"] = np.ones((512, 32), np.float32)
+    place, said = on_hosts(tmp_path, differing, [1, 1])
+    assert [one == other for one, other in zip(*said, strict=True)] == [True, False]
+    for rank, tree in enumerate(differing):
+        same(read_set(place, rank=rank, world_size=2), tree)
+
+
+def test_hosts_that_hold_nothing_alike_write_all_of_it(tmp_path: Path, least: int) -> None:
+    differing = [{"state": model(rank), "model": {}} for rank in range(2)]
+    place, _ = on_hosts(tmp_path, differing, [1, 1])
+    for rank, tree in enumerate(differing):
+        same(read_set(place, rank=rank, world_size=2), tree)
+
+
+def test_a_host_that_holds_something_else_than_it_said_writes_nothing(
+    tmp_path: Path, least: int
+) -> None:
+    place, _ = on_hosts(tmp_path, trees(2), [1, 1])
+    shutil.rmtree(place)
+    buffer = tmp_path / "ram-0" / buffer_name(0)
+    with pytest.raises(CorruptCheckpoint, match="not what was said when it was sealed"):
+        flush_set(buffer, place, attempt=0, step=7, alike=(("state", "0" * 16),))
+    assert not place.exists()
+
+
+def test_hosts_that_were_told_otherwise_make_no_set(tmp_path: Path, least: int) -> None:
+    """As when a new controller, which has heard no digests, has one of them write it again."""
+    place, _ = on_hosts(tmp_path, trees(2), [1, 1])
+    (place / "manifest.json").unlink()
+    flush_set(tmp_path / "ram-0" / buffer_name(0), place, attempt=0, step=7)
+    with pytest.raises(CorruptCheckpoint, match="do not belong together"):
+        commit(place, 2)
+    flush_set(tmp_path / "ram-1" / buffer_name(0), place, attempt=0, step=7)
+    commit(place, 2)
+    for rank, tree in enumerate(trees(2)):
+        same(read_set(place, rank=rank, world_size=2), tree)
+
+
+def receipt(rank: int, tensors: list[tuple[str, Any, int, str]]) -> Receipt:
+    """Of a shard with these tensors of bytes: path, index, bytes, checksum."""
+    found, at = [], 0
+    for path, index, nbytes, digest in tensors:
+        place = Tensor(path, "uint8", (4 * nbytes,), (nbytes,), index, at, at + nbytes, (digest,))
+        found.append(place if index else replace(place, global_shape=(nbytes,)))
+        at += nbytes
+    return Receipt(0, 1, rank, 4, at, 0, "", {"state": ""}, (), tuple(found))
+
+
+@given(
+    holders=st.lists(st.tuples(st.integers(0, 1), st.integers(2, 3)), min_size=4, max_size=4),
+    nbytes=st.integers(1, 40),
+    whole=st.lists(st.integers(1, 40), max_size=6),
+)
+def test_a_slice_that_one_rank_of_each_host_stores_is_written_by_one_host(
+    holders: list[tuple[int, int]], nbytes: int, whole: list[int]
+) -> None:
+    """As of a JAX array that two hosts hold, four slices each. Nothing else is left out."""
+    all_of = [(f"state/{n}", None, size, f"{n}") for n, size in enumerate(whole)]
+    tensors: list[list[Any]] = [[*all_of, ("state/own", None, 3, f"own {r}")] for r in range(4)]
+    for number, ranks in enumerate(holders):
+        index = ((number * nbytes, (number + 1) * nbytes),)
+        for rank in ranks:
+            tensors[rank].append(("state/cut", index, nbytes, f"slice {number}"))
+    hosts = [[receipt(rank, tensors[rank]) for rank in host] for host in ((0, 1), (2, 3))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(once, "LEAST_AMONG_HOSTS_BYTES", 1)
+        said = [digests(host) for host in hosts]
+        assert said[0] == said[1]
+        plans = [written_once(host, said[0], 4) for host in hosts]
+    assert plans[0].mark == plans[1].mark
+    stored = [
+        (one.tensor.name, one.tensor.nbytes, one.rank, rank)
+        for plan, host in zip(plans, hosts, strict=True)
+        for of, written in zip(host, plan.files, strict=True)
+        for rank, one in ((of.rank, one) for one in written)
+    ]
+    assert all(held // 2 == rank // 2 for _, _, held, rank in stored)  # from its own host
+    counts = Counter(name for name, *_ in stored)
+    assert counts.pop("state/own") == 4
+    assert set(counts.values()) == {1}
+    assert len(counts) == len(whole) + 4

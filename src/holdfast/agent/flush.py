@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.save.tier_events import AlikeDigests
+
 SOURCES = Path(__file__).parents[2]
 TRIES = 3
 CLOSE_LIMIT_S = 5.0
@@ -31,7 +33,7 @@ GIVING_WAY_NICE = 15
 
 TOLD = {
     "why": "why", "is_gone": "is_gone", "ranks": "ranks", "world_size": "world_size",
-    "bytes": "nbytes", "took_ns": "took_ns", "differing": "differing",
+    "bytes": "nbytes", "took_ns": "took_ns", "differing": "differing", "alike": "alike",
 }  # fmt: skip
 
 
@@ -46,6 +48,7 @@ class FlushResult:
     nbytes: int = 0
     took_ns: int = 0
     differing: Sequence[Any] = ()  # arrays: `core.save.corruption.ReplicaDifference`, as JSON
+    alike: Sequence[Any] = ()  # what the ranks here hold alike: `AlikeDigests`, as JSON
 
 
 @dataclass(slots=True)
@@ -312,8 +315,12 @@ class FlushProcesses:
         attempt: int,
         step: int,
         urgent: bool,
+        alike: AlikeDigests = (),
     ) -> None:
-        """Take a sealed buffer to the run store; the manifest is left out."""
+        """Take a sealed buffer to the run store; the manifest is left out.
+
+        `alike`: what all hosts have said to hold alike, with several.
+        """
         process = self._at_hand if urgent else self._giving_way
         number = process.ask(
             "flush",
@@ -322,6 +329,7 @@ class FlushProcesses:
             set=str(set_dir),
             attempt=attempt,
             step=step,
+            alike=alike,
         )
         self._latest = None if urgent else number
 

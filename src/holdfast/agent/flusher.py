@@ -30,7 +30,7 @@ from typing import Any
 from holdfast.errors import CorruptCheckpoint, HoldfastError
 from holdfast.journal.flow import Flow
 from holdfast.snapshot.flush import flush_set
-from holdfast.snapshot.seal import seal_buffer
+from holdfast.snapshot.seal import seal_part
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -74,14 +74,14 @@ class FlushProgress:
 
 def seal(command: Command) -> dict[str, Any]:
     """Give a buffer its receipts and its manifest."""
-    done = seal_buffer(
+    done, alike = seal_part(
         Path(command["buffer"]),
         command["world_size"],
         attempt=command["attempt"],
         step=command["step"],
         ranks=command["ranks"],
     )
-    return {"bytes": done.nbytes}
+    return {"bytes": done.nbytes, "alike": alike}
 
 
 def flush(command: Command) -> dict[str, Any]:
@@ -91,6 +91,7 @@ def flush(command: Command) -> dict[str, Any]:
         Path(command["set"]),
         attempt=command["attempt"],
         step=command["step"],
+        alike=tuple((section, digest) for section, digest in command["alike"]),
         flow=_flows[command["id"]],
     )
     return {"bytes": done.nbytes, "ranks": list(done.ranks), "world_size": done.world_size}

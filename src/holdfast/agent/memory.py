@@ -142,7 +142,8 @@ class Memory:
 
         def done(outcome: FlushResult) -> None:
             if outcome.why is None:
-                self._feed(ev.Sealed(now_ns(), *of))
+                alike = tuple((section, digest) for section, digest in outcome.alike)
+                self._feed(ev.Sealed(now_ns(), *of, alike))
             else:
                 self._feed(ev.SealFailed(now_ns(), *of, outcome.why))
 
@@ -178,6 +179,7 @@ class Memory:
             attempt=action.attempt,
             step=action.step,
             urgent=action.urgent,
+            alike=action.alike,
         )
 
     def hurry(self, action: Hurry) -> None:

@@ -17,6 +17,7 @@ from holdfast.core.notices.board import Notice
 from holdfast.core.run.restart import Restart
 from holdfast.core.run.rollback import Rollback, Wish
 from holdfast.core.save import events as news
+from holdfast.core.save.tier_events import AlikeDigests
 from holdfast.core.value import value
 from holdfast.errors import EXIT_DONE
 
@@ -87,7 +88,8 @@ class Seal:
 class Flush:
     """Write a sealed set to the durable tier: Flushed for every rank's shard, or FlushFailed.
 
-    `urgent`: somebody waits for it, so at full speed, and before anything that is not.
+    `urgent`: somebody waits for it, so at full speed, and before anything that is not. `alike`:
+    what all hosts have said to hold alike; together they write it once.
     """
 
     attempt: int
@@ -96,6 +98,7 @@ class Flush:
     buffer: int
     why: str
     urgent: bool = False
+    alike: AlikeDigests = ()
 
 
 @value

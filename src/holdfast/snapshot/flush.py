@@ -16,12 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast.core.save.tier_events import AlikeDigests
 from holdfast.errors import CorruptCheckpoint
 from holdfast.journal.flow import Flow
 from holdfast.journal.regular import open_regular
 from holdfast.snapshot.layout import decode_facts, encode_header
 from holdfast.snapshot.manifest import Manifest
-from holdfast.snapshot.once import AlikeDigests, WrittenTensor, written_once
+from holdfast.snapshot.once import WrittenTensor, written_once
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, Tensor, receipt_name, shard_name
 from holdfast.snapshot.sealed import checksum, read_sealed
 from holdfast.snapshot.sets import SetInfo, info, read_manifest

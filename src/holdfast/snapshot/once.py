@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from holdfast.core.save.tier_events import AlikeDigests
 from holdfast.snapshot.layout import file_order
 from holdfast.snapshot.manifest import is_shared
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, Tensor
@@ -27,9 +28,6 @@ from holdfast.snapshot.sealed import checksum, compact
 
 LEAST_AMONG_HOSTS_BYTES = 64 << 10
 """Smaller arrays are written by all hosts: one that differs would spoil its section's digest."""
-
-AlikeDigests = tuple[tuple[str, str], ...]
-"""Of each section (a shared path of the tree), what a host's ranks hold alike below it."""
 
 ByHolder = Mapping[str, Mapping[int, Tensor]]
 """By a tensor's name, which ranks hold it, each in its own shard."""

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from holdfast.core.save.tier_events import AlikeDigests
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.regular import open_regular
 from holdfast.snapshot.layout import MAX_HEADER_BYTES, decode_header
 from holdfast.snapshot.manifest import compose_part
+from holdfast.snapshot.once import digests
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
     MANIFEST,
@@ -50,7 +52,21 @@ def seal_buffer(
     step: int,
     ranks: Sequence[int] | None = None,
 ) -> SetInfo:
+    """As `seal_part`; what ranks hold alike is not asked for."""
+    return seal_part(buffer_dir, world_size, attempt=attempt, step=step, ranks=ranks)[0]
+
+
+def seal_part(
+    buffer_dir: Path,
+    world_size: int,
+    *,
+    attempt: int,
+    step: int,
+    ranks: Sequence[int] | None = None,
+) -> tuple[SetInfo, AlikeDigests]:
     """Hash every rank's shard, write the receipts, then the manifest; on return it restores.
+
+    With several hosts the second value says what this one's ranks hold alike, to be compared.
 
     `ranks`: those of this host; None: all are here.
 
@@ -84,7 +100,7 @@ def seal_buffer(
     for receipt in receipts:
         check_size(buffer_dir, receipt.rank, receipt.file_bytes)
     write_sealed(buffer_dir / MANIFEST, manifest.to_json())
-    return info(buffer_dir, manifest)
+    return info(buffer_dir, manifest), () if manifest.here is None else digests(receipts)
 
 
 def hash_shard(buffer_dir: Path, rank: int) -> Receipt:

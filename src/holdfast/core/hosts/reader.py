@@ -24,6 +24,7 @@ from holdfast.core.hosts.order import HostOrder, seal_subject, subject_of_want
 from holdfast.core.hosts.pages import PageReader
 from holdfast.core.hosts.report import OF_AN_ATTEMPT, HostReport, RankState, before_the_first_page
 from holdfast.core.save.corruption import merged
+from holdfast.core.save.tier_events import AlikeDigests
 
 BEGINNINGS = (ev.Launched, ev.LaunchFailed, ev.Suspended)  # told before what the pages say
 WORDS = "its host is lost"
@@ -372,9 +373,11 @@ class ReportReader:
         if outcomes.keys() >= sealers:
             del self._seals[of]
             self._wanted_seals.pop(of, None)
-            found = (outcomes[one] for one in sealers)
+            found = [outcomes[one] for one in sorted(sealers)]
             failed = (one for one in found if isinstance(one, ev.SealFailed))
-            self._tell(next(failed, fact))
+            done = [one for one in found if isinstance(one, ev.Sealed)]
+            told = replace(fact, alike=_alike(done)) if isinstance(fact, ev.Sealed) else fact
+            self._tell(next(failed, told))
 
     def _hear_replica(self, number: int, _: _Host, fact: ReplicaOutcome) -> None:
         """Told once every host has done its part, or could not."""
@@ -454,6 +457,11 @@ HEAR: dict[type[ev.Event], Callable[[ReportReader, int, _Host, Any], None]] = {
     ev.Flushed: ReportReader._hear_flush,
     ev.FlushFailed: ReportReader._hear_flush,
 }
+
+
+def _alike(sealed: Sequence[ev.Sealed]) -> AlikeDigests:
+    """What the parts of all hosts have alike."""
+    return tuple(pair for pair in sealed[0].alike if all(pair in one.alike for one in sealed))
 
 
 def _no_seal(want: act.Seal) -> ev.SealFailed:

@@ -21,7 +21,8 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.durations import in_words
 from holdfast.core.save.pace import latest, median
-from holdfast.core.save.tier_events import SetInBuffer
+from holdfast.core.save.tier_events import AlikeDigests, SetInBuffer
+from holdfast.core.save.word import MAX_BUFFERS
 
 SECOND_NS = 1_000_000_000
 PATIENCE_NS = 300 * SECOND_NS
@@ -69,6 +70,7 @@ class Flushes:
     _silent_ns: int = 0
 
     # Of the run.
+    _alike: tuple[tuple[tuple[int, int], AlikeDigests], ...] = ()  # of the newest sets, by name
     _took_ns: tuple[int, ...] = ()  # the last few
     _failed: int = 0  # in a row
     _given_up: int = 0  # likewise
@@ -106,7 +108,7 @@ class Flushes:
                 return ()
             self.under_way = now._replace(why=wanted.why, is_urgent=True)
             # Once all shards are written there is nothing left to be faster with.
-            return () if self.is_committing else (_flush(self.under_way),)
+            return () if self.is_committing else (self._flush(self.under_way),)
         waits = self.waiting
         if waits is None or waits.kept != wanted.kept or not waits.is_urgent:
             self.waiting = wanted
@@ -122,7 +124,18 @@ class Flushes:
     def _begin(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
         self.under_way, self.began_ns, self.shards, self.durable = wanted, at_ns, None, set()
         self._looked_ns, self._silent_ns, self._nbytes = at_ns, 0, 0
-        return (_flush(wanted),)
+        return (self._flush(wanted),)
+
+    def note_alike(self, kept: SetInBuffer, alike: AlikeDigests) -> None:
+        """A set is sealed, and all its hosts hold that alike."""
+        if alike:
+            self._alike = (*self._alike, (kept.name, alike))[-MAX_BUFFERS:]
+
+    def _flush(self, wanted: Wanted) -> act.Flush:
+        kept = wanted.kept
+        of = kept.attempt, kept.epoch, kept.step, kept.buffer
+        alike = dict(self._alike).get(kept.name, ())
+        return act.Flush(*of, wanted.why, wanted.is_urgent, alike)
 
     def forget(self) -> None:
         """What waits is wanted no more: another attempt begins."""
@@ -193,8 +206,3 @@ class Flushes:
         kept = self.under_way.kept
         of = (kept.attempt, kept.epoch, kept.step)
         return of == (event.of_attempt, event.epoch, event.step)
-
-
-def _flush(wanted: Wanted) -> act.Flush:
-    kept = wanted.kept
-    return act.Flush(kept.attempt, kept.epoch, kept.step, kept.buffer, wanted.why, wanted.is_urgent)

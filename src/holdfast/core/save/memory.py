@@ -235,6 +235,8 @@ class MemoryTier:
         # A set of an attempt that is over came too late for the choice: it is off the lineage.
         counts = isinstance(event, ev.Sealed) and event.of_attempt == self.attempt
         counts = counts and kept in self.buffers.sealing
+        if counts and isinstance(event, ev.Sealed):
+            self.flushes.note_alike(kept, event.alike)
         self.buffers = self.buffers.over(kept, is_sealed=counts)
         return counts
 

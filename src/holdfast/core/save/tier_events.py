@@ -11,6 +11,9 @@ from typing import NamedTuple
 from holdfast.core.save.corruption import ReplicaDifference
 from holdfast.core.value import value
 
+AlikeDigests = tuple[tuple[str, str], ...]
+"""Of each section (a path of the tree that belongs to the run), what ranks hold alike below it."""
+
 
 class SetInBuffer(NamedTuple):
     """A set that lies in a buffer: who wrote it, under which epoch, and of which step it is."""
@@ -40,7 +43,8 @@ class BuffersReady:
 class Sealed:
     """Every rank's shard in a buffer has its checksum, and the set its manifest: it restores.
 
-    `of_attempt` wrote it; it need not run any more. The same holds for the events below.
+    `of_attempt` wrote it; it need not run any more. The same holds for the events below. `alike`:
+    with several hosts, what all of them hold alike.
     """
 
     at_ns: int
@@ -48,6 +52,7 @@ class Sealed:
     epoch: int
     step: int
     buffer: int
+    alike: AlikeDigests = ()
 
 
 @value
