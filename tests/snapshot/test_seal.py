@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.snapshot import seal
 from holdfast.snapshot.layout import decode_header, encode_header, shard_facts
 from holdfast.snapshot.ram_folder import buffer_name, sealed_buffers
 from holdfast.snapshot.reader import verify
@@ -57,6 +58,21 @@ def test_the_receipt_made_of_the_file_is_the_one_its_writer_makes(tmp_path: Path
     where = {"attempt": 0, "step": 5, "rank": 0, "world_size": 1}
     receipt = write_shard(tmp_path / "set", captured, **where, tags=("a", "b"))
     assert hash_shard(tmp_path / "set", 0) == receipt
+
+
+def test_threads_share_the_checksums_where_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = Staging().capture({"state": {"w": np.arange(9_000_000.0), "n": np.ones(3)}})
+    where = {"attempt": 0, "step": 5, "rank": 0, "world_size": 1}
+    receipt = write_shard(tmp_path / "set", captured, **where)
+    monkeypatch.setattr(seal, "PARALLEL_FROM_BYTES", 1 << 20)
+    monkeypatch.setattr(seal.os, "sched_getaffinity", lambda _: range(16))
+    assert hash_shard(tmp_path / "set", 0) == receipt
+    with (tmp_path / "set" / shard_name(0)).open("r+b") as file:
+        file.truncate(30_000_000)
+    with pytest.raises(CorruptCheckpoint):
+        hash_shard(tmp_path / "set", 0)
 
 
 def test_sealing_again_gives_the_same(buffer: Path) -> None:
