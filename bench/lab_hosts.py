@@ -35,13 +35,28 @@ FAR = 100_000
 BACK_STEPS = 150
 EXIT_SAVED = 75
 
-# A step is done when its result is there: at a stop nothing is left to run after `run.done`.
-STOPPED_TRAINER = (
-    TRAINER.replace("    run.done(step, state)\n", "").replace(
-        "time.sleep(0.02)", "time.sleep(float(os.environ['STEP_S']))"
-    )
-    + "    run.done(step, state)\n"
-)
+# Ranks that train together wait for one another in each step. These keep step by the wall clock,
+# which is the machine's on all hosts of the lab, and send nothing. What is written comes before
+# `run.done`: at a stop nothing is left to run after it.
+STOPPED_TRAINER = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+import holdfast as hf
+run = hf.start()
+state = run.restore(init=lambda: {"w": np.arange(100_000.0), "own": np.full(5000, run.rank)})
+folder, step_s = Path(os.environ["PROGRESS"]), float(os.environ["STEP_S"])
+out = open(folder / str(run.rank), "a", buffering=1)
+(folder / f"ready-{run.rank}").touch()
+while len(ready := list(folder.glob("ready-*"))) < run.world_size:
+    time.sleep(0.01)
+began_s = max(one.stat().st_mtime for one in ready) + 1.0
+for step in run.steps(int(sys.argv[1])):
+    state["w"] = state["w"] * 1.0001 + step
+    time.sleep(max(0.0, began_s + step * step_s - time.time()))
+    out.write(f"{step} {time.time()} {os.getpid()}\\n")
+    run.done(step, state)
+"""
 
 # `join` is the time of PyTorch alone: to meet, and for what DDP sends to and fro at first.
 TORCH_TRAINER = """

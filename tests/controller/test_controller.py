@@ -163,9 +163,10 @@ def test_hosts_that_are_far_are_asked_before_an_order_and_it_waits_for_them() ->
     assert ports.names() == []
     made.hear(ports.rank_is_at(7))
     (answered,) = ports.asked
-    answered()
+    answered(ev.HostsAnswered(5, 30, 0))
     assert [name for name in ports.names() if name.startswith("event")] == [
         "event Heard",
+        "event HostsAnswered",
         "event SaveAsked",
     ]
     assert len(ports.asked) == 1

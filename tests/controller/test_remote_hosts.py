@@ -17,7 +17,7 @@ from holdfast.core.hosts.clocks import ClockDifference
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.order import CALM, HostOrder
 from holdfast.core.hosts.placement import Meeting, place
-from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.report import HostReport, Pace, RankState
 from holdfast.core.hosts.says import (
     Asking,
     Over,
@@ -26,6 +26,7 @@ from holdfast.core.hosts.says import (
 )
 from holdfast.core.hosts.seat import Seat
 from holdfast.core.notices.board import Notice, NoticeAction
+from holdfast.core.save.ranks import RankAnswers
 
 S = 1_000_000_000
 AHEAD = 500 * S  # of the controller's clock, each host's
@@ -286,13 +287,13 @@ def test_hosts_keep_their_slots_where_another_controller_ends_what_they_run() ->
 
 def test_hosts_are_asked_how_they_stand_and_who_is_silent_is_not_waited_for_long() -> None:
     lab, asked = Lab(spares=1), []
-    assert not lab.hosts.ask(lambda: asked.append("nobody"))
+    assert not lab.hosts.ask(lambda _: asked.append("nobody"))
     zero, one, spare = lab.seat(0), lab.seat(1), lab.seat(2)
     for seat in (zero, one, spare):
         lab.down(seat)
         lab.up(seat)
-    assert lab.hosts.ask(lambda: asked.append("first"))
-    assert lab.hosts.ask(lambda: asked.append("second"))
+    assert lab.hosts.ask(lambda _: asked.append("first"))
+    assert lab.hosts.ask(lambda _: asked.append("second"))
     lab.up(zero)  # before it has heard of it
     lab.down(zero)
     lab.up(zero)
@@ -301,7 +302,7 @@ def test_hosts_are_asked_how_they_stand_and_who_is_silent_is_not_waited_for_long
     lab.down(one)
     lab.up(one)
     assert asked == ["first", "second"]
-    assert lab.hosts.ask(lambda: asked.append("third"))
+    assert lab.hosts.ask(lambda _: asked.append("third"))
     lab.down(zero)
     lab.up(zero)
     until_ns = lab.now_ns + ANSWER_LIMIT_NS
@@ -311,6 +312,34 @@ def test_hosts_are_asked_how_they_stand_and_who_is_silent_is_not_waited_for_long
     lab.now_ns = until_ns
     lab.hosts.look()
     assert asked == ["first", "second", "third"]
+
+
+def test_with_the_answers_comes_how_far_the_hosts_and_the_next_boundary_are() -> None:
+    """Three hosts have a rank each, and clocks of their own. A message takes 10 ms."""
+    lab, asked = Lab(slots=3), []
+    seats = [lab.seat(index) for index in range(3)]
+    for seat in seats:
+        lab.down(seat)
+        lab.up(seat)
+    lab.takes_ns = 10_000_000
+
+    def answers(seat: Seat, step: int, done_ns: int) -> None:
+        rank = RankState(True, RankAnswers(step=step), pace=Pace(done_ns + AHEAD if done_ns else 0))
+        lab.down(seat)
+        lab.up(seat, HostReport(lab.now_ns, 0, (rank,)))
+
+    asked_ns = lab.now_ns
+    lab.hosts.ask(asked.append)
+    answers(seats[0], 7, asked_ns - 4)
+    answers(seats[1], 8, asked_ns + 5)
+    answers(seats[2], 8, asked_ns + 3)
+    now_ns = lab.now_ns
+    assert asked == [ev.HostsAnswered(now_ns, now_ns - asked_ns, now_ns - asked_ns - 3)]
+    asked_ns = lab.now_ns
+    lab.hosts.ask(asked.append)
+    for seat in seats:
+        answers(seat, 0, 0)  # no step was done yet
+    assert asked[1:] == [ev.HostsAnswered(lab.now_ns, lab.now_ns - asked_ns, 0)]
 
 
 def test_agents_that_answer_each_message_are_not_sent_one_for_each_answer() -> None:

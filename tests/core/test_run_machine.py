@@ -66,6 +66,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Interrupted: ev.Interrupted(6, "Ctrl-C"),
     ev.Noticed: ev.Noticed(6, Notice("gce", NoticeAction.TERMINATE, 6, deadline_ns=100)),
     ev.SaveAsked: ev.SaveAsked(6, "holdfast save"),
+    ev.HostsAnswered: ev.HostsAnswered(6, 30, 5),
     ev.Placed: ev.Placed(1, (0,)),
     ev.RestartAsked: ev.RestartAsked(6, "a host is back"),
     ev.RollbackAsked: ev.RollbackAsked(6, Wish("r1", 400, 20, "holdfast rollback by me", False)),

@@ -51,6 +51,35 @@ policies = st.recursive(
 
 
 @given(
+    step_ns=st.integers(10 * MS, 3 * SECOND),
+    took_ns=st.integers(5 * MS, 500 * MS),
+    share=st.floats(0, 1),
+)
+def test_a_stop_is_ordered_at_the_first_boundary_that_it_reaches_in_time(
+    step_ns: int, took_ns: int, share: float
+) -> None:
+    """`share` of the step under way is behind the rank when its host has answered."""
+    saving = Saving(1, Never())
+    saving.begin(0, 0)
+    for step in range(1, 4):
+        saving.hear(news.Progress(step * step_ns, 0, step))
+    since_ns = int(share * (step_ns - 1))
+    at_ns = 3 * step_ns + since_ns
+    saving.answered = took_ns, since_ns
+    (ordered,) = orders(saving.stop(at_ns, "a stop", None))
+    assert at_ns + took_ns < ordered * step_ns <= at_ns + took_ns + step_ns
+
+
+def test_of_a_step_that_takes_long_nobody_knows_when_it_is_over() -> None:
+    saving = Saving(1, Never())
+    saving.begin(0, 0)
+    for step in range(1, 4):
+        saving.hear(news.Progress(step * SECOND, 0, step))
+    saving.answered = 10 * MS, 60 * SECOND
+    assert orders(saving.stop(63 * SECOND, "a stop", None)) == [4]
+
+
+@given(
     policy=policies,
     step_ns=st.integers(MS // 10, 3 * SECOND),
     polls=st.lists(st.integers(1, 2000), min_size=2, max_size=12),

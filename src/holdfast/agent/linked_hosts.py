@@ -151,7 +151,7 @@ class LinkedHosts:
         """None: what the hosts have said was handed over."""
         return self._remote.reports()
 
-    def ask(self, do: Callable[[], None]) -> bool:
+    def ask(self, do: Callable[[ev.HostsAnswered], None]) -> bool:
         """Have the hosts say how they stand now."""
         return self._remote.ask(do)
 

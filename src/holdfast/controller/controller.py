@@ -92,10 +92,10 @@ class Controller:
         is_stopping = self._order.attention.is_stopping
         return event is not self._informed and ev.wants_progress(event, is_stopping=is_stopping)
 
-    def _feed_informed(self, event: ev.Event) -> None:
+    def _feed_informed(self, event: ev.Event, answered: ev.HostsAnswered) -> None:
         """The hosts have said how they stand, or do not answer."""
-        self._informed = replace(event, at_ns=max(event.at_ns, self._clock.now_ns()))
-        self.feed(self._informed)
+        self._informed = replace(event, at_ns=max(event.at_ns, answered.at_ns))
+        self._feed_all([answered, self._informed])
 
     def hear(self, report: HostReport, host: int = 0) -> None:
         """The state of the host of that number may have changed."""

@@ -31,7 +31,7 @@ class Link(Protocol):
         Over a network: nothing, for what is known was handed over, and `ask` has them say more.
         """
 
-    def ask(self, do: Callable[[], None]) -> bool:
+    def ask(self, do: Callable[[ev.HostsAnswered], None]) -> bool:
         """Have the hosts say how they stand now, and then do that; False: `reports` says it."""
 
     def when_complete(self, do: Callable[[], None]) -> None:
@@ -56,7 +56,7 @@ class Link(Protocol):
 class OwnHosts:
     """Of a link to hosts that are always there, and run nothing from before."""
 
-    def ask(self, _: Callable[[], None]) -> bool:
+    def ask(self, _: Callable[[ev.HostsAnswered], None]) -> bool:
         """They answer a call."""
         return False
 

@@ -84,11 +84,28 @@ class Wire(Protocol):
 
 @dataclass(slots=True)
 class Inquiry:
-    """The hosts are asked how they stand. `of`: by agent, the message that it is to have heard."""
+    """The hosts are asked how they stand. `of`: by agent, the message that it is to have heard.
+
+    `furthest`: of the ranks that were heard since, the greatest step, negative, and when the first
+    was done with it; None: nobody has said so.
+    """
 
     of: dict[str, int]
-    until_ns: int
-    do: Callable[[], None]
+    asked_ns: int
+    do: Callable[[ev.HostsAnswered], None]
+    furthest: tuple[int, int] | None = None
+
+    def heard(self, report: HostReport, offset_ns: int) -> None:
+        """`offset_ns`: what brings the report's times to this clock."""
+        for rank in report.ranks:
+            of_rank = -rank.answers.step, rank.pace.at_ns + offset_ns
+            if rank.pace.at_ns and (self.furthest is None or of_rank < self.furthest):
+                self.furthest = of_rank
+
+    def over(self, now_ns: int) -> ev.HostsAnswered:
+        """What came of it."""
+        since_ns = 0 if self.furthest is None else max(0, now_ns - self.furthest[1])
+        return ev.HostsAnswered(now_ns, now_ns - self.asked_ns, since_ns)
 
 
 @dataclass(slots=True)
@@ -193,7 +210,7 @@ class RemoteHosts:
         """None: what the hosts have said was handed over."""
         return ()
 
-    def ask(self, do: Callable[[], None]) -> bool:
+    def ask(self, do: Callable[[ev.HostsAnswered], None]) -> bool:
         """An agent answers each message at once; who does not is not waited for any longer."""
         members, now = self.membership.members, self._now_ns()
         asked = {
@@ -205,7 +222,7 @@ class RemoteHosts:
         }
         if not asked:
             return False
-        self._inquiries.append(Inquiry(dict(asked), now + ANSWER_LIMIT_NS, do))
+        self._inquiries.append(Inquiry(dict(asked), now, do))
         for incarnation in asked:
             self._send(incarnation)
         return True
@@ -213,25 +230,28 @@ class RemoteHosts:
     @property
     def next_look_ns(self) -> int | None:
         """When `look` is due, if nothing is heard until then; None: never."""
-        due_ns = [one.until_ns for one in self._inquiries[:1]]
+        due_ns = [one.asked_ns + ANSWER_LIMIT_NS for one in self._inquiries[:1]]
         if (silent_ns := self.membership.next_look_ns()) is not None:
             due_ns.append(silent_ns)
         return min(due_ns, default=None)
 
-    def _answered(self, incarnation: str, heard: int) -> None:
+    def _answered(self, says: HostSays, report: HostReport) -> None:
+        clock = self.clock_of(says.incarnation) if self._inquiries else None
         for one in self._inquiries:
-            if one.of.get(incarnation, heard + 1) <= heard:
-                del one.of[incarnation]
+            if clock is not None:
+                one.heard(report, clock.offset_ns)
+            if one.of.get(says.incarnation, says.heard + 1) <= says.heard:
+                del one.of[says.incarnation]
         self._look_who_has_answered()
 
     def _look_who_has_answered(self) -> None:
         """In the order in which they were asked."""
         while self._inquiries:
-            first = self._inquiries[0]
-            if first.of and self._now_ns() < first.until_ns:
+            first, now = self._inquiries[0], self._now_ns()
+            if first.of and now < first.asked_ns + ANSWER_LIMIT_NS:
                 return
             self._inquiries.pop(0)
-            first.do()
+            first.do(first.over(now))
 
     def when_complete(self, do: Callable[[], None]) -> None:
         """Once every slot has a host, or an elastic run has enough; at once if that is so now."""
@@ -394,7 +414,7 @@ class RemoteHosts:
             self._remind(host, says)
         else:
             self._take_in(host, says, report, at_ns)
-        self._answered(incarnation, says.heard)
+        self._answered(says, report)
         self._pass_on(host, says, at_ns, offset_ns)
 
     def _is_left_over(self, incarnation: str, says: HostSays) -> bool:

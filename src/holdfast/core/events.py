@@ -308,6 +308,19 @@ class SaveAsked:
 
 
 @value
+class HostsAnswered:
+    """All hosts have said how far their ranks are, which was asked for the event that follows.
+
+    `took_ns`: from then until now; an order will not take longer. `since_ns`: since the rank that
+    is furthest was done with its newest step; 0: nobody knows.
+    """
+
+    at_ns: int
+    took_ns: int
+    since_ns: int
+
+
+@value
 class RollbackAsked:
     """A person wants the run to continue from an earlier checkpoint: `holdfast rollback`."""
 
@@ -354,6 +367,7 @@ Event = (
     | Noticed
     | StopNowAsked
     | SaveAsked
+    | HostsAnswered
     | RollbackAsked
     | RestartAsked
     | TimerFired

@@ -73,6 +73,12 @@ def on_save_asked(run: RunState, event: ev.SaveAsked) -> list[act.Action]:
     return answer + after_saving(run, event.at_ns)
 
 
+def on_hosts_answered(run: RunState, event: ev.HostsAnswered) -> list[act.Action]:
+    """Remember how far ahead an order must be."""
+    run.saving.answered = event.took_ns, event.since_ns
+    return []
+
+
 def time_passed(run: RunState, at_ns: int) -> list[act.Action]:
     """The saves' timer has fired."""
     run.saves_wake_ns = None

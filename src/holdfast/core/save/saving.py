@@ -28,8 +28,9 @@ from holdfast.core.save.word import buffer_of, unpack
 
 # From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.
 REACTION_NS = 500_000_000
-# The same for a request: its edge reads the ranks' progress just before it feeds it.
+# The same for a request, at least: its edge reads the ranks' progress just before it feeds it.
 REQUEST_REACTION_NS = 5_000_000
+LONG_STEP = 2  # times the usual: when it will be over, nobody knows
 # The same for a save to memory, ordered in answer to the ranks' last copies: at first. Each order
 # that came too late doubles it, and each that came in time takes an eighth of it away.
 COPIED_REACTION_NS = 5_000_000
@@ -70,6 +71,7 @@ class Saving:
     _committed_ns: int = 0
 
     # Of the attempt.
+    answered: tuple[int, int] = (0, 0)  # took and since, as of `core.events.HostsAnswered`
     agreement: Agreement = field(init=False)
     joined: set[int] = field(default_factory=set)
     _request: tuple[str, bool] | None = None  # a request that cannot be ordered yet
@@ -101,7 +103,7 @@ class Saving:
             self.ranks, committed_step, resumed_step=resume.step, hold_ns=self.hold_ns
         )
         self.tier.begin(at_ns, attempt, resume, self.ranks)
-        self.joined, self._request = set(), None
+        self.joined, self._request, self.answered = set(), None, (0, 0)
         self.failures.begin(at_ns)
         self._resumed_step = resume.step
         if resume.step <= committed_step or not self._committed_ns:  # else a flush is due as before
@@ -283,7 +285,11 @@ class Saving:
     def _request_lead(self) -> int:
         if not self.step_time_ns:
             return 1
-        return lead_steps(self.step_time_ns, self.request_reaction_ns)
+        took_ns, since_ns = self.answered
+        reaction_ns = max(self.request_reaction_ns, took_ns)
+        if since_ns < took_ns + LONG_STEP * self.step_time_ns:  # else the step under way is long
+            reaction_ns += since_ns
+        return lead_steps(self.step_time_ns, reaction_ns)
 
     def note_cost(self, blocked_ns: int) -> None:
         """A rank was blocked this long by the last copy."""

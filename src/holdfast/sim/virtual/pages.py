@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core.hosts.order import Attention
-from holdfast.core.hosts.report import HostReport, RankState
+from holdfast.core.hosts.report import HostReport, Pace, RankState
 from holdfast.sim.clock import MS
 from holdfast.sim.virtual.loop import Inputs, Source
 from holdfast.sim.virtual.ranks import VirtualRank
@@ -141,6 +141,7 @@ class HostPages:
             else before.blocked_ns,
             buffers=rank.buffers,
             sigterms=rank.sigterms,
+            pace=before.pace if answers.step == before.answers.step else Pace(rank.step_ns),
         )
 
     def _store_words(self, tree: ProcessTree, rank: VirtualRank) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.controller.remote_hosts import ANSWER_LIMIT_NS, RemoteHosts
 from holdfast.core import actions as act
+from holdfast.core import events as ev
 from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import Host, HostOrder
@@ -154,7 +155,7 @@ class RemoteLink:
         """No more than has come."""
         return []
 
-    def ask(self, do: Callable[[], None]) -> bool:
+    def ask(self, do: Callable[[ev.HostsAnswered], None]) -> bool:
         """Have the hosts say how they stand now."""
         world = self._world
 
@@ -162,7 +163,7 @@ class RemoteLink:
             if not world.is_over:
                 world.heard.give(Source.TIMER, self._remote.look)
 
-        is_asked = self._remote.ask(lambda: None if world.is_over else do())
+        is_asked = self._remote.ask(lambda told: None if world.is_over else do(told))
         if is_asked:
             world.clock.later(ANSWER_LIMIT_NS, look)
         return is_asked
