@@ -133,9 +133,9 @@ class LabRun:
         rows = [self.progress.steps(rank) for rank in range(self.progress.ranks)]
         return all(of_rank and of_rank[-1][0] >= steps for of_rank in rows)
 
-    def settles(self, rest_s: float = 4.0) -> None:
+    def settles(self, rest_s: float = 4.0, steps: int = BACK_STEPS) -> None:
         """It trains, its sets are on two hosts each, and its standbys have imported."""
-        until(lambda: self.trains(BACK_STEPS), f"{BACK_STEPS} steps")
+        until(lambda: self.trains(steps), f"{steps} steps")
         if self.shape.hosts > 1:
             until(lambda: self.said(SAFE) > 0, SAFE)
         time.sleep(rest_s + random.random())
@@ -193,7 +193,7 @@ def strike(run: LabRun, victim: int | None) -> Struck:
 
 def stop(run: LabRun, step_s: float) -> Struck:
     """SIGTERM on the last host: how much longer than a step until all have done the agreed one."""
-    run.settles()
+    run.settles(steps=round(4.0 / step_s))
     time.sleep(random.random() * step_s)
     now_s = time.time()
     run.agents[-1].send(signal.SIGTERM)
