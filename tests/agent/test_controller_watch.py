@@ -7,12 +7,20 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import controller_watch
-from holdfast.agent.controller_watch import REFUSED_LOOKS, TELL_NS, ControllerWatch, Sighting
+from holdfast.agent.controller_watch import (
+    REFUSED_S,
+    TELL_NS,
+    UNLINKED_S,
+    ControllerWatch,
+    Sighting,
+)
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.listening import Listening, tell_listening
 from holdfast.journal.store import RunStore
 from holdfast.journal.unlinked import unlinked_hosts
+
+REFUSED_LOOKS = round(REFUSED_S / UNLINKED_S)
 
 
 class Looks:

@@ -46,6 +46,7 @@ class CopyingHost:
             seal_buffer(folder / "buffer-0", 2, attempt=0, step=STEP, ranks=(index,))
         trust = CopyTrust("run", SECRET, index, "127.0.0.1")
         self.copying = Copying(self.selector, dict(os.environ), folder, trust)
+        self.copying.serve()
 
     @property
     def server(self) -> CopyServer:

@@ -32,12 +32,13 @@ from holdfast.journal.unlinked import tell_linked, tell_unlinked
 from holdfast.link.values import Claim
 
 SECOND_NS = 1_000_000_000
-UNLINKED_S, LINKED_S = 0.25, 2.0  # between two looks
+UNLINKED_S, LINKED_S = 0.1, 2.0  # between two looks
+ALL_LOOKS = 4000  # a second at most, of all hosts together, while none has a link
 FAILURES = 3  # of controllers, one after another
 LEAVE_S = 5.0
 TELL_NS = 15 * SECOND_NS  # without a link to a holder that listens
-SILENT_LOOKS = 40  # of a holder that does not listen: it may be no controller of several hosts
-REFUSED_LOOKS = 240  # the same, of which an agent that has never found a controller draws the end
+SILENT_S = 10.0  # a holder that does not listen may be no controller of several hosts
+REFUSED_S = 60.0  # the same, of which an agent that has never found a controller draws the end
 HELD = {LeaseState.HELD: True, LeaseState.UNKNOWN: None}
 
 
@@ -60,9 +61,11 @@ class ControllerWatch:
         start: Callable[[WatchedHolder], subprocess.Popen[bytes]],
         seen: Callable[[Sighting], None],
         say: Callable[[str, str], None],
+        hosts: int = 1,
     ) -> None:
         """`start(watched)`: a process that is to be the controller; raises OSError."""
         self.is_linked = False
+        self._look_s = max(UNLINKED_S, hosts / ALL_LOOKS)
         self._folder = folder
         self._succession = Succession(index)
         self._start = start
@@ -104,7 +107,7 @@ class ControllerWatch:
                 self.look()
             except HoldfastError:
                 self._succession.store_is_away(now_ns())
-            self._ends.wait(LINKED_S if self.is_linked else UNLINKED_S)
+            self._ends.wait(LINKED_S if self.is_linked else self._look_s)
 
     def look(self) -> None:
         """Once; called from its thread, as long as that runs."""
@@ -170,10 +173,11 @@ class ControllerWatch:
         where = read_listening(self._folder, lease.epoch)
         if where is None:
             self._silent_looks += 1
+            silent_s = self._silent_looks * self._look_s
             holder = lease.holder or "an unknown process"
-            if self._silent_looks == SILENT_LOOKS:
+            if silent_s >= SILENT_S > silent_s - self._look_s:
                 self._say("warning", f"The run is held by {holder}, which takes no other hosts")
-            if self._silent_looks >= REFUSED_LOOKS and self._claim is None:
+            if silent_s >= REFUSED_S and self._claim is None:
                 name = self._folder.path.name
                 words = (
                     f"run {name!r} is held by {holder}, which trains on one host alone; stop it "

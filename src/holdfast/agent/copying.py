@@ -1,6 +1,7 @@
 """Parts of sets between the memories of hosts: what an agent has its copy process do.
 
     copying = Copying(selector, environment, ram_dir, CopyTrust(run, secret, index, at))
+    copying.serve()  # have others get parts from here
     copying.replicate(action, ranks, place, feed)  # keep a copy of the neighbour's part
     copying.fetch(part, buffer, place)  # bring this host's own part here, while ranks start
     copying.port  # where other hosts get parts from this one; 0: nowhere
@@ -70,7 +71,13 @@ class Copying:
         for number in range(MAX_BUFFERS):  # who fetched here before has ended, and its ranks too
             end_fetch(ram_dir / buffer_name(number))
         self._process = FlushProcess(selector, environment, NICE, PROGRAM, "copies parts of sets")
-        self._process.ask("serve", self._serves_no_more, **self._place(), at=trust.at)
+        self._serves = False
+
+    def serve(self) -> None:
+        """Others may get parts here from now on: there are some, or will be soon."""
+        if not self._serves:
+            self._serves = True
+            self._process.ask("serve", self._serves_no_more, **self._place(), at=self._trust.at)
 
     def _place(self) -> dict[str, object]:
         trust = self._trust

@@ -182,6 +182,8 @@ class HostAgent(Host, OwnHosts):
         if ranks == self._report.ranks:
             return False
         self._report.ranks = ranks
+        if self._copying is not None and any(rank.has_session for rank in ranks):
+            self._copying.serve()  # not before: what the ranks import needs the cores
         if any(rank.buffers for rank in ranks):
             self.memory.expect()
         return True

@@ -109,6 +109,7 @@ class LinkedAgent:
             start_controller,
             lambda seen: self.later(partial(self._sighted, seen)),
             self.say_later,
+            place.hosts,
         )
         self._seat = Seat(place.index, uuid.uuid4().hex, self._begin)
         self._seat.runs = place.runs
@@ -139,6 +140,8 @@ class LinkedAgent:
             )
         )
         self._seat.copies = () if job.memory is None else held_parts(job.memory.folder.path)
+        if self._copying is not None and self._seat.copies:
+            self._copying.serve()
         command = job.command
         facts = HostFacts(
             str(job.scratch), str(folder.path), command.argv, command.working_directory

@@ -15,8 +15,6 @@ from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import AttemptEnd, AttemptRecord, attempts, end_attempt
 from holdfast.journal.clocks import RunClock, boot_id
-from holdfast.journal.facts.followed import FollowedJournal
-from holdfast.journal.facts.lines import AttemptEnded
 from holdfast.journal.folders import controller_journal
 from holdfast.journal.holder import Sign, look
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
@@ -105,6 +103,10 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
 
 def _recorded_end(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int] | None:
     """What the journal of its supervisor says, whom the run store did not let write it down."""
+    # Here, since whoever starts a run would pay for NumPy first.
+    from holdfast.journal.facts.followed import FollowedJournal
+    from holdfast.journal.facts.lines import AttemptEnded
+
     try:
         journal = FollowedJournal(folder.journal_dir / controller_journal(record.epoch), RunClock())
         try:
