@@ -204,3 +204,16 @@ def test_a_set_that_restores_can_be_had_part_by_part(
     assert bool(found) is everywhere
     for one in found:
         assert all(source(copies, one, (rank,)) is not None for rank in range(3))
+
+
+def test_a_copy_is_to_be_there_before_the_next_set_is() -> None:
+    tier = MemoryTier(1, replicas=Replicas(is_on=True))
+    tier.begin(0, 0, ev.SCRATCH, 1)
+    tier.has(0, 3)
+    orders = []
+    for number, at_ns in enumerate((10, 30, 80), start=1):
+        tier.copied(at_ns, number, number, number - 1)
+        tier.seal_over(ev.Sealed(at_ns + 5, 0, number, number, number - 1))
+        orders.append(tier.to_replicate(at_ns + 5))
+        tier.replicas.over(ev.Replicated(at_ns + 6, 0, number, number))
+    assert [one and one.within_ns for one in orders] == [None, 15, 45]

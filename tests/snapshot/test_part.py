@@ -55,7 +55,7 @@ class Direct:
         for start in range(begin, end, 4096):
             data = self._reader.read(rank, start, min(start + 4096, end))
             self.sent += len(data)
-            yield memoryview(self._spoil(data))
+            yield memoryview(self._spoil(bytes(data)))
 
 
 def tree(rank: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.agent.flusher import COMMAND_FD, GIVING_WAY_SHARE, Command, report, take_place
+from holdfast.core.hosts.copy_share import CopySeen, copy_share
 from holdfast.core.save.corruption import MOST, ReplicaDifference
 from holdfast.errors import CorruptCheckpoint, HoldfastError, StoreUnavailable
 from holdfast.journal.flow import Flow
@@ -44,6 +45,7 @@ from holdfast.snapshot.receipt import Receipt, number, objects
 NAME = b"hf-copy"
 BACKLOG = 64
 ALIKE = 3  # sets in a row in which an array is the same on both hosts: then it is replicated
+FADES = 0.9  # of what is remembered of how the cores were, with each block
 NOT_WANTED = "it is not wanted any more"
 _flows: dict[int, Flow] = {}  # of what is being brought
 _connections: dict[int, socket.socket] = {}  # over which it comes
@@ -77,7 +79,7 @@ class RemotePart:
             if not 0 < len(block) <= end - begin:
                 raise LinkError(f"a block of {len(block)} bytes, and {end - begin} were to come")
             begin += len(block)
-            yield memoryview(block)
+            yield block
 
     def _answer(self) -> Command:
         said = self._exchange.hear()
@@ -86,21 +88,55 @@ class RemotePart:
         return said
 
 
+class CopyPace:
+    """Of one copy, in its own thread: what it may use is decided anew after each block."""
+
+    def __init__(self, flow: Flow, within_ns: int | None) -> None:
+        self._flow = flow
+        self._until_ns = None if within_ns is None else time.monotonic_ns() + within_ns
+        self._began_ns = time.process_time_ns()
+        self._before = _ran_and_waited_ns()
+        self._lately = (0.0, 0.0)
+
+    def look(self, done: int, of: int) -> None:
+        """So many bytes are here."""
+        now = _ran_and_waited_ns()
+        ran_ns, waited_ns = (
+            FADES * lately + after - before
+            for lately, before, after in zip(self._lately, self._before, now, strict=True)
+        )
+        self._before, self._lately = now, (ran_ns, waited_ns)
+        left_ns = None if self._until_ns is None else self._until_ns - time.monotonic_ns()
+        used_ns = time.process_time_ns() - self._began_ns
+        seen = CopySeen(used_ns, done, of, left_ns, round(ran_ns), round(waited_ns))
+        self._flow.share, _ = copy_share(seen)
+
+
+def _ran_and_waited_ns() -> tuple[int, int]:
+    """How long this thread has run, and has waited for a core; where the kernel does not say: 0."""
+    try:
+        ran_ns, waited_ns, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return 0, 0
+    return int(ran_ns), int(waited_ns)
+
+
 def bring(command: Command) -> PulledPart:
     """Bring a part here; raises HoldfastError."""
     part = PartName(command["attempt"], command["step"], tuple(command["ranks"]))
     ram_dir, secret = Path(command["ram"]), bytes.fromhex(command["secret"])
     own = own_tensors(ram_dir, part.attempt, part.step) if command["compare"] else OwnTensors()
     flow = _flows[command["id"]]
-
+    pace = CopyPace(flow, command["within_ns"]) if command["gives_way"] else None
     came = 0
 
-    def rest(nbytes: int) -> None:
+    def rest(nbytes: int, of: int) -> None:
         """Small tensors are brought one after the other without a rest."""
         nonlocal came
-        came += nbytes
-        if came >= BLOCK_BYTES:
-            came = 0
+        before, came = came, came + nbytes
+        if came // BLOCK_BYTES > before // BLOCK_BYTES:
+            if pace is not None:
+                pace.look(came, of)
             if not flow.goes_on():
                 raise StoreUnavailable(NOT_WANTED)
 
@@ -243,7 +279,7 @@ class _Asked:
                     data = self._reader.read(rank, start, min(start + BLOCK_BYTES, end))
                 except HoldfastError as error:
                     raise LinkError(str(error)) from error  # it has been said that they come
-            self._exchange.send(memoryview(data))
+            self._exchange.send(data)
 
 
 def carry_out(command: Command) -> None:

@@ -141,7 +141,8 @@ class Copying:
                 self._copy = None
                 over(outcome.why, _differences(outcome.differing))
 
-            self._copy = self._pull(place, part, into, done, gives_way=True), part, place
+            number = self._pull(place, part, into, done, gives_way=True, within_ns=action.within_ns)
+            self._copy = number, part, place
 
     def fetch(self, part: PartName, buffer: int, place: CopyServer | None) -> None:
         """Bring this host's own part of a set here; ranks that restore it wait until that is over.
@@ -180,10 +181,12 @@ class Copying:
         done: Callable[[FlushResult], None],
         *,
         gives_way: bool,
+        within_ns: int | None = None,
     ) -> int:
         """Bring a part into that folder of the run's memory; `done` is called by a later `turn`.
 
-        `gives_way`: to the training; then what this host has alike in its own part is not sent.
+        `gives_way`: to the training; then what this host has alike in its own part is not sent, and
+        it is as slow as it may be to be there `within_ns`.
         """
         return self._process.ask(
             "pull",
@@ -198,6 +201,7 @@ class Copying:
             into=into,
             compare=gives_way,
             gives_way=gives_way,
+            within_ns=within_ns,
         )
 
     def close(self) -> None:

@@ -23,10 +23,10 @@ class Flow:
     ) -> None:
         """`progress` is called with the bytes so far, by the writer's thread, after every block.
 
-        `share`: of the time of one core that it may use; 1: it never rests.
+        `share`: of the time of one core that it may use, which may change; 1: it never rests.
         """
         self._progress = progress
-        self._share = share
+        self.share = share
         self._stop = threading.Event()
         self._nbytes = 0
         self._used_s = time.process_time()
@@ -50,13 +50,13 @@ class Flow:
 
     def rest(self) -> None:
         """After a piece of work: for as long as the share says, or until it is stopped."""
-        if self._share < 1.0:
+        if self.share < 1.0:
             used_s = time.process_time() - self._used_s
-            self._stop.wait(min(used_s * (1.0 / self._share - 1.0), LONGEST_REST_S))
+            self._stop.wait(min(used_s * (1.0 / self.share - 1.0), LONGEST_REST_S))
             self._used_s = time.process_time()
 
     def beside(self) -> Flow:
         """One for another thread of the same work: it rests as long, and stops with this one."""
-        other = Flow(share=self._share)
+        other = Flow(share=self.share)
         other._stop = self._stop
         return other

@@ -41,6 +41,7 @@ class Exchange:
         self._connection = connection
         self._ours, self._theirs = ours, theirs
         self._sent = self._received = 0
+        self._block = bytearray(BLOCK_BYTES)
 
     @classmethod
     def dial(
@@ -89,34 +90,37 @@ class Exchange:
         """Send one frame."""
         self._sent += 1
         mac = _mac(self._ours, self._sent, payload)
-        self._connection.sendall(len(payload).to_bytes(_LENGTH_BYTES, "big") + mac)
-        self._connection.sendall(payload)
+        head = len(payload).to_bytes(_LENGTH_BYTES, "big") + mac
+        sent = self._connection.sendmsg([head, payload])
+        if sent < len(head):
+            self._connection.sendall(head[sent:])
+        self._connection.sendall(payload[max(0, sent - len(head)) :])
 
-    def receive(self) -> bytearray:
-        """The next block of bytes."""
+    def receive(self) -> memoryview:
+        """The next block of bytes, in memory of which the one after it makes use again."""
         return self._receive(BLOCK_BYTES)
 
-    def _receive(self, limit_bytes: int) -> bytearray:
-        head = self._read(_LENGTH_BYTES + _MAC_BYTES)
+    def _receive(self, limit_bytes: int) -> memoryview:
+        head = bytearray(_LENGTH_BYTES + _MAC_BYTES)
+        self._read(memoryview(head))
         length = int.from_bytes(head[:_LENGTH_BYTES], "big")
         if length > limit_bytes:
             raise LinkError(f"a frame of {length} bytes, and {limit_bytes} are allowed")
-        payload = self._read(length)
+        data = self._block if length <= BLOCK_BYTES else bytearray(length)
+        payload = memoryview(data)[:length]
+        self._read(payload)
         self._received += 1
-        mac = _mac(self._theirs, self._received, memoryview(payload))
+        mac = _mac(self._theirs, self._received, payload)
         if not hmac.compare_digest(mac, bytes(head[_LENGTH_BYTES:])):
             raise LinkError("a frame was changed, repeated or left out on its way")
         return payload
 
-    def _read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
+    def _read(self, view: memoryview) -> None:
         while view:
             count = self._connection.recv_into(view)
             if not count:
                 raise LinkError("the other host has closed the connection")
             view = view[count:]
-        return data
 
 
 def _terms(run: str, secret: bytes) -> Terms:

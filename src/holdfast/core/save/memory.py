@@ -116,6 +116,7 @@ class MemoryTier:
     attempt: int = -1
     copied_step: int = 0  # the newest step that all ranks have copied, or resumed from
     copied_ns: int = 0
+    apart_ns: int | None = None  # the newest two copies of the attempt
     resume: ev.Resume = ev.SCRATCH
     lost_step: int = 0  # the newest that it did not hold any more when it was to be flushed
     _ready: list[int] = field(init=False)  # how many buffers each has
@@ -136,7 +137,7 @@ class MemoryTier:
     def begin(self, at_ns: int, attempt: int, resume: ev.Resume, ranks: int) -> None:
         """A new attempt starts from there; nothing in memory that is newer is of its lineage."""
         self.attempt, self.resume, self.ranks = attempt, resume, ranks
-        self.copied_step, self.copied_ns = resume.step, at_ns
+        self.copied_step, self.copied_ns, self.apart_ns = resume.step, at_ns, None
         restored = None
         if resume.buffer is not None and resume.parent is not None:
             restored = SetInBuffer(resume.parent, 0, resume.step, resume.buffer)
@@ -213,6 +214,8 @@ class MemoryTier:
         kept = SetInBuffer(self.attempt, epoch, step, buffer)
         self.buffers = self.buffers.copied(kept)
         self._sealing_ns = (*self._sealing_ns, (kept, at_ns))
+        if self.copied_step > self.resume.step:
+            self.apart_ns = at_ns - self.copied_ns
         self.copied_step, self.copied_ns = max(self.copied_step, step), at_ns
 
     def host_lost(self) -> None:
@@ -254,7 +257,12 @@ class MemoryTier:
 
     def to_replicate(self, at_ns: int) -> act.Replicate | None:
         """The newest set, once no rank reads it any more at its start."""
-        return self.replicas.next(at_ns, self.newest) if self.buffers.read is None else None
+        if self.buffers.read is not None:
+            return None
+        within_ns = None
+        if self.apart_ns is not None:
+            within_ns = max(0, self.copied_ns + self.apart_ns - at_ns)
+        return self.replicas.next(at_ns, self.newest, within_ns)
 
     def flush_over(self, event: FlushOver) -> tuple[SetInBuffer | None, tuple[act.Action, ...]]:
         """The set whose flush has ended, if it was under way; it may not be in its buffer."""

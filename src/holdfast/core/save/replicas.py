@@ -67,14 +67,19 @@ class Replicas:
         if restored is None or newest is None or newest.step > restored.step:
             self.newest = None
 
-    def next(self, at_ns: int, sealed: SetInBuffer | None) -> act.Replicate | None:
-        """What is to be replicated now; None: nothing, or not yet."""
+    def next(
+        self, at_ns: int, sealed: SetInBuffer | None, within_ns: int | None = None
+    ) -> act.Replicate | None:
+        """What is to be replicated now; None: nothing, or not yet.
+
+        `within_ns`: by then the next set will be in memory; None: nobody knows.
+        """
         is_due = self.is_on and self.under_way is None and at_ns >= self.again_ns
         if not is_due or sealed is None or (sealed == self.newest and self.is_sure):
             return None
         self.under_way, self._began_ns = sealed, at_ns
         kept = None if self.newest is None else self.newest.name
-        return act.Replicate(*sealed, kept)
+        return act.Replicate(*sealed, kept, within_ns)
 
     def is_of(self, event: ev.Replicated | ev.NotReplicated) -> bool:
         """Whether that is news of the one that is under way."""

@@ -1,0 +1,45 @@
+"""How fast a part of a set is copied beside the training: as fast as it must be, and no faster.
+
+A copy is to be there before the next set is in memory. Its process rests after each block for so
+long that it uses a share of one core. A twelfth is taken in any case, as by a flush that nobody
+waits for; more only while no thread of it has to wait for a core.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LEAST, MOST = 1 / 12, 1 / 2  # of one core
+SHORT = 1 / 4  # of the time that it ran: who waits longer for a core takes it from others
+
+
+class CopySeen(NamedTuple):
+    """A copy under way. Times in nanoseconds.
+
+    `used_ns`: of processor time, for `done` bytes of `of`. `left_ns`: until it is to be there;
+    None: nobody has said. `ran_ns`, `waited_ns`: how long its thread has lately run, and waited for
+    a core.
+    """
+
+    used_ns: int
+    done: int
+    of: int
+    left_ns: int | None
+    ran_ns: int
+    waited_ns: int
+
+
+def copy_share(seen: CopySeen) -> tuple[float, str]:
+    """The share of one core that it may use from now on, and why."""
+    if not seen.ran_ns:
+        return LEAST, "nobody knows whether others want the cores"
+    if seen.waited_ns > SHORT * seen.ran_ns:
+        return LEAST, "others want the cores"
+    if seen.left_ns is None or not seen.done:
+        return LEAST, "there is no hurry"
+    if seen.left_ns <= 0:
+        return MOST, "it is late"
+    needed = seen.used_ns * (seen.of - seen.done) / seen.done / seen.left_ns
+    if needed > MOST:
+        return MOST, "it will be late"
+    return max(LEAST, needed), "it will be there in time"
