@@ -153,7 +153,9 @@ class Rank:
 
     @property
     def files(self) -> list[Any]:
-        return self.saver._memory._buffers._files
+        memory: Any = self.saver._memory
+        found: list[Any] = memory._buffers._files
+        return found
 
     def made(self) -> None:
         for thread in threading.enumerate():
@@ -185,7 +187,8 @@ class Rank:
         self.saver.settle()
         place = self.folder / buffer_name(self.epoch % 3)
         seal_buffer(place, 1, attempt=0, step=self.word("COPIED").step)
-        return read_set(place)["parts"]
+        parts: dict[str, Any] = read_set(place)["parts"]
+        return parts
 
     def close(self) -> None:
         self.saver.close()
@@ -235,17 +238,21 @@ class Model:
         if self.is_cuda:
             self.torch.cuda.synchronize()
 
+    def step_to_its_end(self) -> None:
+        self.step()
+        self.sync()
+
     def calibrate(self, step_s: float) -> None:
         for _ in range(2):
             self.step()
         self.sync()
         took = []
         for _ in range(3):
-            took.append(seconds(lambda: (self.step(), self.sync())))
+            took.append(seconds(self.step_to_its_end))
         self.repeats = max(1, round(step_s / statistics.median(took)))
 
     def backward(self) -> Any:
-        loss = None
+        loss: Any = None
         for _ in range(self.repeats):
             loss = self.model(self.batch).square().mean()
             loss.backward()

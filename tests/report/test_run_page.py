@@ -28,6 +28,7 @@ from holdfast.report.findings import (
 )
 from holdfast.report.overview import Gain, Gains, Overview, overview
 from holdfast.report.run_page import DRAWN_CURVES, SECTIONS, run_page, sections
+from holdfast.report.words import duration
 from holdfast.runs.curves import Curve, Points
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
@@ -154,6 +155,14 @@ def test_a_goodput_of_nothing_is_not_green() -> None:
     told = [sections(one, set(SECTIONS) - {"goodput"})["goodput"] for one in (nothing, some)]
     assert ['<strong class="good">' in one for one in told] == [False, True]
     assert '<strong class="">0.0 %<' in told[0]
+
+
+def test_the_first_start_is_shown_with_its_phases() -> None:
+    view = overview(sight_of(killed_once()))
+    told = sections(view, set(SECTIONS) - {"incidents"})["incidents"]
+    total = sum(view.account.first_start_ns.values())
+    assert f"First start: {duration(total)} until the first step was done" in told
+    assert "<b>first step</b>" in told.partition("Disruptions")[0]
 
 
 def test_a_back_off_is_not_compared_with_those_before() -> None:

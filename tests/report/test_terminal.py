@@ -16,6 +16,7 @@ from holdfast.report.findings import (
     LaunchFindings,
 )
 from holdfast.report.terminal import STORIES_SHOWN, show
+from holdfast.report.words import duration
 
 
 def shown(findings: Findings, width: int = 80, *, every_story: bool = False, **options) -> str:
@@ -93,6 +94,18 @@ def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
     assert "│ ValueError: no" in text
     assert "│ one" not in text, "a traceback says more than the last lines"
     assert "note: 12 records were dropped" in text
+
+
+def test_the_first_start_is_shown_as_a_restart_is(findings: Findings) -> None:
+    phases = {"startup": 2 * NS_PER_S, "compile": NS_PER_S, "step": NS_PER_S}
+    account = replace(findings.account, first_start_ns=phases)
+    text = shown(replace(findings, account=account), 110)
+    title = next(line for line in text.splitlines() if line.startswith("first start"))
+    assert title.startswith(f"first start: {duration(sum(phases.values()))} until the first step")
+    begun = replace(findings, account=replace(findings.account, first_start_ns={"startup": 10**9}))
+    assert "first start: 1.00 s so far, without a step" in shown(begun, 110)
+    later = replace(findings, account=replace(findings.account, first_start_ns={}))
+    assert "first start" not in shown(later, 110)
 
 
 def test_a_long_cause_has_lines_of_its_own(findings: Findings) -> None:

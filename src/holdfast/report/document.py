@@ -38,6 +38,9 @@ def document(findings: Findings) -> dict[str, Any]:
             "attempts": findings.attempts,
             "chips": findings.account.chips,
         },
+        "first_start_s": {
+            kind: ns / NS_PER_S for kind, ns in sorted(findings.account.first_start_ns.items())
+        },
         "incidents": [_incident(findings, d) for d in findings.account.disruptions],
         "checkpoints": [
             {"name": c.name, "attempt": c.attempt, "step": c.step, "tags": list(c.tags)}

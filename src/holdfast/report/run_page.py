@@ -16,7 +16,7 @@ from holdfast.report.overview import Overview
 from holdfast.report.page import environment, script, still_page
 from holdfast.report.run_charts import lost_time, step_times, time_line
 from holdfast.report.run_data import course_data
-from holdfast.report.run_tables import host, incident, members, outliers, tiers
+from holdfast.report.run_tables import first_start, host, incident, members, outliers, tiers
 from holdfast.report.run_top import broke, cards, gains, goodput, head
 from holdfast.report.still import HALF_PX, NARROW_PX, WIDE_PX, drawn
 from holdfast.report.stories import by_interest
@@ -79,6 +79,7 @@ def _incidents(view: Overview) -> dict[str, Any]:
         "left": f"{counted(left, 'other disruption')}, cheaper and older" if left else "",
         "priced": view.price_per_chip_hour is not None,
         "newest": NEWEST,
+        "start": first_start(view),
         "rollbacks": view.rollbacks,
     }
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.core.ledger.kinds import STEP
 from holdfast.core.visible import clean
 from holdfast.report import host_findings
 from holdfast.report.charts import Table
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.findings import HostFindings
 from holdfast.report.hosts import HostRow
-from holdfast.report.kinds import style_of, words_of
+from holdfast.report.kinds import place_of, style_of, words_of
 from holdfast.report.overview import Overview
 from holdfast.report.stories import Incident
 from holdfast.report.words import MISSING, chip_hours, counted, duration, moment, money, size
@@ -21,12 +22,6 @@ HOSTS = 64  # that are shown of a run of several
 
 def incident(view: Overview, one: Incident) -> dict[str, Any]:
     """A disruption's row, and the story that it opens into."""
-    total = sum(ns for _, ns in one.phases) or 1
-    at, bars = 0, []
-    for kind, ns in one.phases:
-        bars.append({"x": f"{at * 100 / total:.2f}", "width": f"{ns * 100 / total:.2f}",
-                     "colour": style_of(kind).colour})  # fmt: skip
-        at += ns
     return {
         "attempt": one.attempt,
         "when": duration(max(0, one.at_ns - view.origin_ns)),
@@ -37,7 +32,7 @@ def incident(view: Overview, one: Incident) -> dict[str, Any]:
         "down": "not over" if one.down_ns is None else duration(one.down_ns),
         "price": chip_hours(round(one.chip_hours * NS_PER_CHIP_HOUR)),
         "money": MISSING if one.money is None else money(one.money),
-        "bars": bars,
+        "bars": _bars(one.phases),
         "phases": [
             (_phase_name(kind), _phase_words(kind) if one.is_whole else "", duration(ns))
             for kind, ns in one.phases
@@ -52,6 +47,33 @@ def incident(view: Overview, one: Incident) -> dict[str, Any]:
     }
 
 
+def first_start(view: Overview) -> dict[str, Any] | None:
+    """Where the time went until the first step of all; None: the run has not begun."""
+    time_ns = view.account.first_start_ns
+    phases = sorted(time_ns.items(), key=lambda phase: place_of(phase[0]))
+    if not phases:
+        return None
+    words = "until the first step was done" if STEP in time_ns else "so far, without a step"
+    return {
+        "words": f"{duration(sum(time_ns.values()))} {words}",
+        "bars": _bars(phases),
+        "phases": [
+            (_phase_name(kind), "" if kind == STEP else clean(words_of(kind)), duration(ns))
+            for kind, ns in phases
+        ],
+    }
+
+
+def _bars(phases: Sequence[tuple[str, int]]) -> list[dict[str, str]]:
+    """Each where the one before it ended, in percent of all."""
+    total, at, bars = sum(ns for _, ns in phases) or 1, 0, []
+    for kind, ns in phases:
+        x, width = (f"{part * 100 / total:.2f}" for part in (at, ns))
+        bars.append({"x": x, "width": width, "colour": style_of(kind).colour})
+        at += ns
+    return bars
+
+
 def last_words(one: Incident) -> str:
     """The end of the output, with the traceback, which is mostly a part of it."""
     lines = list(one.lines)
@@ -62,7 +84,7 @@ def last_words(one: Incident) -> str:
 
 def _phase_name(kind: str) -> str:
     """The step within a disruption is the one that ended it."""
-    return "first step" if kind == "step" else clean(kind)
+    return "first step" if kind == STEP else clean(kind)
 
 
 def _phase_words(kind: str) -> str:

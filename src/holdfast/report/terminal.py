@@ -6,7 +6,7 @@ name and its number beside it, and the level of a piece of the time line is its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -123,6 +123,7 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield Text()
     if findings.saves is not None:
         yield Text(findings.saves.words, "dim")
+    yield from _first_start(findings.account, page)
     yield from _disruptions(findings, page, every_story)
     yield from _hosts(findings, page)
     for warning in findings.announced:
@@ -276,6 +277,18 @@ def _steps_in_words(account: Account) -> str:
     return f"{counted(account.steps_kept, 'step')} kept, {account.lost_steps:,} lost"
 
 
+def _first_start(account: Account, page: Page) -> Iterator[RenderableType]:
+    """Where the time went until the first step of all was done."""
+    phases = account.first_start_ns
+    if not phases:
+        return
+    words = "until the first step was done" if STEP in phases else "so far, without a step"
+    title = Text.assemble(("first start", "bold"), f": {duration(sum(phases.values()))} {words}")
+    yield Rule(title, align="left", characters=page.glyph("─", "-"), style="dim")
+    yield from _waterfall(phases, page)
+    yield Text()
+
+
 def _disruptions(findings: Findings, page: Page, every_story: bool) -> Iterator[RenderableType]:
     account = findings.account
     disruptions = account.disruptions
@@ -352,7 +365,7 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
     )
     if not fits:
         yield Padding(cause_text, (0, 0, 0, 2), expand=False)
-    yield from _waterfall(disruption, page)
+    yield from _waterfall(disruption.waterfall_ns, page)
     resumed = findings.resumed_after(disruption)
     if resumed is not None:
         yield Text(f"  {resumed.words}", "dim")
@@ -362,16 +375,12 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
         yield from _last_words(evidence, page)
 
 
-def _waterfall(disruption: Disruption, page: Page) -> Iterator[Text]:
-    """The downtime's phases below one another, each where the one before it ended.
+def _waterfall(time_ns: Mapping[str, int], page: Page) -> Iterator[Text]:
+    """The phases of a start below one another, each where the one before it ended.
 
     Those too short to be seen share one line.
     """
-    phases = [
-        (kind, disruption.waterfall_ns[kind])
-        for kind in sorted(disruption.waterfall_ns, key=place_of)
-        if disruption.waterfall_ns[kind] > 0
-    ]
+    phases = [(kind, time_ns[kind]) for kind in sorted(time_ns, key=place_of) if time_ns[kind] > 0]
     total = sum(ns for _, ns in phases)
     short = [phase for phase in phases if phase[1] < total * LEAST_SHOWN]
     width = page.width - 30

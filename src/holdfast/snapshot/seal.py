@@ -43,8 +43,8 @@ from holdfast.snapshot.sets import SetInfo, check_size, info
 from holdfast.snapshot.shard import structure_checksums
 
 READ_BYTES = 1 << 20  # stays in a core's cache between the read and the hash
-# A core takes two seconds or three for 8 GB, and the next snapshot waits for it. Where there are few
-# cores, the ranks keep them busy.
+# A core takes two seconds or three for 8 GB, and the next snapshot waits for it. Where there are
+# few cores, the ranks keep them busy.
 MOST_THREADS = 16
 PARALLEL_FROM_BYTES = 256 << 20
 _LENGTH_BYTES = 8  # of the header, in front of it; 0 while a rank writes

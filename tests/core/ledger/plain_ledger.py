@@ -70,6 +70,7 @@ def account(
         steps_kept=kept,
         lost_steps=len(counts) - kept,
         disruptions=tuple(_disruptions(story, fates, pieces, counts, from_ns)),
+        first_start_ns=_first_start(story, pieces) if from_ns <= story.requested_ns else {},
     )
 
 
@@ -247,6 +248,18 @@ def _disruptions(
             resumed_ns=resumed_ns,
             waterfall_ns={kind: ns for kind, ns in waterfall.items() if ns},
         )
+
+
+def _first_start(story: Story, pieces: list[Piece]) -> dict[str, int]:
+    """From the beginning of the first attempt to the first step's end."""
+    found: dict[str, int] = {}
+    if not story.lives:
+        return found
+    first = next((e for life in story.lives for e in life.completed), None)
+    until_ns = min(story.end_ns, _or(first.end_ns if first else None, story.end_ns))
+    for piece in _cut(pieces, max(story.lives[0].start_ns, story.requested_ns), until_ns):
+        _add(found, piece.kind, piece.end_ns - piece.start_ns)
+    return found
 
 
 def _cut(pieces: Iterable[Piece], start_ns: int, end_ns: int) -> list[Piece]:

@@ -7,7 +7,7 @@ Only `to_json` divides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.core.ledger.kinds import STEP, STOPPED, Level, level_of
@@ -75,6 +75,9 @@ class Account:
 
     `kinds` maps each kind (lower case; `step` is always there) to chip-nanoseconds. Their sum is
     `elapsed_ns × chips`, exactly; a ValueError says that a ledger broke that law.
+
+    `first_start_ns`: the wall time by kind from the beginning of the first attempt to the end of
+    the first step that any completed, or up to now; empty where the account begins later.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Account:
     steps_kept: int
     lost_steps: int
     disruptions: tuple[Disruption, ...]
+    first_start_ns: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0  # chip-nanoseconds that do not count: see `without_stopped`
 
     def __post_init__(self) -> None:
@@ -110,7 +114,14 @@ class Account:
         kinds = {kind: ns for kind, ns in self.kinds.items() if kind != STOPPED}
         left_out = self.left_out + self.kinds.get(STOPPED, 0)
         disruptions = tuple(one.without_stopped() for one in self.disruptions)
-        return replace(self, kinds=kinds, left_out=left_out, disruptions=disruptions)
+        first = {kind: ns for kind, ns in self.first_start_ns.items() if kind != STOPPED}
+        return replace(
+            self,
+            kinds=kinds,
+            left_out=left_out,
+            disruptions=disruptions,
+            first_start_ns=first,
+        )
 
     @property
     def productive(self) -> int:

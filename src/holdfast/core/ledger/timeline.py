@@ -70,7 +70,7 @@ class TimeLine:
     def account(self, window_ns: int | None = None, *, with_disruptions: bool = True) -> Account:
         """The account, or that of its last `window_ns`; steps count where they end.
 
-        `with_disruptions`: and what each of them cost; else it has none.
+        `with_disruptions`: and what each of them cost, and the first start; else it has none.
         """
         from_ns = self._run.requested_ns
         if window_ns is not None:
@@ -82,7 +82,7 @@ class TimeLine:
         )
         if from_ns > self._run.requested_ns:
             total -= sum(view.steps.completed_until(from_ns) for view in self._views)
-        kinds, disruptions = self._walk(from_ns, with_disruptions=with_disruptions)
+        kinds, disruptions, first_start = self._walk(from_ns, with_disruptions=with_disruptions)
         return Account(
             name=self._run.name,
             start_ns=from_ns,
@@ -92,6 +92,7 @@ class TimeLine:
             steps_kept=kept,
             lost_steps=total - kept,
             disruptions=disruptions,
+            first_start_ns=first_start,
         )
 
     def last_kept_step(self) -> int:
@@ -241,8 +242,8 @@ class TimeLine:
 
     def _walk(
         self, from_ns: int, *, with_disruptions: bool
-    ) -> tuple[dict[str, int], tuple[Disruption, ...]]:
-        """Chip-nanoseconds by kind (rules 5 and 6), and what each disruption cost.
+    ) -> tuple[dict[str, int], tuple[Disruption, ...], dict[str, int]]:
+        """Chip-nanoseconds by kind (rules 5 and 6), what each disruption cost, and the first start.
 
         A disruption lasts up to the end of the first step that a later attempt completed. All in
         one walk, since to cut an attempt into its stretches takes longer than to add them up; and
@@ -285,7 +286,9 @@ class TimeLine:
                 level.chips,
             )
         kinds = {kind: ns for kind, ns in kinds.items() if ns or kind == STEP}
-        return kinds, tuple(found[::-1])
+        begins_here = with_disruptions and from_ns <= self._run.requested_ns
+        first_start = {kind: ns for kind, ns in time.items() if ns} if begins_here else {}
+        return kinds, tuple(found[::-1]), first_start
 
     def _is_disrupted(self, fact: AttemptFact, from_ns: int) -> bool:
         if fact.end_ns is None or not is_disruption(fact.end_ns, fact.cause):
