@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from tests.snapshot.virtual_driver import VirtualDriver, driver
 
 from holdfast.core.save.word import Order, pack, unpack, with_buffer
 from holdfast.errors import StoreUnavailable
@@ -28,6 +29,8 @@ from holdfast.snapshot import ram
 from holdfast.snapshot.ram_folder import buffer_name, claim_ram
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import seal_buffer
+
+__all__ = ["driver"]
 
 ATTEMPT = 2
 
@@ -106,6 +109,27 @@ def test_buffers_are_told_once_they_are_ready(trainer: Trainer) -> None:
     assert trainer.words.load(Word.BUFFERS) == 3
     held = [path.stat().st_blocks * 512 for path in trainer.folder.glob("buffer-*/*")]
     assert min(held) >= 24_000_000
+
+
+def test_a_driver_is_called_where_its_descriptors_are(
+    trainer: Trainer, driver: VirtualDriver
+) -> None:
+    """Files are opened by threads without the descriptors that the driver works with."""
+    trainer.saver.expect({"w": np.zeros(1_000_000)})
+    trainer.boundary.done(1, {"w": np.zeros(3_000_000)})  # larger: mapped and registered anew
+    trainer.prepared()
+    buffers = trainer.saver._memory._buffers  # type: ignore[union-attr]
+    assert buffers.unpinned == ""
+    assert [file.pinned is not None for file in buffers._files] == [True] * 3
+    shutil.rmtree(trainer.folder)  # and made again
+    trainer.order(1, 2, 1)
+    trainer.boundary.done(2, {"w": np.zeros(3_000_000)})
+    trainer.prepared()
+    assert [file.pinned is not None for file in buffers._files] == [True] * 3
+    trainer.order(2, 3, 1)
+    trainer.boundary.done(3, {"w": np.ones(3_000_000)})
+    assert driver.copied_bytes > 24_000_000
+    assert set(trainer.sealed(1, 3)["state"]["w"]) == {1}
 
 
 def test_an_order_is_answered_into_its_buffer(trainer: Trainer) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ class VirtualDriver:
     """Memory that is registered must stay what it is until it is given back."""
 
     def __init__(self) -> None:
+        self._descriptor = os.memfd_create("a driver")
+        self._file = os.fstat(self._descriptor)
         self.registered: dict[
             int, tuple[int, tuple[int, int]]
         ] = {}  # address: size, what is behind
@@ -36,11 +39,24 @@ class VirtualDriver:
         self._events: dict[int, list[Callable[[], None]]] = {}
         self._streams: dict[int, list[Callable[[], None]]] = {}
 
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _look(self) -> None:
+        """The driver asks its device by a descriptor, which a thread of ours may not have."""
+        try:
+            is_there = os.path.samestat(os.fstat(self._descriptor), self._file)
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise CudaError("OS call failed or operation not supported on this OS (304)")
+
     def on(self, _: int) -> Any:
+        self._look()
         return contextlib.nullcontext()
 
-    def stand_apart(self) -> None:
-        pass
+    def beside_graphs(self) -> Any:
+        return contextlib.nullcontext()
 
     def register(self, address: int, size_bytes: int) -> None:
         if self.refuses:
@@ -107,7 +123,7 @@ def behind(address: int, size_bytes: int) -> tuple[int, int]:
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> VirtualDriver:
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualDriver]:
     """It is this process's, and numpy's arrays of 1,000 bytes or more are on its device 0."""
     made = VirtualDriver()
     monkeypatch.setattr(cuda, "driver", lambda: made)
@@ -115,7 +131,8 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> VirtualDriver:
     device._lane.cache_clear()
     monkeypatch.setattr(ram, "on_device", _on_device)
     monkeypatch.setattr(ram, "device_of", _device_of)
-    return made
+    yield made
+    made.close()
 
 
 def _on_device(leaf: Leaf, piece: ArrayPiece) -> tuple[DeviceBytes, ...] | None:

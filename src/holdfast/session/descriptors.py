@@ -25,7 +25,8 @@ def apart(work: Callable[[], T]) -> T:
     """The result of `work`, done by a thread with a table of descriptors of its own, if possible.
 
     What the process has open is not open for `work`, so it must say nothing (`sys.stderr` may be
-    any file of the script's), and use only files that it opens. What `work` raises is raised.
+    any file of the script's), and use only files that it opens; no driver of a device either, which
+    has had some open since it began. What `work` raises is raised.
     Where the system refuses (filters of some containers do), the table is the process's.
     """
     results: list[T] = []

@@ -124,7 +124,7 @@ class RankBuffers:
             if before is not None:
                 before.join()
             try:
-                why = apart(lambda: self._buffers.prepare(size_bytes, ready))
+                why = self._buffers.prepare(size_bytes, ready, apart)
                 if otherwise is None:
                     return  # nobody was promised anything: the next call tells
                 if not self._buffers.ready:

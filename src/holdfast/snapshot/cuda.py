@@ -67,9 +67,15 @@ class Driver:
         finally:
             self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
-    def stand_apart(self) -> None:
-        """A CUDA graph that another thread captures meanwhile has nothing to do with this one."""
-        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(ctypes.c_int(_RELAXED)))
+    @contextlib.contextmanager
+    def beside_graphs(self) -> Iterator[None]:
+        """A CUDA graph that is captured meanwhile has nothing to do with the calls in here."""
+        mode = ctypes.c_int(_RELAXED)
+        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        try:
+            yield
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
     def register(self, address: int, size_bytes: int) -> None:
         """Pin memory, for all devices."""
@@ -168,7 +174,7 @@ class Pinned:
         self.address = address
         self._pid = os.getpid()
         self._slices: list[int] = []  # where each begins
-        with driver().on(device):
+        with driver().on(device), driver().beside_graphs():
             try:
                 for start in range(0, size_bytes, SLICE_BYTES):
                     size = min(SLICE_BYTES, size_bytes - start)
@@ -181,12 +187,16 @@ class Pinned:
     def release(self) -> None:
         """Nothing of it is registered any more, and no copy is under way. Again: no effect."""
         if os.getpid() == self._pid and self._slices:
-            with driver().on(self.device):
+            with (
+                contextlib.suppress(CudaError),  # the driver is gone, and all of it with it
+                driver().on(self.device),
+                driver().beside_graphs(),
+            ):
                 self._unregister()
 
     def _unregister(self) -> None:
         while self._slices:
-            with contextlib.suppress(CudaError):  # the driver is gone, and all of it with it
+            with contextlib.suppress(CudaError):
                 driver().unregister(self.address + self._slices.pop())
 
     def cuts(self, begin: int, end: int) -> Iterator[tuple[int, int]]:

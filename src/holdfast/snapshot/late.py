@@ -8,6 +8,7 @@ So what changes an array at the wrong time, step after step, is found within six
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -111,9 +112,10 @@ class LateCopy:
 
     def _run(self, over: Callable[[Exception | None, int], None]) -> None:
         try:
-            self._copy()
-            self._free.set()
-            self._check()
+            with contextlib.nullcontext() if self._transfers is None else driver().beside_graphs():
+                self._copy()
+                self._free.set()
+                self._check()
         except Exception as error:
             self.problem = error
         self._begun.set()
@@ -126,7 +128,6 @@ class LateCopy:
 
     def _copy(self) -> None:
         if self._transfers is not None:
-            driver().stand_apart()
             self._transfers.begin()
             self._begun.set()
             self._transfers.wait()

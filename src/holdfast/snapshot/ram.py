@@ -41,6 +41,9 @@ from holdfast.snapshot.staging import GLOBAL
 from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import flatten
 
+Apart = Callable[[Callable[[], Any]], Any]
+"""Does some work, and gives its result; raises what it raises."""
+
 FEWEST_TOLD = 2  # with one buffer alone the controller overwrites what it may need: better wait
 _NAMES = (shard_name, receipt_name)
 
@@ -96,24 +99,27 @@ class BufferFiles:
         self.ready = 0
         self.unpinned = ""  # why copies from a device are slow, for people
 
-    def prepare(self, size_bytes: int, ready: Callable[[int], None] = lambda _: None) -> str:
+    def prepare(
+        self,
+        size_bytes: int,
+        ready: Callable[[int], None] = lambda _: None,
+        apart: Apart = lambda work: work(),
+    ) -> str:
         """Have as many buffers of that size as fit, every page present. For a background thread.
 
         `ready` is called with how many there are as soon as they are of use, and at the end. The
         result is why they are fewer than wanted, for people; '' when they are not. Never raises.
+
+        `apart` does what opens files, and nothing else: a driver works with descriptors that the
+        process has, and must be called where they are.
         """
         if os.getpid() != self._pid:
             return ""
         self.ready = 0
-        try:
-            self._claim()
-        except StoreUnavailable as error:
-            ready(0)
-            return str(error)
-        count, why = self._fitting(size_bytes)
+        count, why = apart(lambda: self._fitting(size_bytes))
         for number in range(count):
             with self._busy[number]:  # what is ready is filled while the next one is made
-                problem = self._open(number, size_bytes)
+                problem = self._make(number, size_bytes, apart)
             if self._closing:
                 return ""
             if problem:
@@ -331,6 +337,16 @@ class BufferFiles:
         if reason:
             raise StoreUnavailable(f"no snapshots in memory: {reason}")
 
+    def _make(self, buffer: int, size_bytes: int, apart: Apart) -> str:
+        """Have a buffer there, and registered; returns what is wrong, or ""."""
+        file = self._files[buffer]
+        if not file.is_mapped or file.size < size_bytes:  # it may be mapped anew
+            file.unpin()
+        problem: str = apart(lambda: self._open(buffer, size_bytes))
+        if not problem:
+            self._pin(file)
+        return problem
+
     def _open(self, buffer: int, size_bytes: int) -> str:
         """Map a buffer's file, with all its pages; returns what is wrong, or ""."""
         try:
@@ -342,7 +358,6 @@ class BufferFiles:
             sealed = sealed and os.path.lexists(file.path)
             if not file.is_mapped or (file.size < size_bytes and not sealed):
                 file.open(size_bytes, keep=sealed, stopped=lambda: self._closing)
-            self._pin(file)
         except StoreUnavailable as error:
             return str(error)
         except OSError as error:
@@ -353,11 +368,14 @@ class BufferFiles:
         """How many buffers there is room for, and why no more. All ranks of this host ask alike."""
         each = size_bytes * self._local_world_size
         try:
+            self._claim()
             room = self._room()
             if room.nbytes < each * self._wanted:
                 base, key = self._ram_dir.parents[2], self._ram_dir.parent.name
                 reclaim(base, but=key, enough=lambda: self._room().nbytes >= each * self._wanted)
                 room = self._room()
+        except StoreUnavailable as error:
+            return 0, str(error)
         except OSError as error:
             return 0, _sentence(0, self._wanted, size_bytes, error.strerror or str(error))
         count = min(self._wanted, room.nbytes // max(1, each))

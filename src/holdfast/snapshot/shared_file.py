@@ -68,7 +68,7 @@ class SharedFile:
         return (found.st_dev, found.st_ino) == self._identity
 
     def open(self, size_bytes: int, *, keep: bool, stopped: Stop = _never) -> None:
-        """Map the file, made if it is missing, with all its pages present.
+        """Map the file, made if it is missing, with all its pages present. It is not pinned.
 
         A file that is shorter is made that long, unless `keep`: then its length stays. Contents
         stay in any case. `stopped` is asked now and then whether to give up (InterruptedError).
