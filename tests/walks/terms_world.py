@@ -87,6 +87,13 @@ class WalkedHost(QuietHost):
             self.meet_controller()
         return True
 
+    def restart(self) -> None:
+        """Its agent dies, and its rank with it; another one comes, which knows of no term."""
+        self.term, self.is_up, self.report = 0, False, HostReport()
+        self._step = self.order_word = self.verdict_word = 0
+        self._taken = self._durable = Agreed(0, 0, 0)
+        self.meet_controller()
+
     def _is(self, **answers: object) -> None:
         self.report.ranks = (
             RankState(
@@ -269,9 +276,18 @@ class WalkedController(OwnHosts):
     def loses_host(self, other: int) -> None:
         """It does not hear its host any more, and has another one instead."""
         step(f"C{self.term} loses its host")
+        self._replaces_host(self.world.hosts[other])
+
+    def sees_host_restarted(self) -> None:
+        """It is another host by its incarnation, and gets the part of the one that was lost."""
+        step(f"the agent of C{self.term}'s host is restarted")
+        self.host.restart()
+        self._replaces_host(self.host)
+
+    def _replaces_host(self, by: WalkedHost) -> None:
         self.reaches = False
         self.controller.lose(0)
-        self.reaches, self.host = True, self.world.hosts[other]
+        self.reaches, self.host = True, by
         launches = self.controller.replace(0)
         if self.host.hears(self.term):
             self.host.join(self.controller._order.begins_at(launches=launches))

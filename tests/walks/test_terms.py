@@ -2,8 +2,9 @@
 
 The traps that model checking had found in earlier designs, asked of the real code: a manifest that
 is written after a takeover (C1), an adoption of which nobody finds a trace (C2), a slow deletion
-(C3), an order of an older controller after a newer one's (C6), an end that a straggler does not
-hear of (C13). Each walk must find what is wrong with the rule that is not used.
+(C3), an order of an older controller after a newer one's (C6), an agent that was restarted and has
+forgotten the term (C11), an end that a straggler does not hear of (C13). Each walk must find what
+is wrong with the rule that is not used.
 
 `python tests/walks/test_terms.py` walks more of them, with more of the programs left in the middle.
 """
@@ -56,6 +57,11 @@ def loses_its_host(_: Terms, controller: WalkedController) -> None:
     controller.loses_host(1)
 
 
+def its_host_is_restarted(_: Terms, controller: WalkedController) -> None:
+    """And joins it again, though another one may have the run by then."""
+    controller.sees_host_restarted()
+
+
 # --- what the others do --------------------------------------------------------------------
 
 
@@ -95,10 +101,11 @@ WALKS: list[tuple[First, tuple[Play, ...], int, int]] = [
     (saves, (takes_over,), 1, 2),
     (stops, (takes_over,), 1, 2),
     (loses_its_host, (takes_over,), 1, 2),
+    (its_host_is_restarted, (takes_over,), 1, 2),
 ]
 MORE: list[tuple[First, tuple[Play, ...], int, int]] = [
     (first, (other,), 2, 2)
-    for first in (saves, stops, loses_its_host)
+    for first in (saves, stops, loses_its_host, its_host_is_restarted)
     for other in (takes_over, takes_over_elsewhere, takes_over_and_saves, takes_over_and_stops)
 ] + [
     (saves, (goes_back,), 1, 1),
@@ -213,6 +220,7 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], First, Play, int]] = [
     (no_look_at_the_last_words, stops, takes_over, 2),
     (an_end_is_told_in_any_case, stops, takes_over, 2),
     (numbers_are_no_fence, loses_its_host, takes_over, 2),
+    (numbers_are_no_fence, its_host_is_restarted, takes_over_elsewhere, 2),
 ]
 
 
