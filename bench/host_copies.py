@@ -49,6 +49,7 @@ IN_NAMESPACE = "HOLDFAST_BENCH_NAMESPACE"
 NOBODY = "192.0.2.1"  # an address for examples: no way leads there
 ALONE = "hosts alone: a neighbour cannot be reached"
 HOSTS = 2
+EVERY_STEPS = 4  # a snapshot: each 2 s
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -146,7 +147,7 @@ def start(
         (ram / str(index)).mkdir()
         words = ["--name", "r", "--store", str(work / "store"), "--notice", "off"]
         words += ["--hosts", str(HOSTS), "--host-index", str(index)]
-        words += ["--memory-dir", str(ram / str(index))]
+        words += ["--memory-dir", str(ram / str(index)), "--snapshot-every", str(EVERY_STEPS)]
         words += [] if has_copies else ["--host-address", NOBODY]
         command = [sys.executable, "-m", "holdfast.cli.main", "run", *words]
         with (work / f"{index}.log").open("wb") as out:

@@ -2,7 +2,7 @@
 
 A copy is to be there before the next set is in memory. Its process rests after each block for so
 long that it uses a share of one core. A twelfth is taken in any case, as by a flush that nobody
-waits for; more only while no thread of it has to wait for a core.
+waits for; more only while it waits for a core no longer than it runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LEAST, MOST = 1 / 12, 1 / 2  # of one core
-SHORT = 1 / 4  # of the time that it ran: who waits longer for a core takes it from others
 
 
 class CopySeen(NamedTuple):
@@ -33,7 +32,7 @@ def copy_share(seen: CopySeen) -> tuple[float, str]:
     """The share of one core that it may use from now on, and why."""
     if not seen.ran_ns:
         return LEAST, "nobody knows whether others want the cores"
-    if seen.waited_ns > SHORT * seen.ran_ns:
+    if seen.waited_ns > seen.ran_ns:  # beside one other on each core it waits as long, or longer
         return LEAST, "others want the cores"
     if seen.left_ns is None or not seen.done:
         return LEAST, "there is no hurry"

@@ -261,7 +261,7 @@ class MemoryTier:
             return None
         within_ns = None
         if self.apart_ns is not None:
-            within_ns = max(0, self.copied_ns + self.apart_ns - at_ns)
+            within_ns = max(self.apart_ns // 2, self.copied_ns + self.apart_ns - at_ns)
         return self.replicas.next(at_ns, self.newest, within_ns)
 
     def flush_over(self, event: FlushOver) -> tuple[SetInBuffer | None, tuple[act.Action, ...]]:
