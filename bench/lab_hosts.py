@@ -12,6 +12,7 @@ PyTorch took to meet. The numbers are seconds.
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import random
 import re
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 from several_hosts import SAFE, TRAINER, Progress, until
 
-TESTS = Path(__file__).parents[1] / "tests"
+TESTS, SOURCES = (Path(__file__).parents[1] / name for name in ("tests", "src"))
 sys.path[:0] = [str(TESTS / name) for name in ("", "e2e", "lab")]
 import lab as labs  # noqa: E402
 
@@ -311,6 +312,8 @@ def main() -> None:
     asked = parser.parse_args()
     if not labs.has_namespaces():
         sys.exit("no lab here: it needs root, unshare (namespaces) and /dev/net/tun (TAP)")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled
+    compileall.compile_dir(SOURCES, quiet=2)
     subjects = rows(asked.hosts)
     for subject in asked.only.split(","):
         trials = subjects[subject]
