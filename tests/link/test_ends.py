@@ -133,6 +133,9 @@ def test_registers_both_ways(make: Make) -> None:
     agent.until(lambda: agent.end.round_trip_s() is not None)
     assert agent.end.round_trip_s() < LIMIT_S
     assert controller.end.silence_s(ME) < LIMIT_S
+    for connection in (agent.end._last, controller.end._records[ME].connection):
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "messages wait for acks"
 
     twin = make(Agent())  # the same life of the same host dials once more
     twin.end.put({"report": "twin"})

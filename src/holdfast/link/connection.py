@@ -67,6 +67,9 @@ class LinkConnection:
         sock = transport.get_extra_info("socket")
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
+            # asyncio does that for who dials alone. Without it a message waits until the one before
+            # it is acknowledged.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(TypeError, IndexError):  # it has gone already
             self.address = str(transport.get_extra_info("peername")[0])
         self._end.opened(self)
