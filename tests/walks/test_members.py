@@ -37,10 +37,16 @@ class Seen(NamedTuple):
     settled: int
 
 
-def walk(slots: int, spares: int, faults: int, kinds: str) -> Seen:
-    """From a run that trains on: every state that is reached, and that all is well at last."""
+def walk(
+    slots: int, spares: int, faults: int, kinds: str, *, while_gathering: bool = False
+) -> Seen:
+    """From a run that trains on: every state that is reached, and that all is well at last.
+
+    `while_gathering`: from the first host's first word on.
+    """
     start = Members(slots, spares, 0, kinds)
-    settle(start, set())
+    if not while_gathering:
+        settle(start, set())
     start.faults = faults
     states, known = [start], {start.key()}
     came_from: list[tuple[int, str]] = [(-1, "start")]
@@ -82,6 +88,15 @@ MORE: list[Sizes] = [
     (1, 1, 2, "kc"),
     (2, 1, 1, "rc"),
 ]
+
+
+GATHERING: list[Sizes] = [(2, 0, 0, ""), (1, 1, 1, "kcu")]
+MORE_GATHERING: list[Sizes] = [(2, 0, 1, "kcu"), (1, 1, 1, "rkduocl"), (2, 1, 1, "kc")]
+
+
+@pytest.mark.parametrize("sizes", GATHERING, ids=str)
+def test_while_hosts_gather_all_parts_run_at_last(sizes: Sizes) -> None:
+    assert walk(*sizes, while_gathering=True).states > 20
 
 
 @pytest.mark.parametrize("sizes", WALKS, ids=str)
@@ -159,11 +174,13 @@ def test_the_walk_finds_what_is_wrong_without_the_rule(
 
 def main() -> None:
     """The larger walks; some minutes."""
-    for walked in WALKS + MORE:
+    runs = [(sizes, False) for sizes in WALKS + MORE]
+    for sizes, gathers in runs + [(sizes, True) for sizes in GATHERING + MORE_GATHERING]:
         began_s = time.monotonic()
-        found = walk(*walked)
+        found = walk(*sizes, while_gathering=gathers)
         took_s = time.monotonic() - began_s
-        print(f"{walked}: {found}, {took_s:.0f} s", flush=True)
+        told = f"{sizes}{' while gathering' if gathers else ''}"
+        print(f"{told}: {found}, {took_s:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
