@@ -44,8 +44,10 @@ class Controller:
         port: int = 0,
         secret: bytes | None = SECRET,
         certificate: Certificate | None = None,
+        hosts: int = 1,
     ) -> None:
-        self.end = LinkServer("lm", term, Trust(secret, certificate), port=port)
+        trust = Trust(secret, certificate)
+        self.end = LinkServer("lm", term, trust, port=port, hosts=hosts)
         shown = "" if certificate is None else certificate.digest
         self.claim = Claim(("127.0.0.1",), self.end.port, term, shown)
         self.messages: dict[Peer, dict[str, Any]] = {}
@@ -119,8 +121,9 @@ Make = Callable[[Any], Any]
 
 
 @pytest.mark.contract("link: registers both ways, and the newest connection of a peer")
-def test_registers_both_ways(make: Make) -> None:
-    controller, agent = make(Controller()), make(Agent())
+@pytest.mark.parametrize("hosts", [1, 1000])
+def test_registers_both_ways(make: Make, hosts: int) -> None:
+    controller, agent = make(Controller(hosts=hosts)), make(Agent())
     controller.end.put(ME, {"order": 1})
     controller.end.put(ME, {"order": 2})  # before there is a connection: the newest is sent
     agent.end.put({"report": 1})

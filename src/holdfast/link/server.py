@@ -30,6 +30,7 @@ from holdfast.link.values import (
     Trust,
     give_up_after_s,
     is_measured,
+    rest_s,
     silent_after_s,
 )
 
@@ -83,7 +84,7 @@ class LinkServer:
         sockets = _listen(addresses, port)
         self._bell = Bell()
         self.port: int = sockets[0].getsockname()[1]
-        self._thread = LoopThread("holdfast-link-server", self._note_refused)
+        self._thread = LoopThread("holdfast-link-server", self._note_refused, rest_s(hosts))
         self._servers: list[asyncio.Server] = []
         self._thread.run(self._serve(sockets))
 

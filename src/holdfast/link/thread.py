@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import selectors
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,12 +15,34 @@ CLOSE_S = 1.0  # for what was put and not yet sent
 _JOIN_S = 5.0
 
 
+class _RestingSelector(selectors.DefaultSelector):
+    """It looks no more often than that: what comes meanwhile is taken at once.
+
+    To wake up for each of two thousand heartbeats a second took more than to answer them.
+    """
+
+    def __init__(self, rest_s: float) -> None:
+        super().__init__()
+        self._rest_s = rest_s
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """As any selector's."""
+        rest_s = self._rest_s if timeout is None else min(self._rest_s, timeout)
+        if rest_s > 0:
+            time.sleep(rest_s)
+        return super().select(None if timeout is None else timeout - rest_s)
+
+
 class LoopThread:
     """An asyncio loop in a daemon thread."""
 
-    def __init__(self, name: str, failed: Callable[[str], None]) -> None:
-        """`failed(words)` hears what nobody catches, as that there are no descriptors left."""
-        self.loop = asyncio.new_event_loop()
+    def __init__(self, name: str, failed: Callable[[str], None], rest_s: float = 0.0) -> None:
+        """`failed(words)` hears what nobody catches, as that there are no descriptors left.
+
+        `rest_s`: before it waits for what comes next.
+        """
+        selector = _RestingSelector(rest_s) if rest_s else None
+        self.loop = asyncio.SelectorEventLoop(selector)
         self.loop.set_exception_handler(
             lambda _, context: failed(str(context.get("exception") or context["message"]))
         )

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BEAT_S = 0.5
 BEATS_PER_S = 4000  # that one controller answers, however many hosts there are
+MANY = 100  # hosts, of which so much comes that it is taken together
+REST_S, LONGEST_REST_S = 5e-6, 0.01  # for each host, and of all
 SILENT_S = 2.0
 GIVE_UP_S = 10.0  # then a connection is closed: a host that was frozen connects anew
 INCARNATION_BYTES = 16
@@ -126,6 +128,14 @@ class DialerNews:
 def beat_s(hosts: int) -> float:
     """How often each agent of so many says that it lives."""
     return max(BEAT_S, hosts / BEATS_PER_S)
+
+
+def rest_s(hosts: int) -> float:
+    """How long the controller's end rests before it looks what has come; of few hosts: not at all.
+
+    No message waits longer for that.
+    """
+    return min(LONGEST_REST_S, hosts * REST_S) if hosts >= MANY else 0.0
 
 
 def silent_after_s(hosts: int) -> float:
