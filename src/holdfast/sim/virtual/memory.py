@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.core import events as ev
 from holdfast.sim.virtual.broken import require
 from holdfast.snapshot.part import COPIES
 from holdfast.snapshot.sets import SetInfo, set_name
@@ -48,12 +49,13 @@ class VirtualMemory:
     has_vanished: bool = False  # under a run that went on
     ever: set[tuple[int, int]] = field(default_factory=set)  # (attempt, step) that was ever sealed
     copies: dict[int, list[CopiedShard]] = field(default_factory=dict)  # by who keeps them
-    replicated: CopiedShard | None = None  # the newest set that is on two hosts each
+    replicated: CopiedShard | None = None  # the newest on two hosts each, as the controller heard
+    unheard: CopiedShard | None = None  # it is, and the controller has not heard
 
     def lose(self) -> None:
         """Every host is gone, or gives its memory back."""
         self.shards, self.seals, self.counting = {}, {}, []
-        self.copies, self.replicated = {}, None
+        self.copies, self.replicated, self.unheard = {}, None, None
 
     def lose_host(self, host: int) -> None:
         """That host is gone."""
@@ -73,7 +75,7 @@ class VirtualMemory:
 
         A host that has not its part fetches it from where the copy is.
         """
-        self.attempt = attempt
+        self.attempt, self.unheard = attempt, None
         if buffer is None:
             self.counting, self.replicated = [], None
             return
@@ -120,8 +122,13 @@ class VirtualMemory:
             mine.append(shard)
         # The controller does not wait any more for what was ordered before the newest launch.
         if during == self.attempt and self._is_on_two_hosts(shard.name):
-            self.replicated = shard
+            self.unheard = shard
         return True
+
+    def hear(self, event: ev.Replicated) -> None:
+        """The controller knows that this set is on two hosts each."""
+        if self.unheard is not None and self.unheard.name == (event.of_attempt, event.step):
+            self.replicated, self.unheard = self.unheard, None
 
     def _is_on_two_hosts(self, name: tuple[int, int]) -> bool:
         return all(

@@ -329,6 +329,8 @@ class VirtualWorld(Shared):
     def event(self, event: ev.Event) -> None:
         """What the controller writes down before it decides."""
         self.inputs.append(event)
+        if isinstance(event, ev.Replicated):
+            self.memory.hear(event)
         self._state = self.machine.state
 
     def answered(self, actions: tuple[act.Action, ...], _: int) -> None:

@@ -1,0 +1,46 @@
+"""A rank whose run store is away while it starts: that is no mistake in the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.store import RunStore
+from holdfast.session.supervised import STORE_LIMIT_S, folder_of
+
+
+class Clock:
+    """Time passes by sleeping; `store` comes back to its place after so long."""
+
+    def __init__(self, store: Path, back_s: float) -> None:
+        self.store, self.back_s, self.at_s = store, back_s, 0.0
+        self.away = store.rename(store.with_name("away"))
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def sleep(self, for_s: float) -> None:
+        before_s, self.at_s = self.at_s, self.at_s + for_s
+        if before_s < self.back_s <= self.at_s:
+            self.away.rename(self.store)
+
+
+def test_it_is_waited_for(tmp_path, capsys):
+    store = tmp_path / "store"
+    folder = RunStore.at(str(store)).create("r")
+    clock = Clock(store, 10.0)
+    found = folder_of(str(store), "r", clock_s=clock.now_s, sleep=clock.sleep)
+    assert found.identity == folder.identity
+    assert clock.at_s == pytest.approx(10.0, abs=1.0)
+    told = capsys.readouterr().err
+    assert told.count("Waiting for the run store (no run is named 'r'") == 1
+
+
+def test_one_that_stays_away_is_no_configuration_error(tmp_path):
+    store = tmp_path / "store"
+    RunStore.at(str(store)).create("r")
+    clock = Clock(store, 2 * STORE_LIMIT_S)
+    with pytest.raises(StoreUnavailable, match=r"was not there for 60 s .*that it is mounted"):
+        folder_of(str(store), "r", clock_s=clock.now_s, sleep=clock.sleep)
