@@ -588,8 +588,7 @@ def timed(one: Rank | None, pieces: dict[str, list[float]]) -> Iterator[None]:
     places = [
         (contents.Contents, "gather"),
         (optimizers.Optimizers, "may_be_late"),
-        (ram, "flatten"),
-        (ram.BufferFiles, "_laid_out"),
+        (ram.BufferFiles, "_described"),
         (ram.BufferFiles, "_set_apart"),
         (ram.BufferFiles, "_copy"),
         (late.LateCopy, "_copy"),

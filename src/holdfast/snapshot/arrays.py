@@ -13,9 +13,9 @@ import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class ArrayKind(StrEnum):
     TEXT = "str"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which takes three times as long: there are thousands
 class ArrayPiece:
     """The part of an array that this process stores. `index` None: all of it, from every rank."""
 
@@ -50,8 +50,7 @@ class ArrayPiece:
     source: Any  # the array itself; a copy is made only into the staging buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One array of a tree, not copied yet. `shape` is global; `pieces` may be none here.
 
     `held`: the array, where other processes hold parts of it.
@@ -200,7 +199,7 @@ def on_host(leaf: Leaf, ranks: range, epoch: int) -> Leaf:
             found.setdefault(index, []).append(shard.data)
     chosen = {index: some[turn(mine[index], len(some))] for index, some in found.items()}
     pieces = (ArrayPiece(index, data.shape, data) for index, data in chosen.items())
-    return replace(leaf, pieces=tuple(pieces))
+    return leaf._replace(pieces=tuple(pieces))
 
 
 def turn(epoch: int, replicas: int) -> int:
@@ -241,8 +240,14 @@ def _torch(path: str, value: Any) -> Leaf:
     if not dtypes.is_named(name):
         raise Unstorable(path, f"a torch tensor of {name} cannot be stored")
     shape = tuple(value.shape)
-    piece = ArrayPiece(None, shape, value.detach().resolve_conj().resolve_neg())
+    piece = ArrayPiece(None, shape, plain_tensor(value))
     return Leaf(path, ArrayKind.TORCH, name, value.element_size(), shape, (piece,))
+
+
+def plain_tensor(value: Any) -> Any:
+    """The tensor's own memory, whatever becomes of the tensor; no derivative goes through it."""
+    alias = value.detach()
+    return alias.resolve_conj().resolve_neg() if alias.is_conj() or alias.is_neg() else alias
 
 
 Copy = tuple[Any, Any]

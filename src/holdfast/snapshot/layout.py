@@ -56,7 +56,7 @@ def shard_facts(
     structure: Structure,
     *,
     attempt: int,
-    step: int,
+    step: Any,
     rank: int,
     world_size: int,
     shared: Sequence[str],
@@ -76,15 +76,13 @@ def shard_facts(
     }
 
 
-def encode_header(
-    entries: Sequence[Tensor],
-    facts: dict[str, Any],
-    fit: Callable[[int], int] = lambda least: least,
-) -> bytes:
-    """The first bytes of the file, up to its data.
+def encode_header(entries: Sequence[Tensor], facts: dict[str, Any]) -> bytes:
+    """The first bytes of the file, up to its data."""
+    return pad_header(header_text(entries, facts))
 
-    `fit` gets how many they are at least, and gives how many they are to be: whole pages, as those.
-    """
+
+def header_text(entries: Sequence[Tensor], facts: dict[str, Any]) -> str:
+    """What is in a header, in ASCII."""
     header: dict[str, Any] = {"__metadata__": {"holdfast": compact(facts)}}
     for entry in entries:
         code, shape = dtypes.safetensors_view(entry.dtype, entry.shape)
@@ -93,9 +91,16 @@ def encode_header(
             "shape": shape,
             "data_offsets": [entry.begin, entry.end],
         }
-    text = compact(header).encode("ascii")
+    return compact(header)
+
+
+def pad_header(text: str, fit: Callable[[int], int] = lambda least: least) -> bytes:
+    """A header with that text, of as many whole pages as `fit` makes of those that it needs.
+
+    `fit` gets how many bytes they are at least, and gives how many they are to be.
+    """
     length = fit(-(-(8 + len(text)) // DATA_ALIGN_BYTES) * DATA_ALIGN_BYTES)
-    return struct.pack("<Q", length - 8) + text.ljust(length - 8)
+    return struct.pack("<Q", length - 8) + text.encode("ascii").ljust(length - 8)
 
 
 def decode_facts(header: bytes) -> dict[str, Any]:

@@ -29,9 +29,10 @@ from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
 from holdfast.snapshot.arrays import ArrayPiece, Leaf, begin_transfers, on_host
 from holdfast.snapshot.cuda import CudaError
+from holdfast.snapshot.described import Outline
 from holdfast.snapshot.device import DeviceBytes, Transfers, device_of, on_device
 from holdfast.snapshot.late import LateCopy
-from holdfast.snapshot.layout import Placed, encode_header, place, shard_facts
+from holdfast.snapshot.layout import Placed, header_text, pad_header, place, shard_facts
 from holdfast.snapshot.memory import copy_all
 from holdfast.snapshot.ram_folder import buffer_name, reclaim
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
@@ -39,7 +40,7 @@ from holdfast.snapshot.room import Room, find_room, size_words
 from holdfast.snapshot.shared_file import SharedFile
 from holdfast.snapshot.staging import GLOBAL
 from holdfast.snapshot.structure import Structure
-from holdfast.snapshot.tree import flatten
+from holdfast.snapshot.tree import Say, flatten
 
 Apart = Callable[[Callable[[], Any]], Any]
 """Does some work, and gives its result; raises what it raises."""
@@ -94,6 +95,9 @@ class BufferFiles:
             threading.Lock() for _ in range(wanted)
         ]  # who writes into a buffer, or makes it
         self._turns = itertools.count()
+        self._outline: Outline | None = None  # of the last tree
+        self._outline_of: Named | None = None
+        self._misses = 0  # trees that it was not the outline of, in a row
         self._device: int | None = None  # where (some of) the state is
         self._closing = False
         self.ready = 0
@@ -169,8 +173,7 @@ class BufferFiles:
 
         Until that is over, the buffer is no shard.
         """
-        flat = flatten(tree)
-        leaves = self._own(flat.leaves, named.epoch)
+        placed, text = self._described(tree, named)
         file, busy = self._files[buffer], self._busy[buffer]
         busy.acquire()
         is_over = True
@@ -179,8 +182,8 @@ class BufferFiles:
                 if not file.is_mapped:
                     raise StoreUnavailable(f"no snapshots in memory: {file.path} is gone")
                 if file.pinned is None:
-                    begin_transfers(leaves)
-                placed, header = self._laid_out(leaves, flat.structure, named, file)
+                    begin_transfers(leaf for _, leaf, _ in placed)
+                header = pad_header(text, _fit(file, _data_bytes(placed)))
                 size = len(header) + _data_bytes(placed)
                 self._unseal(buffer)
                 if file.size:  # else there is no page to write to
@@ -278,7 +281,8 @@ class BufferFiles:
         named = Named(0, 0, 0, tuple(shared), ())
         found = []
         for epoch in range(turns):
-            placed, header = self._laid_out(self._own(flat.leaves, epoch), flat.structure, named)
+            placed = place(self._own(flat.leaves, epoch))
+            header = pad_header(self._header_text(placed, flat.structure, named))
             found.append(len(header) + _data_bytes(placed))
         return max(found)
 
@@ -288,35 +292,44 @@ class BufferFiles:
             return leaves
         return tuple(on_host(leaf, self._ranks, epoch) for leaf in leaves)
 
-    def _laid_out(
+    def _described(self, tree: Any, named: Named) -> tuple[tuple[Placed, ...], str]:
+        """Where the arrays lie, and the header's text; of what was there before, if that can be."""
+        apart = named._replace(step=0, epoch=0)  # the outline knows of nothing else
+        if self._outline is not None and self._outline_of == apart:
+            again = self._outline.describe(tree, named.step)
+            if again is not None:
+                self._misses = 0
+                return again
+        flat = flatten(tree)
+        placed = place(self._own(flat.leaves, named.epoch))
+        self._misses += 1
+        # A tree that is another one each time is not worth it.
+        is_worth_it = not named.tags and self._misses.bit_count() == 1
+        if is_worth_it and all(leaf.held is None for leaf in flat.leaves):
+
+            def write(say: Say, step: Structure) -> str:
+                return self._header_text(placed, flatten(tree, say).structure, named, step)
+
+            self._outline, self._outline_of = Outline(tree, placed, write), apart
+        return placed, self._header_text(placed, flat.structure, named)
+
+    def _header_text(
         self,
-        leaves: tuple[Leaf, ...],
+        placed: Sequence[Placed],
         structure: Structure,
         named: Named,
-        file: SharedFile | None = None,
-    ) -> tuple[tuple[Placed, ...], bytes]:
-        """As a shard: where its arrays lie, and the header, which keeps a pinned file's pages."""
-        placed = place(leaves)
-        pinned, data_bytes = file.pinned if file else None, _data_bytes(placed)
-
-        def fit(least: int) -> int:
-            if pinned is None:
-                return least
-            filling = (pinned.size_bytes - data_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-            return (
-                filling if least <= filling <= least + MOST_PADDING_BYTES else least + PADDING_BYTES
-            )
-
+        step: Structure = None,
+    ) -> str:
         facts = shard_facts(
             structure,
             attempt=named.attempt,
-            step=named.step,
+            step=named.step if step is None else step,
             rank=self._rank,
             world_size=self._world_size,
             shared=named.shared,
             tags=named.tags,
         )
-        return placed, encode_header([entry for entry, _, _ in placed], facts, fit)
+        return header_text([entry for entry, _, _ in placed], facts)
 
     def _unseal(self, buffer: int) -> None:
         folder = self._ram_dir / buffer_name(buffer)
@@ -405,6 +418,19 @@ def _by_driver(
         else:
             work += [(data_begin + entry.begin, part) for part in parts]
     return work, rest
+
+
+def _fit(file: SharedFile, data_bytes: int) -> Callable[[int], int]:
+    """How long a header is to be, so that a pinned file keeps its pages."""
+    pinned = file.pinned
+    if pinned is None:
+        return lambda least: least
+    filling = (pinned.size_bytes - data_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+
+    def fit(least: int) -> int:
+        return filling if least <= filling <= least + MOST_PADDING_BYTES else least + PADDING_BYTES
+
+    return fit
 
 
 def _data_bytes(placed: Sequence[Placed]) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,15 +47,21 @@ class Flat:
     leaves: tuple[Leaf, ...]
 
 
-def flatten(tree: Any) -> Flat:
+Say = Callable[[Structure], Structure]
+
+
+def flatten(tree: Any, say: Say = lambda said: said) -> Flat:
     """Take a tree apart without copying any array.
+
+    `say` gets what is said of each value that stands in the structure itself, in tree order, and
+    gives what is to stand there.
 
     Raises:
         Unstorable: a value that cannot be stored, or a cycle; it names the path.
 
     """
     leaves: list[Leaf] = []
-    structure = _encode(tree, "", leaves, [])
+    structure = _encode(tree, "", leaves, [], say)
     return Flat(structure, tuple(leaves))
 
 
@@ -87,7 +94,11 @@ def _copied(leaf: Leaf) -> Bytes:
     return target
 
 
-def _encode(value: Any, path: str, leaves: list[Leaf], above: list[int]) -> Structure:
+NOT_INLINE = object()
+
+
+def inline(value: Any) -> Structure:
+    """What is said of a value that stands in the structure itself; `NOT_INLINE` if it does not."""
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -101,6 +112,14 @@ def _encode(value: Any, path: str, leaves: list[Leaf], above: list[int]) -> Stru
         return value
     if kind is bytes and len(value) <= INLINE_BYTES:
         return {"$": "bytes", "base64": base64.b64encode(value).decode("ascii")}
+    return NOT_INLINE
+
+
+def _encode(value: Any, path: str, leaves: list[Leaf], above: list[int], say: Say) -> Structure:
+    kind = type(value)
+    said = inline(value)
+    if said is not NOT_INLINE:
+        return say(said)
     leaf = describe(path, value)
     if leaf is not None:
         leaves.append(leaf)
@@ -114,7 +133,7 @@ def _encode(value: Any, path: str, leaves: list[Leaf], above: list[int]) -> Stru
         raise Unstorable(path, f"nested more than {MAX_DEPTH} deep; flatten the state")
     above.append(id(value))
     children = [
-        _encode(child, paths.join(path, piece), leaves, above)
+        _encode(child, paths.join(path, piece), leaves, above, say)
         for piece, child in zip(node.pieces, node.children, strict=True)
     ]
     above.pop()
