@@ -135,7 +135,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualDriver]:
     made.close()
 
 
-def _on_device(leaf: Leaf, piece: ArrayPiece) -> tuple[DeviceBytes, ...] | None:
+def _on_device(leaf: Leaf, piece: ArrayPiece, _: dict[int, int]) -> tuple[DeviceBytes, ...] | None:
     if _device_of(leaf) is None:
         return None
     source = piece.source

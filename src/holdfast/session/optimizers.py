@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.session.say import say
@@ -132,7 +132,6 @@ class Optimizers:
             source = piece.source
             return (
                 leaf.kind == "torch"
-                and source.device.type in LATE_ON
                 and (source.data_ptr(), source.nbytes) in places
                 and source.is_contiguous()
             )
@@ -145,7 +144,7 @@ class Optimizers:
         found: set[tuple[int, int]] = set()
         refused = [(name, NOT_OURS) for name in self._foreign if _is_used()]
         for number, (name, optimizer) in self._known.items():
-            places = set(_places(_tensors(optimizer)))
+            places = _places(_tensors(optimizer))
             if not places:
                 continue
             if not self.is_safe:
@@ -157,10 +156,9 @@ class Optimizers:
             else:
                 found |= places
         for name, module in self._normed:
-            for place in _places([module.weight]):
-                if place in found:
-                    found.discard(place)
-                    refused.append((name, RENORMED))
+            if places := _places([module.weight]) & found:
+                found -= places
+                refused.append((name, RENORMED))
         for what, why in refused:
             self._say(what, why)
         return found
@@ -188,20 +186,27 @@ def _inner(part: Any, torch: Any) -> Any:
     return None
 
 
-def _tensors(optimizer: Any) -> Iterator[Any]:
+def _tensors(optimizer: Any) -> list[Any]:
+    found: list[Any] = []
     for group in optimizer.param_groups:
-        yield from group["params"]
+        found += group["params"]
     for state in optimizer.state.values():
-        yield from state.values()
+        found += state.values()
+    return found
 
 
-def _places(values: Iterable[Any]) -> Iterator[tuple[int, int]]:
+def _places(values: Sequence[Any]) -> set[tuple[int, int]]:
     """Where those are that may be copied late, and how large they are."""
-    for value in values:
-        device = getattr(value, "device", None)
-        if getattr(device, "type", "") in LATE_ON:
-            with contextlib.suppress(RuntimeError):  # a tensor without memory of its own
-                yield value.data_ptr(), value.nbytes
+    found = set()
+    for kind in LATE_ON:
+        is_there = f"is_{kind}"  # a tenth of the time that `device.type` takes
+        for value in values:
+            if getattr(value, is_there, False):
+                try:
+                    found.add((value.data_ptr(), value.nbytes))
+                except RuntimeError:  # a tensor without memory of its own
+                    continue
+    return found
 
 
 def _has_hooks(optimizer: Any) -> bool:

@@ -30,28 +30,34 @@ def device_of(leaf: Leaf) -> int | None:
     """The CUDA device on which (some of) an array is; None: on none."""
     for piece in leaf.pieces:
         if leaf.kind is ArrayKind.TORCH:
-            return piece.source.device.index if piece.source.device.type == "cuda" else None
+            return piece.source.get_device() if piece.source.is_cuda else None
         if leaf.kind in (ArrayKind.JAX, ArrayKind.KEY):
             for device in piece.source.sharding.addressable_devices:
                 return _cuda_number(device)
     return None
 
 
-def on_device(leaf: Leaf, piece: ArrayPiece) -> tuple[DeviceBytes, ...] | None:
-    """What to copy for a piece; None if it is on the host, or its bytes are not in order there."""
+def on_device(
+    leaf: Leaf, piece: ArrayPiece, streams: dict[int, int]
+) -> tuple[DeviceBytes, ...] | None:
+    """What to copy for a piece; None if it is on the host, or its bytes are not in order there.
+
+    `streams`: PyTorch's of each device, as far as they are known; asking takes microseconds.
+    """
     if leaf.kind is ArrayKind.TORCH:
-        return _torch(piece.source)
+        return _torch(piece.source, streams)
     if leaf.kind in (ArrayKind.JAX, ArrayKind.KEY):
         return _jax(piece.source)
     return None
 
 
-def _torch(tensor: Any) -> tuple[DeviceBytes, ...] | None:
-    if tensor.device.type != "cuda" or not tensor.is_contiguous():
+def _torch(tensor: Any, streams: dict[int, int]) -> tuple[DeviceBytes, ...] | None:
+    if not tensor.is_cuda or not tensor.is_contiguous():
         return None
-    number = tensor.device.index
-    stream = sys.modules["torch"].cuda.current_stream(number).cuda_stream
-    return (DeviceBytes(0, tensor.data_ptr(), tensor.nbytes, number, stream, tensor),)
+    number = tensor.get_device()
+    if number not in streams:
+        streams[number] = sys.modules["torch"].cuda.current_stream(number).cuda_stream
+    return (DeviceBytes(0, tensor.data_ptr(), tensor.nbytes, number, streams[number], tensor),)
 
 
 def _jax(array: Any) -> tuple[DeviceBytes, ...] | None:
@@ -112,14 +118,13 @@ class Lane(NamedTuple):
     before: int  # what is to be copied is there
     done: int  # and copied
     arrived: int  # who would change it has come to wait
-    checked: int
 
 
 @functools.cache
 def _lane(device: int) -> Lane:
     with driver().on(device):
         cuda = driver()
-        return Lane(cuda.stream(), cuda.event(), cuda.event(), cuda.event(), cuda.event())
+        return Lane(cuda.stream(), cuda.event(), cuda.event(), cuda.event())
 
 
 class Transfers:
@@ -162,6 +167,7 @@ class Transfers:
         for device, lane in self.lanes.items():
             with driver().on(device):
                 driver().wait(lane.done)
+        self._work = ()  # nobody else need have that memory any more
 
     def hold(self, device: int, stream: int) -> None:
         """What that stream is given from now on is done after the device's copies."""
@@ -188,10 +194,3 @@ class Transfers:
             for start, stop in self._pinned.cuts(begin, end):
                 source = self._pinned.address + start
                 driver().to_device(target + start - begin, source, stop - start, stream)
-
-    def settle(self) -> None:
-        """Until all that the copies' streams were given is done."""
-        for device, lane in self.lanes.items():
-            with driver().on(device):
-                driver().record(lane.checked, lane.stream)
-                driver().wait(lane.checked)

@@ -47,12 +47,12 @@ class LateCopy:
         `transfers`: the copies, if they are on devices. `finish` is called at the end with whether
         all of it is there.
         """
-        self._placed = placed
+        self._placed: Sequence[Placed] = placed
         self._memory = memory
         self._data_begin = data_begin
         self._transfers = transfers
         self._finish = finish
-        self._sums = tuple(_sums(placed, turn))
+        self._sums: Sequence[_Sum] = tuple(_sums(placed, turn))
         if transfers is not None:
             transfers.mark()  # after the sums: the copies' stream does no compare before them
         self._begun = threading.Event()
@@ -120,6 +120,7 @@ class LateCopy:
             self.problem = error
         self._begun.set()
         self._free.set()
+        self._placed = self._sums = ()  # whose memory may be the script's alone again
         held_ns = self._held_ns
         if self._transfers is not None:
             held_ns += self._transfers.held_ns()
@@ -141,22 +142,24 @@ class LateCopy:
     def _check(self) -> None:
         if self._spoilt:
             raise LateWriteError(self._spoilt)
-        if self._transfers is None:
-            sums = [self._sum_here(one) for one in self._sums]
-        else:
-            sums = [self._sum_there(one, self._transfers) for one in self._sums]
-            self._transfers.settle()
-        for one, found in zip(self._sums, sums, strict=True):
-            if int(found) != int(one.total):
+        for one in self._sums:
+            if self._transfers is None:
+                is_same = self._is_same_here(one)
+            else:
+                is_same = self._is_same_there(one, self._transfers)
+            if not is_same:
                 raise LateWriteError(f"{one.name} changed while it was copied beside the step")
 
-    def _sum_here(self, one: _Sum) -> Any:
+    def _is_same_here(self, one: _Sum) -> bool:
         torch = sys.modules["torch"]
         data = self._memory[self._data_begin :][one.begin : one.end]
-        return _sum(torch, torch.frombuffer(data, dtype=one.dtype))
+        return int(_sum(torch, torch.frombuffer(data, dtype=one.dtype))) == int(one.total)
 
-    def _sum_there(self, one: _Sum, transfers: Transfers) -> Any:
-        """Taken on the device, which has time for it; the host would need a core."""
+    def _is_same_there(self, one: _Sum, transfers: Transfers) -> bool:
+        """Looked at on the device, which has time for it; the host would need a core.
+
+        On the copies' stream, which has waited for the sums: another one has steps to do first.
+        """
         torch = sys.modules["torch"]
         device = torch.device("cuda", one.device)
         with torch.cuda.stream(
@@ -169,7 +172,7 @@ class LateCopy:
                 start = self._data_begin + begin
                 transfers.bring_back(room.data_ptr(), start, start + size, one.device)
                 total += _sum(torch, room[:size].view(one.dtype))
-        return total
+            return int(total - one.total) == 0
 
 
 class _Sum(NamedTuple):
@@ -190,13 +193,19 @@ def _sums(placed: Sequence[Placed], turn: int) -> Iterator[_Sum]:
     first, last = (nbytes * (turn % SHARES + n) // SHARES for n in (0, 1))
     before = 0
     for entry, leaf, piece in placed:
+        here, before = before, before + entry.end - entry.begin
+        if before <= first or here >= last:
+            continue
         size = min(leaf.itemsize, 8)
-        begin, end = (min(max(at - before, 0), entry.end - entry.begin) for at in (first, last))
+        begin, end = max(first - here, 0), min(last, before) - here
         begin, end = begin - begin % leaf.itemsize, end - end % leaf.itemsize
-        before += entry.end - entry.begin
         if begin < end:
             dtype = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
-            source = piece.source.view(-1).view(dtype)[begin // size : end // size]
+            source = piece.source
+            if end - begin == source.nbytes and size == leaf.itemsize:
+                source = source.view(dtype)
+            else:
+                source = source.view(-1).view(dtype)[begin // size : end // size]
             device = piece.source.device.index or 0
             start = entry.begin + begin
             total = _sum(torch, source)

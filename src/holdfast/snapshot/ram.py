@@ -218,7 +218,8 @@ class BufferFiles:
         work, rest = _by_driver(later, file, data_begin)
         if work:
             now += rest
-            later = [one for one in later if not any(one is other for other in rest)]
+            taken = {id(one) for one in rest}
+            later = [one for one in later if id(one) not in taken]
         elif any(device_of(leaf) is not None for _, leaf, _ in rest):
             return list(placed), None  # slow copies would hold up the step that comes
         if not later:
@@ -410,9 +411,10 @@ def _by_driver(
     if file.pinned is None:
         return [], list(placed)
     work, rest = [], []
+    streams: dict[int, int] = {}
     for one in placed:
         entry, leaf, piece = one
-        parts = on_device(leaf, piece)
+        parts = on_device(leaf, piece, streams)
         if parts is None:
             rest.append(one)
         else:
