@@ -20,8 +20,6 @@ FREE = CopySeen(100 * MS, 100, 300, 1 * S, 50 * MS, 1 * MS)  # 200 ms more, in a
         (FREE._replace(left_ns=10 * S), LEAST, "it will be there in time"),
         (FREE._replace(left_ns=100 * MS), MOST, "it will be late"),
         (FREE._replace(left_ns=-1), MOST, "it is late"),
-        (FREE._replace(left_ns=None), LEAST, "there is no hurry"),
-        (FREE._replace(done=0), LEAST, "there is no hurry"),
         (FREE._replace(waited_ns=51 * MS), LEAST, "others want the cores"),
         (
             FREE._replace(ran_ns=0, waited_ns=0),

@@ -91,9 +91,9 @@ class RemotePart:
 class CopyPace:
     """Of one copy, in its own thread: what it may use is decided anew after each block."""
 
-    def __init__(self, flow: Flow, within_ns: int | None) -> None:
+    def __init__(self, flow: Flow, within_ns: int) -> None:
         self._flow = flow
-        self._until_ns = None if within_ns is None else time.monotonic_ns() + within_ns
+        self._until_ns = time.monotonic_ns() + within_ns
         self._began_ns = time.process_time_ns()
         self._before = _ran_and_waited_ns()
         self._lately = (0.0, 0.0)
@@ -106,7 +106,7 @@ class CopyPace:
             for lately, before, after in zip(self._lately, self._before, now, strict=True)
         )
         self._before, self._lately = now, (ran_ns, waited_ns)
-        left_ns = None if self._until_ns is None else self._until_ns - time.monotonic_ns()
+        left_ns = self._until_ns - time.monotonic_ns()
         used_ns = time.process_time_ns() - self._began_ns
         seen = CopySeen(used_ns, done, of, left_ns, round(ran_ns), round(waited_ns))
         self._flow.share, _ = copy_share(seen)

@@ -181,7 +181,7 @@ class Copying:
         done: Callable[[FlushResult], None],
         *,
         gives_way: bool,
-        within_ns: int | None = None,
+        within_ns: int = 0,
     ) -> int:
         """Bring a part into that folder of the run's memory; `done` is called by a later `turn`.
 

@@ -106,7 +106,7 @@ class Replicate:
     """Have each host copy the sealed part of its neighbour: Replicated or NotReplicated follows.
 
     `kept`: the (attempt, step) of the set whose copies must stay until then; None: there is none.
-    `within_ns`: by then the next set will be in memory.
+    `within_ns`: it should be over by then; 0: as soon as may be.
     """
 
     attempt: int
@@ -114,7 +114,7 @@ class Replicate:
     step: int
     buffer: int
     kept: tuple[int, int] | None = None
-    within_ns: int | None = None
+    within_ns: int = 0
 
 
 @value

@@ -1,6 +1,7 @@
 """How fast a part of a set is copied beside the training: as fast as it must be, and no faster.
 
-A copy is to be there before the next set is in memory. Its process rests after each block for so
+A copy is to be there in half of the time between two sets. Then it rests for as long, so that half
+of the time the network is free (`core.save.replicas`). Its process pauses after each block for so
 long that it uses a share of one core. A twelfth is taken in any case, as by a flush that nobody
 waits for; more only while it waits for a core no longer than it runs.
 """
@@ -9,21 +10,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LEAST, MOST = 1 / 12, 1 / 2  # of one core
+LEAST, MOST = 1 / 12, 1.0  # of one core
 
 
 class CopySeen(NamedTuple):
     """A copy under way. Times in nanoseconds.
 
-    `used_ns`: of processor time, for `done` bytes of `of`. `left_ns`: until it is to be there;
-    None: nobody has said. `ran_ns`, `waited_ns`: how long its thread has lately run, and waited for
-    a core.
+    `used_ns`: of processor time, for `done` bytes of `of`. `left_ns`: until it is to be there.
+    `ran_ns`, `waited_ns`: how long its thread has lately run, and waited for a core.
     """
 
     used_ns: int
     done: int
     of: int
-    left_ns: int | None
+    left_ns: int
     ran_ns: int
     waited_ns: int
 
@@ -34,8 +34,6 @@ def copy_share(seen: CopySeen) -> tuple[float, str]:
         return LEAST, "nobody knows whether others want the cores"
     if seen.waited_ns > seen.ran_ns:  # beside one other on each core it waits as long, or longer
         return LEAST, "others want the cores"
-    if seen.left_ns is None or not seen.done:
-        return LEAST, "there is no hurry"
     if seen.left_ns <= 0:
         return MOST, "it is late"
     needed = seen.used_ns * (seen.of - seen.done) / seen.done / seen.left_ns

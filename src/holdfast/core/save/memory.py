@@ -116,7 +116,7 @@ class MemoryTier:
     attempt: int = -1
     copied_step: int = 0  # the newest step that all ranks have copied, or resumed from
     copied_ns: int = 0
-    apart_ns: int | None = None  # the newest two copies of the attempt
+    apart_ns: int = 0  # the newest two copies of the attempt; 0: there are not so many
     resume: ev.Resume = ev.SCRATCH
     lost_step: int = 0  # the newest that it did not hold any more when it was to be flushed
     _ready: list[int] = field(init=False)  # how many buffers each has
@@ -137,7 +137,7 @@ class MemoryTier:
     def begin(self, at_ns: int, attempt: int, resume: ev.Resume, ranks: int) -> None:
         """A new attempt starts from there; nothing in memory that is newer is of its lineage."""
         self.attempt, self.resume, self.ranks = attempt, resume, ranks
-        self.copied_step, self.copied_ns, self.apart_ns = resume.step, at_ns, None
+        self.copied_step, self.copied_ns, self.apart_ns = resume.step, at_ns, 0
         restored = None
         if resume.buffer is not None and resume.parent is not None:
             restored = SetInBuffer(resume.parent, 0, resume.step, resume.buffer)
@@ -259,9 +259,8 @@ class MemoryTier:
         """The newest set, once no rank reads it any more at its start."""
         if self.buffers.read is not None:
             return None
-        within_ns = None
-        if self.apart_ns is not None:
-            within_ns = max(self.apart_ns // 2, self.copied_ns + self.apart_ns - at_ns)
+        half_ns = self.apart_ns // 2  # then it rests for as long, until the next set is there
+        within_ns = max(half_ns // 2, self.copied_ns + half_ns - at_ns)
         return self.replicas.next(at_ns, self.newest, within_ns)
 
     def flush_over(self, event: FlushOver) -> tuple[SetInBuffer | None, tuple[act.Action, ...]]:

@@ -68,11 +68,11 @@ class Replicas:
             self.newest = None
 
     def next(
-        self, at_ns: int, sealed: SetInBuffer | None, within_ns: int | None = None
+        self, at_ns: int, sealed: SetInBuffer | None, within_ns: int = 0
     ) -> act.Replicate | None:
         """What is to be replicated now; None: nothing, or not yet.
 
-        `within_ns`: by then the next set will be in memory; None: nobody knows.
+        `within_ns`: it should be over by then.
         """
         is_due = self.is_on and self.under_way is None and at_ns >= self.again_ns
         if not is_due or sealed is None or (sealed == self.newest and self.is_sure):
