@@ -45,7 +45,8 @@ from holdfast.snapshot.receipt import Receipt, number, objects
 NAME = b"hf-copy"
 BACKLOG = 64
 ALIKE = 3  # sets in a row in which an array is the same on both hosts: then it is replicated
-FADES = 0.9  # of what is remembered of how the cores were, with each block
+PIECE_BYTES = 4 * BLOCK_BYTES  # between two pauses
+FADES = 0.7  # of what is remembered of how the cores were, with each block
 NOT_WANTED = "it is not wanted any more"
 _flows: dict[int, Flow] = {}  # of what is being brought
 _connections: dict[int, socket.socket] = {}  # over which it comes
@@ -134,7 +135,7 @@ def bring(command: Command) -> PulledPart:
         """Small tensors are brought one after the other without a rest."""
         nonlocal came
         before, came = came, came + nbytes
-        if came // BLOCK_BYTES > before // BLOCK_BYTES:
+        if came // PIECE_BYTES > before // PIECE_BYTES:
             if pace is not None:
                 pace.look(came, of)
             if not flow.goes_on():

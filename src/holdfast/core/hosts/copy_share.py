@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LEAST, MOST = 1 / 12, 1.0  # of one core
+LEAST, MOST = 1 / 12, 1 / 2  # of one core
 
 
 class CopySeen(NamedTuple):
