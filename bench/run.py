@@ -24,6 +24,7 @@ PARTS = {
     "checkpoint.py": ([], ["--gib", "0.25", "--rounds", "3"]),
     "flush.py": ([], ["--gib", "0.25", "--rounds", "3"]),
     "one_model.py": ([], ["--rounds", "3"]),
+    "copy_in_parts.py": ([], ["--rounds", "5"]),
 }
 
 

@@ -79,9 +79,9 @@ def test_after_each_kind_of_value_each_other_is_what_it_is() -> None:
     for first in ODD:
         files = buffers()
         said(files, {"x": first, "n": 6}, named(1))
-        known = files._outline, files._outline_of
+        known = dict(files._outlines)
         for value, right in zip(ODD, alone, strict=True):
-            files._outline, files._outline_of = known
+            files._outlines = dict(known)
             assert said(files, {"x": value, "n": 7}, named(2)) == right, (first, value)
 
 
@@ -148,9 +148,9 @@ def test_a_tree_that_is_another_one_each_time_is_described_once() -> None:
     files = buffers()
     made = []
     for step in range(1, 101):
-        before = files._outline
+        before = files._outlines.get(False)
         said(files, ["x"] * step, named(step))
-        made += [step] if files._outline is not before else []
+        made += [step] if files._outlines.get(False) is not before else []
     assert made == [1, 2, 4, 8, 16, 32, 64]
 
 

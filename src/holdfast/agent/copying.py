@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import selectors
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from holdfast.agent.flush import FlushProcess, FlushResult
+from holdfast.agent.flush import FlushProcess, FlushResult, differences
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import CopyServer
-from holdfast.core.save.corruption import Replica, ReplicaDifference
+from holdfast.core.save.corruption import ReplicaDifference
 from holdfast.core.save.word import MAX_BUFFERS
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
@@ -139,7 +138,7 @@ class Copying:
 
             def done(outcome: FlushResult) -> None:
                 self._copy = None
-                over(outcome.why, _differences(outcome.differing))
+                over(outcome.why, differences(outcome.differing))
 
             number = self._pull(place, part, into, done, gives_way=True, within_ns=action.within_ns)
             self._copy = number, part, place
@@ -207,10 +206,3 @@ class Copying:
     def close(self) -> None:
         """End the process."""
         self._process.close()
-
-
-def _differences(said: Sequence[Any]) -> tuple[ReplicaDifference, ...]:
-    return tuple(
-        ReplicaDifference(array, tuple(Replica(rank, digest) for rank, digest in replicas))
-        for array, replicas in said
-    )

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.save.corruption import Replica, ReplicaDifference
 from holdfast.core.save.tier_events import AlikeDigests
 
 SOURCES = Path(__file__).parents[2]
@@ -34,6 +35,7 @@ GIVING_WAY_NICE = 15
 TOLD = {
     "why": "why", "is_gone": "is_gone", "ranks": "ranks", "world_size": "world_size",
     "bytes": "nbytes", "took_ns": "took_ns", "differing": "differing", "alike": "alike",
+    "is_compared": "is_compared",
 }  # fmt: skip
 
 
@@ -49,6 +51,15 @@ class FlushResult:
     took_ns: int = 0
     differing: Sequence[Any] = ()  # arrays: `core.save.corruption.ReplicaDifference`, as JSON
     alike: Sequence[Any] = ()  # what the ranks here hold alike: `AlikeDigests`, as JSON
+    is_compared: bool = False  # the ranks of the one host, in what the framework keeps equal
+
+
+def differences(said: Sequence[Any]) -> tuple[ReplicaDifference, ...]:
+    """The inverse of that JSON."""
+    return tuple(
+        ReplicaDifference(array, tuple(Replica(rank, digest) for rank, digest in replicas))
+        for array, replicas in said
+    )
 
 
 @dataclass(slots=True)

@@ -74,14 +74,19 @@ class FlushProgress:
 
 def seal(command: Command) -> dict[str, Any]:
     """Give a buffer its receipts and its manifest."""
-    done, alike = seal_part(
+    done, alike, comparison = seal_part(
         Path(command["buffer"]),
         command["world_size"],
         attempt=command["attempt"],
         step=command["step"],
         ranks=command["ranks"],
     )
-    return {"bytes": done.nbytes, "alike": alike}
+    differing = [
+        [one.array, [[replica.rank, replica.digest] for replica in one.replicas]]
+        for one in comparison.differing
+    ]
+    told = {"is_compared": comparison.is_made, "differing": differing}
+    return {"bytes": done.nbytes, "alike": alike, **told}
 
 
 def flush(command: Command) -> dict[str, Any]:

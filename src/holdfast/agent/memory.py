@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.agent.flush import FlushProcesses, FlushResult
+from holdfast.agent.flush import FlushProcesses, FlushResult, differences
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import HeldPart
@@ -143,7 +143,8 @@ class Memory:
         def done(outcome: FlushResult) -> None:
             if outcome.why is None:
                 alike = tuple((section, digest) for section, digest in outcome.alike)
-                self._feed(ev.Sealed(now_ns(), *of, alike))
+                compared = outcome.is_compared, differences(outcome.differing)
+                self._feed(ev.Sealed(now_ns(), *of, alike, *compared))
             else:
                 self._feed(ev.SealFailed(now_ns(), *of, outcome.why))
 

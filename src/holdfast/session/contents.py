@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.errors import ConfigurationError, DataTopologyChanged
 from holdfast.session.data import DataStream
 from holdfast.session.optimizers import Optimizers
+from holdfast.session.replicated import ReplicatedParts
 from holdfast.session.reshape import Positions, resharded
 from holdfast.session.say import say
 from holdfast.snapshot import parts as part_states
@@ -31,6 +32,7 @@ class Contents:
         self._tag_lock = threading.Lock()
         self.bests: dict[str, float] = {}
         self.optimizers = Optimizers()
+        self._replicated = ReplicatedParts()
 
     def track(self, parts: dict[str, Any]) -> None:
         """Add parts by name; those that a restore has already read take their state now."""
@@ -124,6 +126,10 @@ class Contents:
             f"parts/{name}" for name, part in self._parts.items() if part_states.is_replicated(part)
         )
         return (STATE, *equal)
+
+    def replicated(self) -> tuple[str, ...]:
+        """What of it a framework keeps equal on all ranks: paths, or prefixes of such."""
+        return self._replicated.paths(self._parts)
 
     def apply(self, stored: dict[str, Any]) -> None:
         """Put everything but the state back; what is not registered yet waits for it."""

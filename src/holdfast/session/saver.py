@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.save.word import Order, buffer_of, is_durable, pack, unpack
+from holdfast.core.save.word import Order, buffer_of, is_durable, is_in_parts, pack, unpack
 from holdfast.errors import StoreUnavailable, Unstorable
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
@@ -128,7 +128,8 @@ class Saver:
         buffer = buffer_of(flags)
         if buffer is not None:
             is_asked = is_durable(flags)
-            late = self._save_in_memory(state, epoch, step, buffer, is_asked, may_end_later)
+            splits = is_in_parts(flags)
+            late = self._save_in_memory(state, epoch, step, buffer, is_asked, may_end_later, splits)
             self._late = late
             return late
         started_ns = now_ns()
@@ -165,6 +166,7 @@ class Saver:
         buffer: int,
         is_asked: bool,
         may_end_later: bool,
+        in_parts: bool,
     ) -> LateCopy | None:
         if self._memory is None:
             raise StoreUnavailable("the order is for a buffer in memory, and this rank has none")
@@ -174,11 +176,12 @@ class Saver:
         # Tags are for a set that becomes durable; most of those in memory never do.
         tags = self._contents.take_tags() if is_asked else ()
         try:
-            optimizers = self._contents.optimizers
+            contents, optimizers = self._contents, self._contents.optimizers
+            of = self._attempt(), step, epoch, contents.shared(), tags, contents.replicated()
             late = self._memory.save(
                 buffer,
                 self._gather(state),
-                Named(self._attempt(), step, epoch, self._contents.shared(), tags),
+                Named(*of, in_parts),
                 optimizers.may_be_late(step) if may_end_later else None,
             )
         except BaseException:

@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.snapshot import nodes, paths
 from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, describe, plain_tensor
 from holdfast.snapshot.layout import Placed
+from holdfast.snapshot.receipt import Tensor
 from holdfast.snapshot.sealed import compact
 from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import NOT_INLINE, Say, inline
@@ -54,13 +55,21 @@ class Outline:
         if not is_same or len(said) != len(self._text) - 1:
             return None
         placed = tuple(
-            (entry, leaves[number], leaves[number].pieces[piece])
+            (entry, leaves[number], _stored(entry, leaves[number].pieces[piece]))
             for entry, number, piece in self._order
         )
         parts = [self._text[0]]
         for value, text in zip(map(_in_text, said), self._text[1:], strict=True):
             parts += value, text
         return placed, "".join(parts)
+
+
+def _stored(entry: Tensor, piece: ArrayPiece) -> ArrayPiece:
+    """What is stored of a piece: all of it, or some rows."""
+    if entry.index is None or entry.shape == piece.shape:
+        return piece
+    first, last = entry.index[0]
+    return ArrayPiece(entry.index, entry.shape, piece.source[first:last])
 
 
 def _in_text(said: Structure) -> str:

@@ -61,9 +61,18 @@ def shard_facts(
     world_size: int,
     shared: Sequence[str],
     tags: Sequence[str],
+    replicated: Sequence[str] = (),
+    in_parts: bool = False,
 ) -> dict[str, Any]:
-    """What a shard's header says of itself. `shared`: paths that belong to the run as a whole."""
-    return {
+    """What a shard's header says of itself. `shared`: paths that belong to the run as a whole.
+
+    `replicated`: those that the framework keeps equal on all ranks; `in_parts`: of which this
+    shard has a part alone.
+    """
+    more: dict[str, Any] = {"replicated": list(replicated)} if replicated else {}
+    if in_parts:
+        more["in_parts"] = True
+    return more | {
         "format": FORMAT,
         "version": VERSION,
         "attempt": attempt,
@@ -116,7 +125,7 @@ def decode_header(header: bytes) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
     """
     said = _parsed(header)
     facts = _facts(said)
-    known = {array.path: array for array in _arrays(facts.get("structure"))}
+    known = {array.path: array for array in stored_arrays(facts.get("structure"))}
     names = [name for name in said if name != "__metadata__"]
     return facts, tuple(_tensor(name, said[name], known) for name in names)
 
@@ -134,7 +143,8 @@ def _facts(said: Any) -> dict[str, Any]:
     return facts
 
 
-def _arrays(structure: Structure) -> Iterator[Array]:
+def stored_arrays(structure: Structure) -> Iterator[Array]:
+    """The arrays that a shard's structure speaks of; ValueError on rubbish."""
     if not isinstance(structure, dict) or "$" in structure:
         raise ValueError("the top is no dict of sections")
     for name, part in structure.items():

@@ -38,6 +38,7 @@ from holdfast.snapshot.ram_folder import buffer_name, reclaim
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.room import Room, find_room, size_words
 from holdfast.snapshot.shared_file import SharedFile
+from holdfast.snapshot.split import part_of
 from holdfast.snapshot.staging import GLOBAL
 from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import Say, flatten
@@ -63,6 +64,13 @@ class Named(NamedTuple):
     epoch: int
     shared: tuple[str, ...]  # paths that belong to the run as a whole
     tags: tuple[str, ...]
+    replicated: tuple[str, ...] = ()  # paths of what the framework keeps equal on all ranks
+    in_parts: bool = False  # of that, this rank stores its part alone
+
+
+def _is_part(named: Named) -> bool:
+    """Whether a rank's shard has a part alone of what all ranks hold alike."""
+    return named.in_parts and bool(named.replicated)
 
 
 class BufferFiles:
@@ -95,8 +103,8 @@ class BufferFiles:
             threading.Lock() for _ in range(wanted)
         ]  # who writes into a buffer, or makes it
         self._turns = itertools.count()
-        self._outline: Outline | None = None  # of the last tree
-        self._outline_of: Named | None = None
+        # Of the last trees, of which all was stored, or a part.
+        self._outlines: dict[bool, tuple[Named, Outline]] = {}
         self._misses = 0  # trees that it was not the outline of, in a row
         self._device: int | None = None  # where (some of) the state is
         self._closing = False
@@ -173,6 +181,7 @@ class BufferFiles:
 
         Until that is over, the buffer is no shard.
         """
+        named = named if self._is_shared_by_ranks else named._replace(replicated=())
         placed, text = self._described(tree, named)
         file, busy = self._files[buffer], self._busy[buffer]
         busy.acquire()
@@ -188,7 +197,8 @@ class BufferFiles:
                 self._unseal(buffer)
                 if file.size:  # else there is no page to write to
                     _store_length(file, 0)
-                file.resize(size)
+                # Pages that are let go of now would have to be made anew for the next whole set.
+                file.resize(max(size, file.size) if _is_part(named) else size)
                 now, late = list(placed), None
                 if may_be_late is not None:
                     now, late = self._set_apart(placed, may_be_late, file, len(header), busy)
@@ -282,27 +292,35 @@ class BufferFiles:
         named = Named(0, 0, 0, tuple(shared), ())
         found = []
         for epoch in range(turns):
-            placed = place(self._own(flat.leaves, epoch))
+            placed = place(self._own(flat.leaves, named._replace(epoch=epoch)))
             header = pad_header(self._header_text(placed, flat.structure, named))
             found.append(len(header) + _data_bytes(placed))
         return max(found)
 
-    def _own(self, leaves: tuple[Leaf, ...], epoch: int) -> tuple[Leaf, ...]:
-        """What this rank stores of them in the set of that epoch."""
+    @property
+    def _is_shared_by_ranks(self) -> bool:
+        """Whether several ranks, and all there are, share the memory of this host."""
+        return self._local_world_size == self._world_size > 1
+
+    def _own(self, leaves: tuple[Leaf, ...], named: Named) -> tuple[Leaf, ...]:
+        """What this rank stores of them in that set."""
+        if _is_part(named):
+            return part_of(leaves, named.replicated, self._rank, self._world_size)
         if self._local_world_size == self._world_size:
             return leaves
-        return tuple(on_host(leaf, self._ranks, epoch) for leaf in leaves)
+        return tuple(on_host(leaf, self._ranks, named.epoch) for leaf in leaves)
 
     def _described(self, tree: Any, named: Named) -> tuple[tuple[Placed, ...], str]:
         """Where the arrays lie, and the header's text; of what was there before, if that can be."""
         apart = named._replace(step=0, epoch=0)  # the outline knows of nothing else
-        if self._outline is not None and self._outline_of == apart:
-            again = self._outline.describe(tree, named.step)
+        known, outline = self._outlines.get(named.in_parts, (None, None))
+        if outline is not None and known == apart:
+            again = outline.describe(tree, named.step)
             if again is not None:
                 self._misses = 0
                 return again
         flat = flatten(tree)
-        placed = place(self._own(flat.leaves, named.epoch))
+        placed = place(self._own(flat.leaves, named))
         self._misses += 1
         # A tree that is another one each time is not worth it.
         is_worth_it = not named.tags and self._misses.bit_count() == 1
@@ -311,7 +329,7 @@ class BufferFiles:
             def write(say: Say, step: Structure) -> str:
                 return self._header_text(placed, flatten(tree, say).structure, named, step)
 
-            self._outline, self._outline_of = Outline(tree, placed, write), apart
+            self._outlines[named.in_parts] = apart, Outline(tree, placed, write)
         return placed, self._header_text(placed, flat.structure, named)
 
     def _header_text(
@@ -329,6 +347,8 @@ class BufferFiles:
             world_size=self._world_size,
             shared=named.shared,
             tags=named.tags,
+            replicated=named.replicated,
+            in_parts=_is_part(named),
         )
         return header_text([entry for entry, _, _ in placed], facts)
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -41,6 +41,7 @@ from holdfast.snapshot.receipt import (
 from holdfast.snapshot.sealed import checksum, write_sealed
 from holdfast.snapshot.sets import SetInfo, check_size, info
 from holdfast.snapshot.shard import structure_checksums
+from holdfast.snapshot.split import RankComparison, check_parts, compare
 
 READ_BYTES = 1 << 20  # stays in a core's cache between the read and the hash
 # A core takes two seconds or three for 8 GB, and the next snapshot waits for it. Where there are
@@ -58,8 +59,16 @@ def seal_buffer(
     step: int,
     ranks: Sequence[int] | None = None,
 ) -> SetInfo:
-    """As `seal_part`; what ranks hold alike is not asked for."""
-    return seal_part(buffer_dir, world_size, attempt=attempt, step=step, ranks=ranks)[0]
+    """As `seal_part`; what its ranks hold alike is not asked for."""
+    return seal_part(buffer_dir, world_size, attempt=attempt, step=step, ranks=ranks).info
+
+
+class SealedPart(NamedTuple):
+    """A sealed buffer, and what its ranks hold alike: for other hosts, or on one host compared."""
+
+    info: SetInfo
+    alike: AlikeDigests
+    comparison: RankComparison
 
 
 def seal_part(
@@ -69,10 +78,8 @@ def seal_part(
     attempt: int,
     step: int,
     ranks: Sequence[int] | None = None,
-) -> tuple[SetInfo, AlikeDigests]:
+) -> SealedPart:
     """Hash every rank's shard, write the receipts, then the manifest; on return it restores.
-
-    With several hosts the second value says what this one's ranks hold alike, to be compared.
 
     `ranks`: those of this host; None: all are here.
 
@@ -87,9 +94,9 @@ def seal_part(
     """
     (buffer_dir / MANIFEST).unlink(missing_ok=True)
     ranks = range(world_size) if ranks is None else ranks
-    receipts = []
+    receipts, facts = [], []
     for rank in ranks:
-        receipt = hash_shard(buffer_dir, rank)
+        receipt, said = _hashed(buffer_dir, rank)
         found = (receipt.attempt, receipt.step, receipt.rank, receipt.world_size)
         if found != (attempt, step, rank, world_size):
             raise CorruptCheckpoint(
@@ -99,18 +106,28 @@ def seal_part(
             )
         write_sealed(buffer_dir / receipt_name(rank), receipt.to_json())
         receipts.append(receipt)
+        facts.append(said)
     try:
         manifest = compose_part(receipts, ranks, time.time_ns(), {})
+        check_parts(manifest, facts)
     except ValueError as error:
         raise CorruptCheckpoint(f"{buffer_dir} cannot be sealed: {error}") from error
     for receipt in receipts:
         check_size(buffer_dir, receipt.rank, receipt.file_bytes)
     write_sealed(buffer_dir / MANIFEST, manifest.to_json())
-    return info(buffer_dir, manifest), () if manifest.here is None else digests(receipts)
+    done = info(buffer_dir, manifest)
+    if manifest.here is None:
+        return SealedPart(done, (), compare(receipts, facts))
+    return SealedPart(done, digests(receipts), RankComparison())
 
 
 def hash_shard(buffer_dir: Path, rank: int) -> Receipt:
     """One rank's receipt, made of its file alone; nothing is written. Raises as `seal_buffer`."""
+    return _hashed(buffer_dir, rank)[0]
+
+
+def _hashed(buffer_dir: Path, rank: int) -> tuple[Receipt, dict[str, Any]]:
+    """The receipt, and what the file's header says of itself."""
     path = buffer_dir / shard_name(rank)
     try:
         descriptor = open_regular(path)
@@ -124,13 +141,14 @@ def hash_shard(buffer_dir: Path, rank: int) -> Receipt:
             facts, entries = decode_header(header)
             check_format(facts)
             shard = Shard(os.fstat(descriptor).st_size, len(header), checksum(header))
-            tensors = _with_checksums(descriptor, path, len(header), _checked(shard, entries))
+            entries = _checked(shard, entries, has_rest=facts.get("in_parts") is True)
+            tensors = _with_checksums(descriptor, path, len(header), entries)
             receipt = _receipt(facts, shard, tensors)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(f"{path} is no shard: {error}") from error
         if _header(descriptor, path) != header:
             raise CorruptCheckpoint(f"{path} was overwritten while it was being sealed")
-        return receipt
+        return receipt, facts
     finally:
         os.close(descriptor)
 
@@ -160,14 +178,18 @@ def _header(descriptor: int, path: Path) -> bytes:
     return header
 
 
-def _checked(shard: Shard, entries: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The entries, if they fill the file from the header to its end; ValueError otherwise."""
+def _checked(shard: Shard, entries: tuple[Tensor, ...], *, has_rest: bool) -> tuple[Tensor, ...]:
+    """The entries, if they fill the file from the header to its end; ValueError otherwise.
+
+    `has_rest`: what lies behind them, if anything, is left of an earlier set.
+    """
     end = 0
     for entry in sorted(entries, key=lambda one: (one.begin, one.end)):
         if entry.begin != end or entry.end < end:
             raise ValueError(f"{entry.name} does not begin where the tensor before it ends")
         end = entry.end
-    if end != shard.file_bytes - shard.data_begin:
+    data_bytes = shard.file_bytes - shard.data_begin
+    if end > data_bytes or (end < data_bytes and not has_rest):
         raise ValueError(f"it has {shard.file_bytes} bytes, not {shard.data_begin + end}")
     return entries
 

@@ -247,6 +247,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.RestartAsked: Transition(stops.on_restart_asked, (KILLING,)),
         **TIER,
         ev.Replicated: Transition(replicas.on_replicated, (KILLING,)),
+        ev.Sealed: Transition(replicas.on_sealed, (KILLING,)),
     },
     KILLING: {
         ev.Heard: Transition(saves.on_heard_while_killing),

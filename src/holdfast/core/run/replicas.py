@@ -19,18 +19,36 @@ def on_replicated(run: RunState, event: ev.Replicated) -> list[act.Action]:
     if not is_news:
         return answer
     hosts, why = judge(event.differing, run.placement.hosts)
-    words = f"silent corruption by step {event.step} on {_named(hosts)}: {why}"
+    words = f"silent corruption by step {event.step} on {_named(hosts, 'host')}: {why}"
     answer.append(act.Say("error", words[:1].upper() + words[1:]))
     good = replicas.compared_step
     if good is None:
         return answer
     if len(hosts) == 1:
         answer.append(act.Distrust(hosts[0], words))
+    return answer + _go_back(run, event, good, words)
+
+
+def on_sealed(run: RunState, event: ev.Sealed) -> list[act.Action]:
+    """While ranks run, on one host. Nobody knows another place for a rank that is wrong."""
+    is_incident = run.saving.tier.compare(event)
+    answer = saves.on_tier(run, event)
+    good = run.saving.tier.replicas.compared_step
+    if not is_incident or good is None:
+        return answer
+    ranks, why = judge(event.differing, range(run.placement.ranks), "ranks")
+    words = f"silent corruption by step {event.step} on {_named(ranks, 'rank')}: {why}"
+    answer.append(act.Say("error", words[:1].upper() + words[1:]))
+    return answer + _go_back(run, event, good, words)
+
+
+def _go_back(
+    run: RunState, event: ev.Replicated | ev.Sealed, good: int, words: str
+) -> list[act.Action]:
     name = f"corruption-{event.of_attempt:04d}-{event.step}"
     wish = Wish(name, good, skip_batches=0, words=words, is_from_script=False)
-    return answer + on_rollback_asked(run, ev.RollbackAsked(event.at_ns, wish))
+    return on_rollback_asked(run, ev.RollbackAsked(event.at_ns, wish))
 
 
-def _named(hosts: tuple[int, ...]) -> str:
-    numbers = " or ".join(map(str, hosts))
-    return f"host {numbers}"
+def _named(numbers: tuple[int, ...], what: str) -> str:
+    return f"{what} {' or '.join(map(str, numbers))}"

@@ -11,7 +11,7 @@ from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.run.rollback import way_back
 from holdfast.core.run.state import SECOND_NS, Timer
 from holdfast.core.save import events as news
-from holdfast.core.save.word import Order, buffer_of, with_buffer
+from holdfast.core.save.word import IN_PARTS, Order, buffer_of, with_buffer
 
 # Written down if something follows.
 QUIET = (ev.OnRecord, ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Flushing)
@@ -31,6 +31,11 @@ def _flags(flags: int) -> str:
     names = " | ".join(flag.name or "" for flag in Order if with_buffer(flags, None) & flag)
     where = "" if buffer is None else f" into buffer {buffer}"
     return (names or "save") + where
+
+
+def _order(flags: int) -> str:
+    """A verdict's COMMITTED is IN_PARTS in an order."""
+    return _flags(flags & ~IN_PARTS) + (" in parts" if flags & IN_PARTS else "")
 
 
 def _resume(resume: ev.Resume) -> str:
@@ -122,7 +127,7 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"adopt attempt {action.attempt} as {action.number}"
         case act.CarryOut(what=news.PublishOrder() as order):
             return (
-                f"order {order.epoch}: {_flags(order.flags)} at step {order.step} ({order.reason})"
+                f"order {order.epoch}: {_order(order.flags)} at step {order.step} ({order.reason})"
             )
         case act.CarryOut(what=news.PublishVerdict() as verdict):
             return f"verdict {verdict.epoch}: {_flags(verdict.flags)} step {verdict.step}"

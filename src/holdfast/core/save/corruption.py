@@ -49,11 +49,12 @@ def merged(parts: Iterable[Sequence[ReplicaDifference]]) -> tuple[ReplicaDiffere
 
 
 def judge(
-    differing: Sequence[ReplicaDifference], hosts: Sequence[int]
+    differing: Sequence[ReplicaDifference], hosts: Sequence[int], of: str = "hosts"
 ) -> tuple[tuple[int, ...], str]:
     """Whose replicas are wrong, as hosts of the placement, and why; `hosts`: by rank.
 
-    One host: the others agree with each other. Several: nobody knows which of them.
+    One host: the others agree with each other. Several: nobody knows which of them. `of`: what
+    they are, where they are not hosts.
     """
     wrong: set[int] = set()
     involved: set[int] = set()
@@ -67,5 +68,5 @@ def judge(
         f" and {len(differing) - 1} more" if len(differing) > 1 else ""
     )
     if len(wrong) == 1:
-        return tuple(sorted(wrong)), f"its {arrays} differs from what all other hosts have"
+        return tuple(sorted(wrong)), f"its {arrays} differs from what all other {of} have"
     return tuple(sorted(wrong or involved)), f"{arrays} was the same on them, and is not any more"

@@ -70,6 +70,7 @@ class Flushes:
     _silent_ns: int = 0
 
     # Of the run.
+    begun: int = 0
     _alike: tuple[tuple[tuple[int, int], AlikeDigests], ...] = ()  # of the newest sets, by name
     _took_ns: tuple[int, ...] = ()  # the last few
     _failed: int = 0  # in a row
@@ -123,6 +124,7 @@ class Flushes:
 
     def _begin(self, at_ns: int, wanted: Wanted) -> tuple[act.Action, ...]:
         self.under_way, self.began_ns, self.shards, self.durable = wanted, at_ns, None, set()
+        self.begun += 1
         self._looked_ns, self._silent_ns, self._nbytes = at_ns, 0, 0
         return (self._flush(wanted),)
 

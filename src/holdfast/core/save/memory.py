@@ -24,6 +24,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import InMemory
 from holdfast.core.save.flushes import Flushes, FlushOver
+from holdfast.core.save.in_parts import InParts
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.ranks import Extremes
 from holdfast.core.save.replicas import Replicas
@@ -110,6 +111,7 @@ class MemoryTier:
     ranks: int
     flushes: Flushes = field(default_factory=Flushes)
     replicas: Replicas = field(default_factory=Replicas)
+    in_parts: InParts = field(default_factory=InParts)
     buffers: Buffers = field(default_factory=Buffers)
     is_there: bool = False  # whether every rank has a buffer
     is_lost: bool = False  # whether it had one in this attempt, and has none now
@@ -146,6 +148,7 @@ class MemoryTier:
                     restored = kept
         self.buffers = self.buffers.begin(restored)
         self.replicas.begin(restored, resume.step)
+        self.in_parts.begin()
         self._no_buffers()
         self.flushes.forget()
 
@@ -209,8 +212,16 @@ class MemoryTier:
         """Ranks may write into that buffer."""
         self.buffers = self.buffers.ordered(buffer)
 
-    def copied(self, at_ns: int, epoch: int, step: int, buffer: int) -> None:
-        """All ranks have copied that step into it."""
+    @property
+    def may_split(self) -> bool:
+        """Whether the ranks may each copy a part of the next set."""
+        return self.in_parts.may(self.flushes.begun)
+
+    def copied(
+        self, at_ns: int, epoch: int, step: int, buffer: int, *, is_split: bool = False
+    ) -> None:
+        """All ranks have copied that step into it, or each a part of it."""
+        self.in_parts.copied(self.flushes.begun, in_parts=is_split)
         kept = SetInBuffer(self.attempt, epoch, step, buffer)
         self.buffers = self.buffers.copied(kept)
         self._sealing_ns = (*self._sealing_ns, (kept, at_ns))
@@ -240,8 +251,19 @@ class MemoryTier:
         counts = counts and kept in self.buffers.sealing
         if counts and isinstance(event, ev.Sealed):
             self.flushes.note_alike(kept, event.alike)
+        elif event.of_attempt == self.attempt:
+            self.in_parts.not_sealed()
         self.buffers = self.buffers.over(kept, is_sealed=counts)
         return counts
+
+    def compare(self, event: ev.Sealed) -> bool:
+        """Take in whether the ranks of the one host are equal; whether they ceased to be."""
+        if event.of_attempt != self.attempt:
+            return False
+        is_incident = self.in_parts.sealed(event)
+        if event.is_compared and not event.differing:
+            self.replicas.compared_step = event.step
+        return is_incident
 
     @property
     def newest(self) -> SetInBuffer | None:

@@ -10,7 +10,7 @@ order follows at once, so that it reaches the ranks while they work on the steps
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from holdfast.core.events import Resume
 from holdfast.core.hosts.copies import NOTHING_IN_MEMORY, InMemory
@@ -24,7 +24,7 @@ from holdfast.core.save.memory import MemoryTier
 from holdfast.core.save.pace import FailureRate, SavePace, latest, median
 from holdfast.core.save.policy import Never, SavePolicy, SaveView, Tier
 from holdfast.core.save.replicas import Replicas
-from holdfast.core.save.word import buffer_of, unpack
+from holdfast.core.save.word import IN_PARTS, buffer_of, is_in_parts, unpack
 
 # From reading the ranks' progress to an order's being stored: the edges' slowest polling, doubled.
 REACTION_NS = 500_000_000
@@ -78,6 +78,7 @@ class Saving:
     _resumed_step: int = 0
     _ordered_ns: int = 0
     _known_ns: int = 0  # when the fastest rank was last seen to move
+    _is_split: bool = False  # the newest copies are ordered in parts
 
     def __post_init__(self, flush_patience_ns: int, replicates: bool) -> None:
         """No attempt has begun yet."""
@@ -224,12 +225,13 @@ class Saving:
         extremes, misses = agreement.ranks.extremes, agreement.misses
         fastest = extremes.greatest
         agreement.free_buffers = self.tier.free if self.tier.is_there else ()
-        actions = step(agreement, what)
+        actions = tuple(map(self._split, step(agreement, what)))
         if extremes.greatest > fastest:
             self._known_ns = what.at_ns
         for action in actions:
             if isinstance(action, news.SealBuffer):
-                self.tier.copied(what.at_ns, action.epoch, action.step, action.buffer)
+                of = action.epoch, action.step, action.buffer
+                self.tier.copied(what.at_ns, *of, is_split=self._is_split)
                 self._reaction_ns -= (self._reaction_ns - COPIED_REACTION_NS) // 8
             elif isinstance(action, news.PublishOrder):
                 buffer = buffer_of(action.flags)
@@ -238,6 +240,14 @@ class Saving:
         if agreement.in_memory and agreement.misses > misses:
             self._reaction_ns = min(2 * self._reaction_ns, REACTION_NS)
         return actions
+
+    def _split(self, action: news.Action) -> news.Action:
+        """An order into a buffer: in parts, where the ranks are known to be equal."""
+        if not isinstance(action, news.PublishOrder) or buffer_of(action.flags) is None:
+            return action
+        flags = action.flags | IN_PARTS
+        self._is_split = self.tier.may_split and is_in_parts(flags)
+        return replace(action, flags=flags) if self._is_split else action
 
     def _note_commit(self, what: news.Committed | news.DurableBeside) -> None:
         if what.step != self.committed_step:

@@ -45,6 +45,9 @@ class Sealed:
 
     `of_attempt` wrote it; it need not run any more. The same holds for the events below. `alike`:
     with several hosts, what all of them hold alike.
+
+    `is_compared`: on one host, that what the framework keeps equal on all ranks was whole on each
+    of them; `differing`: what of it was not the same.
     """
 
     at_ns: int
@@ -53,6 +56,8 @@ class Sealed:
     step: int
     buffer: int
     alike: AlikeDigests = ()
+    is_compared: bool = False
+    differing: tuple[ReplicaDifference, ...] = ()
 
 
 @value

@@ -53,6 +53,12 @@ class Order(IntEnum):
     DURABLE = 128  # of a copy into a buffer: it is made durable at once, and a verdict follows
 
 
+IN_PARTS = 4
+"""Of an order alone (a verdict's is COMMITTED): of what all ranks hold alike, each copies its part.
+
+Only for a copy into a buffer that nobody waits for.
+"""
+
 _BUFFER_SHIFT = 5
 _BUFFER_BITS = Order.BUFFER_1 | Order.BUFFER_2
 MAX_BUFFERS = _BUFFER_BITS >> _BUFFER_SHIFT
@@ -75,6 +81,11 @@ def with_buffer(flags: int, buffer: int | None) -> int:
 def is_durable(flags: int) -> bool:
     """Whether what is ordered is made durable at once, so that one may wait for it."""
     return bool(flags & Order.DURABLE) or buffer_of(flags) is None
+
+
+def is_in_parts(flags: int) -> bool:
+    """Whether an order asks each rank for its part alone of what all of them hold alike."""
+    return bool(flags & IN_PARTS) and not is_durable(flags) and not flags & Order.STOP
 
 
 def may_end_later(flags: int, *, is_last: bool) -> bool:
