@@ -76,6 +76,19 @@ def test_what_cannot_be_relied_on_has_a_save_ahead_of_it_once(
         assert not plan(LEAVE, (one,), NoticeView(0, time, **known))[0].save_first
 
 
+@pytest.mark.parametrize(("left_s", "saves_first"), [(22, True), (21, False)])
+def test_a_save_ahead_is_not_made_where_it_would_be_in_the_way_of_the_last(
+    left_s: int, saves_first: bool
+) -> None:
+    """The last one is ordered 14 s before the end, and a save takes 8 s."""
+    (one,) = announced(Notice("gce", END, 0, lead_ns=left_s * S))
+    decided, reason = plan(LEAVE, (one,), NoticeView(0, MEASURED))
+    assert (decided.what, decided.save_first) == (What.STOP, saves_first)
+    assert decided.at_ns == (8 * S if saves_first else 0)
+    doubt = "the deadline is not the vendor's own"
+    assert reason == (doubt if saves_first else f"{doubt}, and two saves take longer")
+
+
 def test_too_little_time_is_said() -> None:
     decided, reason = plan(LEAVE, announced(end(7)), NoticeView(0, MEASURED))
     assert (decided.what, decided.at_ns, decided.is_short) == (What.STOP, 0, True)

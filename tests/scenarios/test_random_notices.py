@@ -58,9 +58,15 @@ ASKED_FOR_WHILE_ANOTHER_IS_WRITTEN = [  # and begun, it would be in the way of t
     (8, "gce", "a", NoticeAction.FREEZE, NoticeState.SCHEDULED, 22, False),
     (7, "aws", "a", NoticeAction.REBOOT, NoticeState.SCHEDULED, 22, False),
 ]
+SOON_AND_NOT_THE_VENDORS_OWN = [  # a save at once would be in the way of the last one
+    *[(wait_s, "gce", name, NoticeAction.FREEZE, NoticeState.SCHEDULED, 22, False)
+      for wait_s, name in ((0, ""), (0, ""), (2, "a"), (5, ""))],
+    (5, "gce", "a", NoticeAction.REBOOT, NoticeState.SCHEDULED, 22, False),
+]  # fmt: skip
 
 
 @settings(max_examples=20)
+@example(LONG_WRITE, SOON_AND_NOT_THE_VENDORS_OWN)
 @example(LONG_WRITE, CALLED_OFF_TOO_LATE)
 @example(LONG_WRITE, ASKED_FOR_WHILE_ANOTHER_IS_WRITTEN)
 @example(LONG_FLUSH, A_FREEZE_FIRST)

@@ -169,5 +169,8 @@ def _at_the_latest(
     if not time.is_measured:
         doubt = "how long a save takes is not known yet"
     if doubt and not view.is_saved and identity(one, deadline_ns) not in view.begun:
+        if time.is_measured and at_ns - now_ns < time.need_ns:
+            # A save now would not be over by then, and the last one would have to wait for it.
+            return NoticePlan(what, now_ns, one, deadline_ns), f"{doubt}, and two saves take longer"
         return NoticePlan(what, at_ns, one, deadline_ns, save_first=True), doubt
     return NoticePlan(what, at_ns, one, deadline_ns), "as late as is safe"
