@@ -584,13 +584,18 @@ def timed(one: Rank | None, pieces: dict[str, list[float]]) -> Iterator[None]:
         yield
         return
     from holdfast.session import contents, optimizers
-    from holdfast.snapshot import device, late, ram
+    from holdfast.snapshot import device, late, ram, shared_file
 
     places = [
         (contents.Contents, "gather"),
         (optimizers.Optimizers, "may_be_late"),
+        (ram.BufferFiles, "begin"),
         (ram.BufferFiles, "_described"),
+        (ram.BufferFiles, "_unseal"),
+        (shared_file.SharedFile, "resize"),
         (ram.BufferFiles, "_set_apart"),
+        (late.LateCopy, "__init__"),
+        (late.LateCopy, "begin"),
         (ram.BufferFiles, "_copy"),
         (late.LateCopy, "_copy"),
         (late.LateCopy, "_check"),
