@@ -11,7 +11,7 @@ make the rank's receipt of a header alone, by a process that never saw the array
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.snapshot import dtypes
@@ -87,7 +87,9 @@ def shard_facts(
 
 def encode_header(entries: Sequence[Tensor], facts: dict[str, Any]) -> bytes:
     """The first bytes of the file, up to its data."""
-    return pad_header(header_text(entries, facts))
+    text = header_text(entries, facts).encode("ascii")
+    length = least_begin(len(text)) - 8
+    return struct.pack("<Q", length) + text.ljust(length)
 
 
 def header_text(entries: Sequence[Tensor], facts: dict[str, Any]) -> str:
@@ -103,13 +105,9 @@ def header_text(entries: Sequence[Tensor], facts: dict[str, Any]) -> str:
     return compact(header)
 
 
-def pad_header(text: str, fit: Callable[[int], int] = lambda least: least) -> bytes:
-    """A header with that text, of as many whole pages as `fit` makes of those that it needs.
-
-    `fit` gets how many bytes they are at least, and gives how many they are to be.
-    """
-    length = fit(-(-(8 + len(text)) // DATA_ALIGN_BYTES) * DATA_ALIGN_BYTES)
-    return struct.pack("<Q", length - 8) + text.encode("ascii").ljust(length - 8)
+def least_begin(text_bytes: int) -> int:
+    """Where the arrays begin at least, behind a header with a text of that length."""
+    return -(-(8 + text_bytes) // DATA_ALIGN_BYTES) * DATA_ALIGN_BYTES
 
 
 def decode_facts(header: bytes) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from holdfast.snapshot.cuda import CudaError
 from holdfast.snapshot.described import Outline
 from holdfast.snapshot.device import DeviceBytes, Transfers, device_of, on_device
 from holdfast.snapshot.late import LateCopy
-from holdfast.snapshot.layout import Placed, header_text, pad_header, place, shard_facts
+from holdfast.snapshot.layout import Placed, header_text, least_begin, place, shard_facts
 from holdfast.snapshot.memory import copy_all
 from holdfast.snapshot.ram_folder import buffer_name, reclaim
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
@@ -192,8 +192,9 @@ class BufferFiles:
                     raise StoreUnavailable(f"no snapshots in memory: {file.path} is gone")
                 if file.pinned is None:
                     begin_transfers(leaf for _, leaf, _ in placed)
-                header = pad_header(text, _fit(file, _data_bytes(placed)))
-                size = len(header) + _data_bytes(placed)
+                header = np.frombuffer(text.encode("ascii"), np.uint8)
+                begin = _begin(file, least_begin(len(header)), _data_bytes(placed))
+                size = begin + _data_bytes(placed)
                 self._unseal(buffer)
                 if file.size:  # else there is no page to write to
                     _store_length(file, 0)
@@ -201,12 +202,13 @@ class BufferFiles:
                 file.resize(max(size, file.size) if _is_part(named) else size)
                 now, late = list(placed), None
                 if may_be_late is not None:
-                    now, late = self._set_apart(placed, may_be_late, file, len(header), busy)
-                self._copy(now, file, len(header))
-                file.memory[8 : len(header)] = np.frombuffer(header, np.uint8)[8:]
+                    now, late = self._set_apart(placed, may_be_late, file, begin, busy)
+                self._copy(now, file, begin)
+                file.memory[8 : 8 + len(header)] = header
+                file.memory[8 + len(header) : begin] = ord(" ")  # in place: that may be megabytes
                 is_over = late is None
                 if is_over:
-                    _store_length(file, len(header) - 8)
+                    _store_length(file, begin - 8)
                 return late
         finally:
             if is_over:
@@ -293,8 +295,8 @@ class BufferFiles:
         found = []
         for epoch in range(turns):
             placed = place(self._own(flat.leaves, named._replace(epoch=epoch)))
-            header = pad_header(self._header_text(placed, flat.structure, named))
-            found.append(len(header) + _data_bytes(placed))
+            text = self._header_text(placed, flat.structure, named)
+            found.append(least_begin(len(text)) + _data_bytes(placed))
         return max(found)
 
     @property
@@ -442,17 +444,13 @@ def _by_driver(
     return work, rest
 
 
-def _fit(file: SharedFile, data_bytes: int) -> Callable[[int], int]:
-    """How long a header is to be, so that a pinned file keeps its pages."""
+def _begin(file: SharedFile, least: int, data_bytes: int) -> int:
+    """Where the data begins, so that a pinned file keeps its pages."""
     pinned = file.pinned
     if pinned is None:
-        return lambda least: least
+        return least
     filling = (pinned.size_bytes - data_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-
-    def fit(least: int) -> int:
-        return filling if least <= filling <= least + MOST_PADDING_BYTES else least + PADDING_BYTES
-
-    return fit
+    return filling if least <= filling <= least + MOST_PADDING_BYTES else least + PADDING_BYTES
 
 
 def _data_bytes(placed: Sequence[Placed]) -> int:
