@@ -20,7 +20,6 @@ SECOND_NS = 1_000_000_000
 CLOSE_NS = 120 * SECOND_NS  # between two attempts' beginnings: the next failure may come as soon
 CALM_NS = 600 * SECOND_NS  # without a restart: failures are not close together any more
 LATE_NS = 5 * SECOND_NS  # what gives way to a busy host for so long would for ever
-LATE_OFTEN_NS = SECOND_NS  # the same, where the next failure may come any moment
 SHARE_FREE = 4  # a reserve takes at most one part in so many of the memory that is free
 
 
@@ -103,14 +102,10 @@ class StandbyRules:
         """What is to be done now, and what people are to know of it; "" for nothing."""
         move, words = self._due(sight)
         if move is StandbyMove.NOTHING and self.order is StandbyOrder.READY:
-            move = StandbyMove.LIFT if self._is_late(sight) else self._reserve(sight)
+            since_ns = sight.idle_since_ns
+            is_late = since_ns is not None and sight.at_ns - since_ns >= LATE_NS
+            move = StandbyMove.LIFT if is_late else self._reserve(sight)
         return move, words
-
-    def _is_late(self, sight: StandbySight) -> bool:
-        if sight.idle_since_ns is None:
-            return False
-        is_urgent = sight.stage is StandbyStage.IMPORTING and self.fails_often(sight.at_ns)
-        return sight.at_ns - sight.idle_since_ns >= (LATE_OFTEN_NS if is_urgent else LATE_NS)
 
     def _due(self, sight: StandbySight) -> tuple[StandbyMove, str]:
         if self.order is StandbyOrder.NONE:
