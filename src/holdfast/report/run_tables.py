@@ -15,7 +15,16 @@ from holdfast.report.hosts import HostRow
 from holdfast.report.kinds import place_of, style_of, words_of
 from holdfast.report.overview import Overview
 from holdfast.report.stories import Incident
-from holdfast.report.words import MISSING, chip_hours, counted, duration, moment, money, size
+from holdfast.report.words import (
+    MISSING,
+    chip_hours,
+    counted,
+    duration,
+    first_start_in_words,
+    moment,
+    money,
+    size,
+)
 
 HOSTS = 64  # that are shown of a run of several
 
@@ -53,9 +62,8 @@ def first_start(view: Overview) -> dict[str, Any] | None:
     phases = sorted(time_ns.items(), key=lambda phase: place_of(phase[0]))
     if not phases:
         return None
-    words = "until the first step was done" if STEP in time_ns else "so far, without a step"
     return {
-        "words": f"{duration(sum(time_ns.values()))} {words}",
+        "words": first_start_in_words(sum(time_ns.values()), is_over=STEP in time_ns),
         "bars": _bars(phases),
         "phases": [
             (_phase_name(kind), "" if kind == STEP else clean(words_of(kind)), duration(ns))

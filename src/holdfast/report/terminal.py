@@ -31,6 +31,7 @@ from holdfast.report.words import (
     counted,
     digits_for,
     duration,
+    first_start_in_words,
     percent,
     seconds,
 )
@@ -282,8 +283,8 @@ def _first_start(account: Account, page: Page) -> Iterator[RenderableType]:
     phases = account.first_start_ns
     if not phases:
         return
-    words = "until the first step was done" if STEP in phases else "so far, without a step"
-    title = Text.assemble(("first start", "bold"), f": {duration(sum(phases.values()))} {words}")
+    words = first_start_in_words(sum(phases.values()), is_over=STEP in phases)
+    title = Text.assemble(("first start", "bold"), f": {words}")
     yield Rule(title, align="left", characters=page.glyph("─", "-"), style="dim")
     yield from _waterfall(phases, page)
     yield Text()

@@ -56,6 +56,12 @@ def digits_for(longest_ns: int) -> int:
     return 1 if longest_ns >= 1000 * NANO else 2 if longest_ns >= 10 * NANO else 3
 
 
+def first_start_in_words(took_ns: int, *, is_over: bool) -> str:
+    """How long it was, or has been, until the first step of a run was done."""
+    until = "until the first step was done" if is_over else "so far, without a step"
+    return f"{duration(took_ns)} {until}"
+
+
 def duration(ns: int | None) -> str:
     """A span of time for a sentence: 21 ms, 0.42 s, 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 04 h."""
     if ns is None:
