@@ -119,11 +119,6 @@ class Standbys:
         trees += [one.tree for one in self._ending]
         return [tree.pid for tree in trees if not tree.ended()]
 
-    @property
-    def reserve_stage(self) -> StandbyStage:
-        """How far the one behind the standby has come."""
-        return StandbyStage.COLD if self._reserve is None else self._reserve.stage
-
     # --- what is wanted of it ---------------------------------------------------------------
 
     def stand_by(self, action: act.StandBy) -> None:
@@ -325,7 +320,8 @@ class Standbys:
         if len(ready) < len(self._ranks):
             return f"{len(ready)} of {len(self._ranks)} ready"
         rss_bytes = max(one.rss_bytes for one in ready)
-        kept = "" if self._reserve is None else "; as many again, for failures come close together"
+        has_reserve = self._reserve is not None and self._reserve.stage is StandbyStage.READY
+        kept = "; as many again, for failures come close together" if has_reserve else ""
         return f"ready, {len(self._ranks)} × {rss_bytes / MIB:.0f} MiB{kept}"
 
 
