@@ -172,6 +172,10 @@ IMPOSSIBLE = {
     "attempts overlap": (
         [line("attempt", attempt=1, start=99.0, end=101.0, cause=None)], 3, "follow one another"),
     "capacity too large": ([line("capacity", at=1.0, chips=9)], 3, "9 chips, but the run has 8"),
+    "capacity too large for what it is of": (
+        [line("capacity", at=2.0, chips=20), line("capacity", at=1.0, chips=9, of=16)],
+        3, "20 chips, but the run has 16"),
+    "of no chips": ([line("capacity", at=1.0, chips=0, of=0)], 3, "whole number from 1"),
     "unknown attempt": ([step(attempt=4)], 3, "attempt 4 has no attempt line"),
     "span of unknown attempt": (
         [line("span", attempt=4, kind="data", start=1.0, end=2.0)], 3, "attempt 4 has no"),

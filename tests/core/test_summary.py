@@ -43,19 +43,19 @@ def test_a_sum_is_the_sum(parts: list[Spent]) -> None:
 
 
 def test_an_account_becomes_a_summand() -> None:
-    down = Disruption(0, "killed", 2, 20 * S, 15 * S, 100 * S, 115 * S, {"startup": 15 * S})
+    down = Disruption(0, "killed", 2, 20 * S, 15 * S, 100 * S, 115 * S, {"startup": 15 * S}, 4)
     kinds = {"step": 80 * S * 4, "lost": 20 * S * 4, "startup": 0}
-    spent = spent_of(Account("r", 0, 100 * S, 4, kinds, 8, 2, (down,)), 9 * S)
+    spent = spent_of(Account("r", 0, 100 * S, 4, kinds, 8, 2, (down,), 400 * S), 9 * S)
     assert spent.kinds == {"lost": 80 * S, "step": 320 * S}
     assert spent.losses == (Loss(100 * S, "killed", 35 * S * 4),)
     assert (spent.goodput, spent.scheduling, spent.runtime) == (0.8, 1.0, 0.8)
     assert spent.program == 0.9  # 8 steps of 9 s at best took 80 s
-    assert spent_of(Account("r", 0, 100 * S, 4, kinds, 8, 2, ())).program is None
+    assert spent_of(Account("r", 0, 100 * S, 4, kinds, 8, 2, (), 400 * S)).program is None
 
 
 def test_a_run_outside_of_a_window_adds_nothing() -> None:
     run = RunSummary(
-        "a", "1", "done", chips=2, within={"all": Spent({"step": 8 * S}, steps_kept=2)}
+        "a", "1", "done", chips=2, within={"all": Spent({"step": 8 * S}, steps_kept=2, wall_ns=4 * S)}
     )
     assert run.spent("1d") is NOTHING
     assert (run.step_s(), run.step_s("1d")) == (2.0, None)

@@ -34,7 +34,7 @@ class FakeTarget:
 
 def look(at_s: float, **elapsed: int) -> ExportLook:
     runs = [
-        RunSummary(name, name, "running", chips=1, within={ALL: Spent({"step": ns})})
+        RunSummary(name, name, "running", chips=1, within={ALL: Spent({"step": ns}, wall_ns=ns)})
         for name, ns in elapsed.items()
     ]
     return ExportLook(tuple(Sample(run, at_s) for run in runs), tuple(runs), began_unix_s=at_s)

@@ -182,7 +182,7 @@ def test_many_disruptions_are_summed_up(findings: Findings) -> None:
 @pytest.mark.parametrize("elapsed_s", [0, 5])
 def test_a_run_that_has_not_begun(elapsed_s: int) -> None:
     elapsed = elapsed_s * NS_PER_S
-    account = Account("new", 0, elapsed, 2, {"step": 0, "queued": 2 * elapsed}, 0, 0, ())
+    account = Account("new", 0, elapsed, 2, {"step": 0, "queued": 2 * elapsed}, 0, 0, (), 2 * elapsed)
     text = shown(Findings(account))
     assert "no disruptions" in text
     assert "0 steps kept, 0 lost" in text
@@ -190,8 +190,8 @@ def test_a_run_that_has_not_begun(elapsed_s: int) -> None:
 
 
 def test_a_disruption_without_any_time() -> None:
-    still = Disruption(0, "failed", 0, 0, None, 0, None, {})
-    account = Account("new", 0, 0, 1, {"step": 0}, 0, 0, (still,))
+    still = Disruption(0, "failed", 0, 0, None, 0, None, {}, 1)
+    account = Account("new", 0, 0, 1, {"step": 0}, 0, 0, (still,), 0)
     assert "attempt 0 after 0 s: the command failed" in shown(Findings(account))
 
 

@@ -36,7 +36,7 @@ def facts_of(world: VirtualWorld) -> list[facts.Fact]:
                 deadline_ns = told["deadline_ns"]
                 found.append(facts.NoticeFact(told["at_ns"], deadline_ns, told["source"]))
             case {"fact": "capacity"}:
-                found.append(facts.CapacityFact(told["at_ns"], told["chips"]))
+                found.append(facts.CapacityFact(told["at_ns"], told["chips"], told.get("of")))
             case {"fact": "saving" | "announced"}:
                 pass
             case _:

@@ -60,7 +60,7 @@ def _seconds(get: Callable[[Spent], int]) -> Callable[[Sample], Rows]:
     def rows(sample: Sample) -> Rows:
         for window in WINDOWS:
             if window in sample.run.within and sample.run.chips:
-                yield (window,), get(sample.run.spent(window)) / (sample.run.chips * NS_PER_S)
+                yield (window,), sample.run.seconds(get(sample.run.spent(window)), window)
 
     return rows
 

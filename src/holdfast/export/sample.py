@@ -89,7 +89,7 @@ class Sample:
 
     def badput_s(self, window: str = ALL) -> dict[str, float]:
         """Seconds of the time line by kind of badput; a bounded number of kinds."""
-        spent, chips = self.run.spent(window), max(1, self.run.chips)
+        spent = self.run.spent(window)
         found: dict[str, float] = {}
         custom = 0
         for kind, chip_ns in spent.badput():
@@ -97,7 +97,7 @@ class Sample:
             if kind.startswith("custom:"):
                 custom += 1
                 name = name if custom <= CUSTOM_SHOWN else OTHER_CUSTOM
-            found[name] = found.get(name, 0.0) + chip_ns / (chips * NS_PER_S)
+            found[name] = found.get(name, 0.0) + self.run.seconds(chip_ns, window)
         return found
 
     def badput_by_type_s(self, window: str = ALL) -> dict[str, float]:
@@ -110,11 +110,11 @@ class Sample:
 
     def productive_s(self, window: str = ALL) -> float:
         """Seconds of kept steps."""
-        return self.run.spent(window).kinds.get(STEP, 0) / (max(1, self.run.chips) * NS_PER_S)
+        return self.run.seconds(self.run.spent(window).productive, window)
 
     def elapsed_s(self, window: str = ALL) -> float:
         """Seconds of the time line."""
-        return self.run.spent(window).elapsed / (max(1, self.run.chips) * NS_PER_S)
+        return self.run.seconds(self.run.spent(window).elapsed, window)
 
 
 def sample_of(run: RunSummary, reading: RunReading | None, now_ns: int) -> Sample:

@@ -82,7 +82,7 @@ def _shares(account: Account) -> dict[str, Any]:
 
 def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
     evidence = findings.evidence_for(disruption)
-    price = disruption.price_chip_ns(findings.account.chips)
+    price = disruption.price_chip_ns
     return {
         **disruption.to_json(),
         "chip_hours": price / NS_PER_CHIP_HOUR,

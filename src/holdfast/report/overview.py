@@ -221,14 +221,14 @@ def _condition(sight: RunSight, found: _Standing) -> RunCondition:
 
 def _factors(account: Account, program: float | None) -> tuple[Factor, ...]:
     elapsed = duration(account.elapsed_ns)
-    ready = duration(account.available // account.chips)
+    ready = duration(account.wall_ns(account.available))
     away = account.elapsed - account.available
     return (
         Factor("scheduling", account.scheduling_goodput, f"{ready} ready of {elapsed} paid", away),
         Factor(
             "runtime",
             account.runtime_goodput,
-            f"{duration(account.productive // account.chips)} kept of {ready} ready",
+            f"{duration(account.wall_ns(account.productive))} kept of {ready} ready",
             account.available - account.productive,
         ),
         Factor(

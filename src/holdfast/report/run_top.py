@@ -151,7 +151,7 @@ def goodput(view: Overview) -> dict[str, Any]:
     return {
         "goodput": percent(account.goodput),
         "tone": "good" if account.productive else "",
-        "kept": f"{duration(account.productive // account.chips)} kept of "
+        "kept": f"{duration(account.wall_ns(account.productive))} kept of "
         f"{duration(account.elapsed_ns)} paid for",
         "lost": _lost(view, lost),
         "factors": [_factor(view, one) for one in view.factors],

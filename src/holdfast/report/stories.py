@@ -55,7 +55,7 @@ def stories(findings: Findings, price_per_chip_hour: float | None) -> tuple[Inci
     incidents: list[Incident] = []
     for one in findings.account.disruptions:
         evidence = known.get(one.attempt) or DisruptionEvidence(one.attempt)
-        hours = one.price_chip_ns(findings.account.chips) / NS_PER_CHIP_HOUR
+        hours = one.price_chip_ns / NS_PER_CHIP_HOUR
         story = _story(one, evidence, resumes.get(one.attempt + 1, ""))
         price = None if price_per_chip_hour is None else hours * price_per_chip_hour
         incidents.append(replace(story, chip_hours=hours, money=price))

@@ -146,7 +146,7 @@ def _title(findings: Findings, page: Page) -> Iterator[RenderableType]:
     facts.append(counted(account.chips, "chip"))
     facts.append(duration(account.elapsed_ns))
     if account.left_out:
-        facts.append(f"without {duration(account.left_out // account.chips)} of being stopped")
+        facts.append(f"without {duration(account.wall_ns(account.left_out))} of being stopped")
     name = Text(clean(account.name), style="bold")
     rule = Rule(
         Text.assemble(name, dot, dot.join(facts)),
@@ -172,9 +172,9 @@ def _program_words(program: float | None) -> str:
 def _headline(findings: Findings, page: Page) -> Table:
     """Goodput and its three factors, each with what it is a share of."""
     account, program = findings.account, findings.program
-    elapsed = duration(account.elapsed // account.chips)
-    kept = duration(account.productive // account.chips)
-    ready = duration(account.available // account.chips)
+    elapsed = duration(account.wall_ns(account.elapsed))
+    kept = duration(account.wall_ns(account.productive))
+    ready = duration(account.wall_ns(account.available))
     times, none = page.glyph("×", "x"), page.glyph(MISSING, "-")
     columns = [
         ("goodput", account.goodput, f"{kept} kept\nof {elapsed} paid", "="),
@@ -233,7 +233,7 @@ def _table(findings: Findings, page: Page) -> Table:
     table.add_column("share", justify="right", no_wrap=True)
     table.add_column("", width=bar_width, no_wrap=True)
     total = sum(account.kinds.values())
-    digits = digits_for(total // account.chips)
+    digits = digits_for(account.wall_ns(total))
     mark = _ASCII_SHADES if page.ascii_only else dict.fromkeys(Level, "■")
     groups = {level: _kinds_of(account, level) for level in Level}
     worst = max(
@@ -247,7 +247,7 @@ def _table(findings: Findings, page: Page) -> Table:
         table.add_row(
             Text(_LEVEL_WORDS[level], "bold"),
             _steps_in_words(account) if level is Level.PRODUCTIVE else "",
-            Text(seconds(chip_ns // account.chips, digits), "bold"),
+            Text(seconds(account.wall_ns(chip_ns), digits), "bold"),
             Text(percent(chip_ns / total if total else None), "bold"),
         )
         for kind in kinds if level is not Level.PRODUCTIVE else []:
@@ -256,7 +256,7 @@ def _table(findings: Findings, page: Page) -> Table:
             table.add_row(
                 Text.assemble((f"  {mark[level]} ", colour), kind.partition(":")[0]),
                 clean(_words_of(kind, findings)),
-                seconds(chip_ns // account.chips, digits),
+                seconds(account.wall_ns(chip_ns), digits),
                 percent(chip_ns / total),
                 Text(bar(0, chip_ns / worst, bar_width, ascii_only=page.ascii_only), colour),
             )
@@ -324,7 +324,7 @@ def _earlier(account: Account, disruptions: Sequence[Disruption]) -> Table:
     """One line for those whose stories are not shown."""
     lost = sum(d.lost_steps for d in disruptions)
     down = sum(d.downtime_ns or 0 for d in disruptions)
-    price = sum(d.price_chip_ns(account.chips) for d in disruptions)
+    price = sum(d.price_chip_ns for d in disruptions)
     words = f"{counted(len(disruptions), 'earlier disruption')} (all of them: --all)"
     return _row(words, counted(lost, "step"), duration(down), chip_hours(price), style="dim")
 
@@ -362,7 +362,7 @@ def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[R
         line if fits else head,
         counted(disruption.lost_steps, "step") if disruption.lost_steps else none,
         down,
-        chip_hours(disruption.price_chip_ns(account.chips)),
+        chip_hours(disruption.price_chip_ns),
     )
     if not fits:
         yield Padding(cause_text, (0, 0, 0, 2), expand=False)

@@ -25,7 +25,7 @@ from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none
 from holdfast.journal.metric_lines import as_json, values_of
 
-VERSION = 5
+VERSION = 6
 MAX_BYTES = 256 << 20
 MAX_CHIP_NS = 2**100
 MAX_PARTS = 256
@@ -146,6 +146,7 @@ def _plain(one: RunSummary) -> dict[str, Any]:
         "lost_steps": spent.lost_steps,
         "ideal": spent.ideal,
         "paced": spent.paced,
+        "wall_ns": spent.wall_ns,
         "losses": [list(loss) for loss in spent.losses],
     }
 
@@ -176,6 +177,7 @@ def _summary(row: Mapping[str, Any]) -> RunSummary:
         lost_steps=whole(row, "lost_steps"),
         ideal=whole(row, "ideal", high=MAX_CHIP_NS),
         paced=whole(row, "paced", high=MAX_CHIP_NS),
+        wall_ns=whole(row, "wall_ns"),
         losses=tuple(_loss(one) for one in losses),
     )
     course = _course(field(row, "course"))

@@ -103,7 +103,7 @@ def observe(run: Gathered) -> Observed:
         hosts=run.hosts,
         chips=account.chips,
         elapsed_s=account.elapsed_ns / NS_PER_S,
-        there_s=account.available / account.chips / NS_PER_S,
+        there_s=account.in_seconds(account.available),
         processes=len(causes) - lost_hosts - hangs,
         hangs=hangs,
         lost_hosts=lost_hosts,

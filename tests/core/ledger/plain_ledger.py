@@ -65,11 +65,15 @@ def account(
         name=story.name,
         start_ns=from_ns,
         end_ns=story.end_ns,
-        chips=story.chips,
+        chips=_chips_of(story, story.end_ns),
         kinds=_chip_time(story, _cut(pieces, from_ns, story.end_ns)),
         steps_kept=kept,
         lost_steps=len(counts) - kept,
         disruptions=tuple(_disruptions(story, fates, pieces, counts, from_ns)),
+        paid=sum(
+            (b - a) * _chips_of(story, a)
+            for a, b in _between([at for at, _, _ in story.capacity], from_ns, story.end_ns)
+        ),
         first_start_ns=_first_start(story, pieces) if from_ns <= story.requested_ns else {},
     )
 
@@ -202,11 +206,19 @@ def _chip_time(story: Story, pieces: Iterable[Piece]) -> dict[str, int]:
     """Rules 5 and 6: chip-nanoseconds by kind."""
     kinds = {STEP: 0}
     for piece in pieces:
-        for a, b in _between([at for at, _ in story.capacity], piece.start_ns, piece.end_ns):
-            working = [story.chips, *(chips for at, chips in story.capacity if at <= a)][-1]
+        for a, b in _between([at for at, _, _ in story.capacity], piece.start_ns, piece.end_ns):
+            of = _chips_of(story, a)
+            working = min(of, [of, *(chips for at, chips, _ in story.capacity if at <= a)][-1])
             _add(kinds, piece.kind, (b - a) * working)
-            _add(kinds, RESCHEDULE, (b - a) * (story.chips - working))
+            _add(kinds, RESCHEDULE, (b - a) * (of - working))
     return kinds
+
+
+def _chips_of(story: Story, at_ns: int) -> int:
+    """How many the run has then: as was said last, else as will be said first."""
+    said = [(at, of) for at, _, of in story.capacity if of is not None]
+    first = said[0][1] if said else story.chips
+    return [first, *(of for at, of in said if at <= at_ns)][-1]
 
 
 def _disruptions(
@@ -247,6 +259,7 @@ def _disruptions(
             at_ns=life.end_ns,
             resumed_ns=resumed_ns,
             waterfall_ns={kind: ns for kind, ns in waterfall.items() if ns},
+            chips=_chips_of(story, life.end_ns),
         )
 
 

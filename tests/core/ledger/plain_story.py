@@ -86,7 +86,7 @@ class Story:
     end_ns: int
     lives: list[Life]
     waits: list[Span]
-    capacity: list[tuple[int, int]]  # (from when on, chips), by time
+    capacity: list[tuple[int, int, int | None]]  # (from when on, chips, of so many), by time
 
 
 def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
@@ -129,7 +129,7 @@ def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
         life.restores.sort(key=lambda r: r.start_ns)
         life.faults.sort(key=lambda f: f.at_ns)
 
-    capacity = [(f.at_ns, f.chips) for f in known if isinstance(f, CapacityFact)]
+    capacity = [(f.at_ns, f.chips, f.of) for f in known if isinstance(f, CapacityFact)]
     seen = [f.at_ns for f in known if isinstance(f, SeenFact)]
     return Story(
         name=run.name,
@@ -138,7 +138,7 @@ def read_story(facts: Iterable[Fact], now_ns: int | None) -> Story:
         end_ns=_end_of_time_line(run.requested_ns, run_ended_ns, now_ns, max(times), seen),
         lives=sorted(lives.values(), key=_by_time),
         waits=list(waits.values()),
-        capacity=sorted(capacity, key=lambda pair: pair[0]),
+        capacity=sorted(capacity, key=lambda change: change[0]),
     )
 
 

@@ -22,6 +22,7 @@ def account(**changes: object) -> Account:
         "steps_kept": 5,
         "lost_steps": 0,
         "disruptions": (),
+        "paid": 20 * S,
     }
     return Account(**(fields | changes))  # type: ignore[arg-type]
 
@@ -46,14 +47,22 @@ def test_ratios() -> None:
 
 
 def test_a_ratio_without_a_denominator_is_none() -> None:
-    empty = account(end_ns=0, kinds={"step": 0})
+    empty = account(end_ns=0, kinds={"step": 0}, paid=0)
     assert (empty.goodput, empty.scheduling_goodput, empty.runtime_goodput) == (None, None, None)
     waiting = account(kinds={"step": 0, "queued": 20 * S})
     assert (waiting.goodput, waiting.scheduling_goodput, waiting.runtime_goodput) == (0, 0, None)
 
 
+def test_seconds_of_a_run_whose_chips_changed_add_up_to_the_wall_time() -> None:
+    # 2 chips for 5 s, then 6 for 5 s, of which 2 were away
+    changed = account(chips=6, paid=40 * S, kinds={"step": 30 * S, "reschedule": 10 * S})
+    assert (changed.goodput, changed.in_seconds(changed.elapsed)) == (0.75, 10.0)
+    assert (changed.seconds("step"), changed.seconds("reschedule")) == (7.5, 2.5)
+    assert (changed.wall_ns(30 * S), changed.chip_ns(S)) == (75 * S // 10, 4 * S)
+
+
 def test_json() -> None:
-    disruption = Disruption(0, "hang", 2, S // 2, None, 3 * S, None, {"drain": S})
+    disruption = Disruption(0, "hang", 2, S // 2, None, 3 * S, None, {"drain": S}, 2)
     result = json.loads(json.dumps(account(disruptions=(disruption,)).to_json()))
     assert result["badput_s"] == {"custom:eval": 2.5, "queued:pull": 2.0, "reschedule": 0.5}
     assert result["productive_s"] + sum(result["badput_s"].values()) == result["elapsed_s"] == 10.0

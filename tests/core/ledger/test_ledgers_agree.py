@@ -95,6 +95,15 @@ def attempt_facts(draw: st.DrawFn, number: int, start: int, last: bool) -> tuple
 
 
 @st.composite
+def capacities(draw: st.DrawFn, moments: st.SearchStrategy[int]) -> list[CapacityFact]:
+    """Changes of the chips that work, and in one of two of those that the run has."""
+    changes = {t: t * 7 % (CHIPS + 1) for t in draw(st.lists(moments, max_size=3))}
+    if not draw(st.booleans()):
+        return [CapacityFact(t, chips) for t, chips in changes.items()]
+    return [CapacityFact(t, chips, chips + 1 + t % 3) for t, chips in changes.items()]
+
+
+@st.composite
 def histories(draw: st.DrawFn) -> list[Fact]:
     """A history that makes sense, its lines in any order; moments are few and often coincide."""
     at, facts = draw(upto(4)), []
@@ -108,7 +117,7 @@ def histories(draw: st.DrawFn) -> list[Fact]:
         kind = draw(st.sampled_from(["backoff", "hosts", "provision", "boot", "stopped"]))
         end = None if draw(one_in(3)) else begin + draw(upto(5))  # None: until the next attempt
         facts.append(WaitFact(kind, begin, end))
-    facts += [CapacityFact(t, t * 7 % (CHIPS + 1)) for t in draw(st.lists(moments, max_size=2))]
+    facts += draw(capacities(moments))
     facts += [SeenFact(t) for t in draw(st.lists(moments, max_size=3))]
     facts += [NoticeFact(t, t + 9, "here") for t in draw(st.lists(moments, max_size=1))]
     requested = draw(upto(3))

@@ -218,6 +218,26 @@ def test_capacity_splits_each_chip_nanosecond() -> None:
     assert kinds(*facts, CapacityFact(0, 0)) == {"reschedule": 30}
 
 
+def test_a_run_may_have_other_chips_from_a_moment_on() -> None:
+    facts = (run(10, chips=3), attempt(2, 8, "failed"), step(1, 2, 8))
+    changes = CapacityFact(2, 4, of=6), CapacityFact(7, 8, of=8)
+    assert kinds(*facts, *changes) == {
+        "queued": 2 * 6,  # it had asked for those that it first had, whatever its line says
+        "step": 5 * 4 + 8,
+        "reschedule": 5 * 2 + 2 * 8,
+    }
+    result = ask(*facts, *changes)
+    assert (result.chips, result.paid) == (8, 7 * 6 + 3 * 8)
+    assert [one.chips for one in result.disruptions] == [8]
+    before = ask(*facts, *changes, now=6)
+    assert (before.chips, before.paid, before.kinds["reschedule"]) == (6, 6 * 6, 4 * 2)
+
+
+def test_no_more_chips_work_than_there_are() -> None:
+    assert kinds(run(10, chips=2), attempt(0, 10), step(1, 0, 10), CapacityFact(5, 4)) == {
+        "step": 20}  # fmt: skip
+
+
 # --- What was kept -------------------------------------------------------------------------------
 
 

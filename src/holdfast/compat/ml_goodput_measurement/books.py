@@ -105,17 +105,15 @@ class Books:
                 "moments that were asked about"
             )
         account = self._since(begins_ns, end_ns)
-        chips = account.chips
         time = dict(account.kinds)
         excluded = self._taken_out(time, begins_ns, end_ns, without)
         self._take_opening(time, begins_ns, end_ns)
-        to_seconds = chips * NS_PER_S
         return JobAnswer(
-            by_kind={kind: amount / to_seconds for kind, amount in time.items()},
-            elapsed_s=(account.elapsed - excluded) / to_seconds,
+            by_kind={kind: account.in_seconds(amount) for kind, amount in time.items()},
+            elapsed_s=account.in_seconds(account.elapsed - excluded),
             disruptions=len(account.disruptions),
             max_productive_step=max(0, self.ledger.last_kept_step(end_ns) - self.ahead),
-            excluded_s=excluded / to_seconds,
+            excluded_s=account.in_seconds(excluded),
         )
 
     def step_times(self) -> tuple[Ints, Floats]:

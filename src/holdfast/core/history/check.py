@@ -65,9 +65,17 @@ def _check_run(numbered: Sequence[tuple[int, Fact]], last_line: int) -> None:
         raise HistoryError(
             runs[1][0], f'this is a second "run" line, after line {runs[0][0]}; keep one of them'
         )
-    chips = runs[0][1].chips
-    for line, fact in numbered:
-        if isinstance(fact, CapacityFact) and fact.chips > chips:
+    _check_capacity(numbered, runs[0][1].chips)
+
+
+def _check_capacity(numbered: Sequence[tuple[int, Fact]], chips: int) -> None:
+    """No more chips work than the run has, at any time."""
+    found = [(line, fact) for line, fact in numbered if isinstance(fact, CapacityFact)]
+    found.sort(key=lambda one: one[1].at_ns)  # of several at one moment the later line counts
+    chips = next((fact.of for _, fact in found if fact.of is not None), chips)
+    for line, fact in found:
+        chips = chips if fact.of is None else fact.of
+        if fact.chips > chips:
             raise HistoryError(
                 line, f"the capacity has {fact.chips} chips, but the run has {chips}; correct one"
             )

@@ -176,6 +176,10 @@ def _source(f: Fields, key: str) -> int | None:
     return None if f.values.get(key) is None else f.whole(key, 0, MAX_ATTEMPT)
 
 
+def _of(f: Fields, key: str) -> int | None:
+    return None if f.values.get(key) is None else f.whole(key, 1, MAX_CHIPS)
+
+
 def _cause(f: Fields, key: str) -> str | None:
     return None if f.get(key) is None else f.text(key)
 
@@ -234,7 +238,10 @@ _EVENTS: dict[str, tuple[Callable[..., Fact], dict[str, FieldKind]]] = {
     "span": (SpanFact, {"attempt": _ATTEMPT, "kind": _SPAN_KIND, **_OPEN}),
     "step": (_one_step, {"attempt": _ATTEMPT, "step": _STEP, **_OPEN}),
     "steps": (StepsFact, {"attempt": _ATTEMPT, "first": _STEP, "last": _STEP, **_CLOSED}),
-    "capacity": (CapacityFact, {"at": _TIME, "chips": _whole(0, MAX_CHIPS)}),
+    "capacity": (
+        CapacityFact,
+        {"at": _TIME, "chips": _whole(0, MAX_CHIPS), "of": FieldKind(_of, optional=True)},
+    ),
 }
 _EVENT_OF = {fact: (event, fields) for event, (fact, fields) in _EVENTS.items()}
 _IN_ORDER = (("requested", "ended"), ("start", "end"), ("at", "detected"))

@@ -1,7 +1,8 @@
 """The ledger's result: where every chip-nanosecond went, and what each disruption cost.
 
 Inside, everything is an integer: wall nanoseconds, or chip-nanoseconds (wall nanoseconds × chips).
-Only `to_json` divides.
+Only `to_json` divides. Where a run's chips change, what is said in seconds is that share of all its
+chip-time of the wall time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Disruption:
     there was none) to `resumed_ns`, the end of the first step that a later attempt completed, less
     that step's own time; both are None while no later attempt has completed one. `waterfall_ns`
     is the wall time of that stretch by kind, that step included; without one it runs to the end of
-    the time line.
+    the time line. `chips`: how many the run had at its end.
     """
 
     attempt: int
@@ -36,18 +37,20 @@ class Disruption:
     at_ns: int
     resumed_ns: int | None
     waterfall_ns: Mapping[str, int]
+    chips: int
 
     @property
     def stopped_ns(self) -> int:
         """Downtime in which a person kept the run stopped."""
         return self.waterfall_ns.get(STOPPED, 0)
 
-    def price_chip_ns(self, chips: int) -> int:
+    @property
+    def price_chip_ns(self) -> int:
         """What it cost: (lost steps' own time + downtime so far) × chips."""
         down_ns = self.downtime_ns
         if down_ns is None:  # not over: its waterfall runs to the end of the time line
             down_ns = sum(self.waterfall_ns.values())
-        return (self.lost_ns + down_ns) * chips
+        return (self.lost_ns + down_ns) * self.chips
 
     def without_stopped(self) -> Disruption:
         """The same, as if that time had not gone by."""
@@ -71,10 +74,11 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where the time between `start_ns` and `end_ns` of a run on `chips` chips went.
+    """Where the time between `start_ns` and `end_ns` of a run on `chips` chips, at its end, went.
 
     `kinds` maps each kind (lower case; `step` is always there) to chip-nanoseconds. Their sum is
-    `elapsed_ns × chips`, exactly; a ValueError says that a ledger broke that law.
+    `paid`, the chip-nanoseconds of all chips that the run had, exactly: `elapsed_ns × chips` where
+    it had as many all the time. A ValueError says that a ledger broke that law.
 
     `first_start_ns`: the wall time by kind from the beginning of the first attempt to the end of
     the first step that any completed, or up to now; empty where the account begins later.
@@ -88,6 +92,7 @@ class Account:
     steps_kept: int
     lost_steps: int
     disruptions: tuple[Disruption, ...]
+    paid: int
     first_start_ns: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0  # chip-nanoseconds that do not count: see `without_stopped`
 
@@ -95,8 +100,8 @@ class Account:
         total = sum(self.kinds.values())
         if total != self.elapsed or min(self.kinds.values(), default=0) < 0:
             raise ValueError(
-                f"the kinds sum up to {total} chip-ns, but {self.elapsed_ns} ns on {self.chips} "
-                f"chips have gone by ({dict(self.kinds)}): this is a bug in Holdfast's ledger"
+                f"the kinds sum up to {total} chip-ns, but {self.elapsed} have gone by "
+                f"({dict(self.kinds)}): this is a bug in Holdfast's ledger"
             )
 
     @property
@@ -107,7 +112,19 @@ class Account:
     @property
     def elapsed(self) -> int:
         """All chip-nanoseconds of the account: the denominator of `goodput`."""
-        return self.elapsed_ns * self.chips - self.left_out
+        return self.paid - self.left_out
+
+    def wall_ns(self, chip_ns: int) -> int:
+        """So much chip-time as wall time."""
+        return chip_ns * self.elapsed_ns // self.paid if self.paid else 0
+
+    def in_seconds(self, chip_ns: int) -> float:
+        """The same in seconds, not rounded to nanoseconds."""
+        return chip_ns * self.elapsed_ns / (self.paid * NS_PER_S) if self.paid else 0.0
+
+    def chip_ns(self, wall_ns: int) -> int:
+        """So much wall time as time of all the run's chips."""
+        return wall_ns * self.paid // self.elapsed_ns if self.elapsed_ns else wall_ns * self.chips
 
     def without_stopped(self) -> Account:
         """The same, as if the time in which a person kept the run stopped had not gone by."""
@@ -150,8 +167,8 @@ class Account:
         return _ratio(self.productive, self.available)
 
     def seconds(self, kind: str) -> float:
-        """A kind's share of the elapsed seconds: its chip-seconds / chips."""
-        return self.kinds.get(kind, 0) / (self.chips * NS_PER_S)
+        """A kind's share of the elapsed seconds."""
+        return self.in_seconds(self.kinds.get(kind, 0))
 
     def to_json(self) -> dict[str, Any]:
         """The result of docs/reference/history.md: plain types, seconds as floats."""
@@ -160,7 +177,7 @@ class Account:
             "chips": self.chips,
             "start_s": self.start_ns / NS_PER_S,
             "end_s": self.end_ns / NS_PER_S,
-            "elapsed_s": self.elapsed / (self.chips * NS_PER_S),
+            "elapsed_s": self.in_seconds(self.elapsed),
             "productive_s": self.seconds(STEP),
             "goodput": self.goodput,
             "scheduling_goodput": self.scheduling_goodput,

@@ -107,10 +107,14 @@ class StepsFact:
 
 @value
 class CapacityFact:
-    """From `at_ns` on, the run trains on `chips` of its chips."""
+    """From `at_ns` on, the run trains on `chips` of its chips.
+
+    `of`: how many it has from then on; None: as many as before.
+    """
 
     at_ns: int
     chips: int
+    of: int | None = None
 
 
 Fact = (

@@ -244,7 +244,7 @@ class Ledger:
         for wait in self._waits:
             yield WaitFact(self._kinds[wait.kind], wait.start_ns, wait.end_ns)
         yield from self._notices
-        yield from (CapacityFact(change.at_ns, change.chips) for change in self._capacity)
+        yield from (CapacityFact(*change) for change in self._capacity)
         yield from map(SeenFact, self._seen_ns)
 
     def span_kinds(self) -> tuple[str, ...]:
@@ -334,7 +334,8 @@ class Ledger:
         elif isinstance(fact, NoticeFact):
             insort(self._notices, fact, key=lambda notice: notice.at_ns)
         else:
-            insort(self._capacity, Capacity(fact.at_ns, fact.chips), key=lambda c: c.at_ns)
+            change = Capacity(fact.at_ns, fact.chips, fact.of)
+            insort(self._capacity, change, key=lambda c: c.at_ns)
 
     def _add_to_attempt(
         self,

@@ -63,7 +63,7 @@ class Spent:
 
     `kinds` adds up to `elapsed`; `left_out` counts nowhere (`without_stopped`). `ideal` is what the
     kept steps would have taken at the pace that was declared ideal, and `paced` the productive
-    chip-time of the runs that declared one: both 0 where nobody did.
+    chip-time of the runs that declared one: both 0 where nobody did. `wall_ns`: how long that was.
     """
 
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -73,6 +73,7 @@ class Spent:
     paced: int = 0
     losses: tuple[Loss, ...] = ()
     left_out: int = 0
+    wall_ns: int = 0
 
     @property
     def elapsed(self) -> int:
@@ -156,23 +157,24 @@ def spent_of(
     `ideal_step_ns`: what a step should take, 0 where nobody says. `errors`: of attempts whose
     script failed.
     """
-    chips, errors = account.chips, errors or {}
+    errors = errors or {}
     return Spent(
         kinds={kind: ns for kind, ns in sorted(account.kinds.items()) if ns},
         steps_kept=account.steps_kept,
         lost_steps=account.lost_steps,
-        ideal=account.steps_kept * ideal_step_ns * chips,
+        ideal=account.chip_ns(account.steps_kept * ideal_step_ns),
         paced=account.productive if ideal_step_ns else 0,
         losses=tuple(
             Loss(
                 one.at_ns,
                 one.cause,
-                one.price_chip_ns(chips),
+                one.price_chip_ns,
                 errors.get(one.attempt, ""),
-                one.stopped_ns * chips,
+                one.stopped_ns * one.chips,
             )
             for one in account.disruptions
         ),
+        wall_ns=account.elapsed_ns,
     )
 
 
@@ -190,6 +192,7 @@ def added(parts: Sequence[Spent]) -> Spent:
         paced=sum(part.paced for part in parts),
         losses=tuple(loss for part in parts for loss in part.losses),
         left_out=sum(part.left_out for part in parts),
+        wall_ns=sum(part.wall_ns for part in parts),
     )
 
 
@@ -236,7 +239,13 @@ class RunSummary:
         spent = self.spent(window)
         if not spent.steps_kept or not self.chips:
             return None
-        return spent.productive / (spent.steps_kept * self.chips * NS_PER_S)
+        return self.seconds(spent.productive, window) / spent.steps_kept
+
+    def seconds(self, chip_ns: int, window: str = ALL) -> float:
+        """So much chip-time of a window as seconds of wall time."""
+        spent = self.spent(window)
+        paid = spent.elapsed + spent.left_out
+        return chip_ns * spent.wall_ns / (paid * NS_PER_S) if paid else 0.0
 
 
 def fleet(runs: Sequence[RunSummary], window: str) -> Spent:

@@ -27,18 +27,20 @@ from holdfast.core.ledger.stretches import OWN_KINDS, Stretches, of_attempt
 
 
 class Capacity(NamedTuple):
-    """From `at_ns` on, so many chips work."""
+    """From `at_ns` on, so many chips work. `of`: of so many; None: of as many as before."""
 
     at_ns: int
     chips: int
+    of: int | None = None
 
 
 class _Level(NamedTuple):
-    """Between the two, so many chips work."""
+    """Between the two, so many chips work, of so many."""
 
     start_ns: int
     end_ns: int
     chips: int
+    of: int
 
 
 class TimeLine:
@@ -60,7 +62,8 @@ class TimeLine:
         self._run = run
         self._end_ns = end_ns
         self._views = views
-        self._capacity = capacity
+        self._changes = [one.at_ns for one in capacity]
+        self._chips = list(_chips(run, capacity))
         self._kinds = kinds
         self._gaps = Gaps(run, end_ns, views, waits, kinds)
         self._parts = [(i, part) for i, view in enumerate(views) for part in view.parts]
@@ -82,16 +85,20 @@ class TimeLine:
         )
         if from_ns > self._run.requested_ns:
             total -= sum(view.steps.completed_until(from_ns) for view in self._views)
-        kinds, disruptions, first_start = self._walk(from_ns, with_disruptions=with_disruptions)
+        levels = self._levels(from_ns)
+        kinds, disruptions, first_start = self._walk(
+            from_ns, levels, with_disruptions=with_disruptions
+        )
         return Account(
             name=self._run.name,
             start_ns=from_ns,
             end_ns=self._end_ns,
-            chips=self._run.chips,
+            chips=self._chips_at(self._end_ns),
             kinds=kinds,
             steps_kept=kept,
             lost_steps=total - kept,
             disruptions=disruptions,
+            paid=sum((level.end_ns - level.start_ns) * level.of for level in levels),
             first_start_ns=first_start,
         )
 
@@ -167,13 +174,14 @@ class TimeLine:
     # --- Time by kind ----------------------------------------------------------------------------
 
     def _levels(self, from_ns: int) -> list[_Level]:
-        """The stretches in which the number of chips that work is the same."""
-        changes = [c for c in self._capacity if from_ns < c.at_ns < self._end_ns]
-        working = [self._run.chips, *(c.chips for c in self._capacity if c.at_ns <= from_ns)][-1]
-        bounds = [from_ns, *(c.at_ns for c in changes), self._end_ns]
-        levels = [working, *(c.chips for c in changes)]
-        pairs = zip(pairwise(bounds), levels, strict=True)
-        return [_Level(a, b, level) for (a, b), level in pairs if a < b]
+        """The stretches in which as many chips work, of as many."""
+        changes = [at_ns for at_ns in self._changes if from_ns < at_ns < self._end_ns]
+        bounds = [(a, b) for a, b in pairwise([from_ns, *changes, self._end_ns]) if a < b]
+        return [_Level(a, b, *self._chips[bisect_right(self._changes, a)]) for a, b in bounds]
+
+    def _chips_at(self, at_ns: int) -> int:
+        """How many the run has then."""
+        return self._chips[bisect_right(self._changes, at_ns)][1]
 
     def _attempt_time(self, i: int, cuts: list[Cut] | None, a: int, b: int) -> dict[str, int]:
         """Wall nanoseconds by kind that attempt `i` had between two moments of the time line.
@@ -241,7 +249,7 @@ class TimeLine:
         return i - 1 if is_disruption(before.end_ns, before.cause) else None
 
     def _walk(
-        self, from_ns: int, *, with_disruptions: bool
+        self, from_ns: int, levels: Sequence[_Level], *, with_disruptions: bool
     ) -> tuple[dict[str, int], tuple[Disruption, ...], dict[str, int]]:
         """Chip-nanoseconds by kind (rules 5 and 6), what each disruption cost, and the first start.
 
@@ -249,9 +257,8 @@ class TimeLine:
         one walk, since to cut an attempt into its stretches takes longer than to add them up; and
         backwards, so that a crash loop of n attempts costs n sums and not n².
         """
-        levels = self._levels(from_ns)
         lost = self._lost_by_disruption(from_ns) if with_disruptions else {}
-        kinds = _without_work(levels, self._run.chips)
+        kinds = _without_work(levels)
         found: list[Disruption] = []
         resumed: _Resumed | None = None
         time: dict[str, int] = {}  # from the end of the attempt to there
@@ -272,7 +279,8 @@ class TimeLine:
             if self._is_disrupted(view.fact, from_ns):
                 waterfall = self._attempt_time(i, cuts, view.left_ns, view.stop_ns)
                 _add(waterfall, time)
-                found.append(_disruption(view, lost.get(i, (0, 0)), resumed, waterfall))
+                chips = self._chips_at(view.stop_ns)
+                found.append(_disruption(view, lost.get(i, (0, 0)), resumed, waterfall, chips))
             first = view.first_step_ns()
             if first is not None:
                 resumed = _Resumed(first[1], view.own_between(*first))
@@ -317,7 +325,11 @@ class _Resumed(NamedTuple):
 
 
 def _disruption(
-    view: AttemptView, lost: tuple[int, int], resumed: _Resumed | None, waterfall: dict[str, int]
+    view: AttemptView,
+    lost: tuple[int, int],
+    resumed: _Resumed | None,
+    waterfall: dict[str, int],
+    chips: int,
 ) -> Disruption:
     fact = view.fact
     downtime_ns = None
@@ -332,12 +344,25 @@ def _disruption(
         at_ns=view.stop_ns,
         resumed_ns=resumed.end_ns if resumed is not None else None,
         waterfall_ns={kind: ns for kind, ns in waterfall.items() if ns},
+        chips=chips,
     )
 
 
-def _without_work(levels: Iterable[_Level], chips: int) -> dict[str, int]:
+def _chips(run: RunFact, changes: Sequence[Capacity]) -> Iterator[tuple[int, int]]:
+    """How many chips work, of how many: before any change, then after each.
+
+    What a run has is first told when it has its hosts: it waited for as many.
+    """
+    of = next((one.of for one in changes if one.of is not None), run.chips)
+    yield of, of
+    for one in changes:
+        of = of if one.of is None else one.of
+        yield min(one.chips, of), of
+
+
+def _without_work(levels: Iterable[_Level]) -> dict[str, int]:
     """Chip-nanoseconds of those of the run's chips that do not work."""
-    idle = sum((level.end_ns - level.start_ns) * (chips - level.chips) for level in levels)
+    idle = sum((one.end_ns - one.start_ns) * (one.of - one.chips) for one in levels)
     return {STEP: 0, RESCHEDULE: idle}
 
 

@@ -287,7 +287,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             deadline_ns = None if payload.get("deadline_ns") is None else at("deadline_ns")
             return NoticeFact(at("at_ns"), deadline_ns, text(payload, "source"))
         case "capacity":
-            return CapacityFact(at("at_ns"), whole(payload, "chips", high=MAX_CHIPS))
+            of = whole_or_none({"of": None, **payload}, "of", 1, MAX_CHIPS)
+            return CapacityFact(at("at_ns"), whole(payload, "chips", high=MAX_CHIPS), of)
     return None
 
 
