@@ -122,7 +122,7 @@ def test_the_controllers_own_clock_needs_no_measuring():
 )
 def test_of_a_clock_what_is_better_or_contradicts_is_news(before, now, expected):
     def host(clock):
-        return Noted("assigned", 0, "", "boot", clock)
+        return Noted("assigned", 0, "", 4, "boot", clock)
 
     assert is_news(host(before), host(now)) is expected
 

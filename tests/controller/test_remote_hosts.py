@@ -82,6 +82,7 @@ class Lab:
         spares: int = 0,
         takes_ns: int = 0,
         runs: tuple[tuple[str, str], ...] = (),
+        chips: int = 0,
     ) -> None:
         self.now_ns = 0
         self.takes_ns = takes_ns
@@ -95,6 +96,7 @@ class Lab:
             lambda: self.now_ns,
             lambda _, words: self.said.append(words),
             runs,
+            chips=chips,
         )
         self.hosts.attach(self.board)
 
@@ -104,10 +106,11 @@ class Lab:
     def silent_ns(self, incarnation: str) -> int | None:
         return self.linked.get(incarnation)
 
-    def seat(self, index: int, incarnation: str = "") -> Seat:
+    def seat(self, index: int, incarnation: str = "", chips: int = 0) -> Seat:
         """One that has joined."""
         seat = Seat(index, incarnation or f"host {index}", Obeys)  # type: ignore[arg-type]
         seat.address, seat.ports = f"10.0.0.{index}", (1000 + index, 2000 + index)
+        seat.chips = chips
         self.up(seat)
         return seat
 
@@ -619,3 +622,33 @@ def test_a_host_that_would_run_something_else_is_refused_and_told_how_it_differs
     lab.down(same)
     assert same.refused is None
     assert same.host is not None
+
+
+def launched_by(lab: Lab, seat: Seat) -> ev.Launched:
+    """What the controller hears when that host's ranks have begun."""
+    report = HostReport(1, 0)
+    report.note(ev.Launched(lab.now_ns + AHEAD, 0))
+    lab.up(seat, report)
+    _, heard = lab.board.told[-1]
+    (launched,) = heard.facts.after(0)
+    assert isinstance(launched, ev.Launched)
+    return launched
+
+
+def test_a_launch_says_how_many_chips_its_hosts_have() -> None:
+    lab = Lab(spares=1, chips=6)
+    seats = [lab.seat(index, chips=chips) for index, chips in enumerate((8, 0, 16))]
+    for seat in seats[:2]:
+        lab.down(seat)
+    assert launched_by(lab, seats[0]).chips == ev.CountedChips(11, 11)  # one has its share
+    assert lab.hosts.chips_of(place(2, [1])) == 3
+    lab.hosts.gone(seats[0].incarnation, "it is gone")
+    lab.down(seats[2])
+    assert launched_by(lab, seats[2]).chips == ev.CountedChips(19, 19)
+
+
+def test_nothing_is_said_of_chips_where_no_host_does() -> None:
+    lab = Lab(chips=6)
+    zero, _ = lab.seat(0), lab.seat(1)
+    lab.down(zero)
+    assert launched_by(lab, zero).chips is None

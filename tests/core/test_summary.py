@@ -55,7 +55,11 @@ def test_an_account_becomes_a_summand() -> None:
 
 def test_a_run_outside_of_a_window_adds_nothing() -> None:
     run = RunSummary(
-        "a", "1", "done", chips=2, within={"all": Spent({"step": 8 * S}, steps_kept=2, wall_ns=4 * S)}
+        "a",
+        "1",
+        "done",
+        chips=2,
+        within={"all": Spent({"step": 8 * S}, steps_kept=2, wall_ns=4 * S)},
     )
     assert run.spent("1d") is NOTHING
     assert (run.step_s(), run.step_s("1d")) == (2.0, None)

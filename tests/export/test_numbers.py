@@ -97,7 +97,9 @@ def test_numbers_of_a_store(store: Path) -> None:
 def test_names_cannot_break_out_of_a_label() -> None:
     name = 'a"}\n# HELP <script>\\\x1b[31m'
     kinds = {"step": 10, f"custom:{name}": 5}
-    run = RunSummary(name, "1", "done", chips=1, within={ALL: Spent(kinds, steps_kept=1, wall_ns=15)})
+    run = RunSummary(
+        name, "1", "done", chips=1, within={ALL: Spent(kinds, steps_kept=1, wall_ns=15)}
+    )
     collector = RunCollector(dict)
     collector.put(ExportLook((Sample(run, 1.0),), (run,)))
     text = as_text(collector, "this test").decode()
@@ -134,12 +136,16 @@ def test_the_scripts_own_numbers() -> None:
 
 def test_labels_are_bounded_in_number() -> None:
     kinds = {"step": 10, **{f"custom:{number}": number + 1 for number in range(1000)}}
-    run = RunSummary("a", "1", "done", chips=1, within={ALL: Spent(kinds, wall_ns=sum(kinds.values()))})
+    run = RunSummary(
+        "a", "1", "done", chips=1, within={ALL: Spent(kinds, wall_ns=sum(kinds.values()))}
+    )
     shown = Sample(run, 1.0).badput_s()
     assert len(shown) == CUSTOM_SHOWN + 1
     assert sum(shown.values()) * S == pytest.approx(sum(range(1, 1001)))
     assert len(Sample(run, 1.0).badput_by_type_s()) < 30
-    long = RunSummary("a", "1", "done", chips=1, within={ALL: Spent({"custom:" + "x" * 9999: 5}, wall_ns=5)})
+    long = RunSummary(
+        "a", "1", "done", chips=1, within={ALL: Spent({"custom:" + "x" * 9999: 5}, wall_ns=5)}
+    )
     assert max(map(len, Sample(long, 1.0).badput_s())) <= 120
     assert len(CAUSES) < 30
 

@@ -298,7 +298,9 @@ def _mutate_variables(rng: Any, data: bytes) -> bytes:
 
 
 def _summary_seeds() -> list[bytes]:
-    spent = Spent({"step": 10**12, "startup": 5}, 3, 1, 0, 0, (Loss(7, "killed", 9),), 0, 10**12 + 5)
+    spent = Spent(
+        {"step": 10**12, "startup": 5}, 3, 1, 0, 0, (Loss(7, "killed", 9),), 0, 10**12 + 5
+    )
     course, within = (100, 0), {"all": spent}
     run = RunSummary("r", "ab", "done", "", 4, 1, 3, 2, 10, None, 0, 99, course, within, ("n",),
                      {"loss": 0.5, "none": math.nan})  # fmt: skip

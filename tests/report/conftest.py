@@ -31,7 +31,8 @@ def findings() -> Findings:
     elapsed = sum(kinds.values()) // 8
     disruptions = (
         Disruption(0, "preempted", 0, 0, NS_PER_S * 4, NS_PER_S * 31, NS_PER_S * 35,
-                   ns(drain=0.4, reschedule=0.05, startup=2, restore=0.1, compile=1.45, step=0.2), 8),
+                   ns(drain=0.4, reschedule=0.05, startup=2, restore=0.1, compile=1.45, step=0.2),
+                   8),
         Disruption(1, "killed", 12, NS_PER_S * 3, NS_PER_S * 5, NS_PER_S * 70, NS_PER_S * 75,
                    ns(lost=0.1, detect=0.01, backoff=1, startup=2.2, compile=1.49, step=0.2), 8),
         Disruption(2, "failed", 19, NS_PER_S * 3, None, NS_PER_S * 100, None, ns(startup=2), 8),

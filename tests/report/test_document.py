@@ -79,7 +79,9 @@ def test_every_key_is_documented_and_no_other(findings: Findings) -> None:
 
 
 def test_rolling_windows_are_told(findings: Findings) -> None:
-    hour = replace(findings.account, start_ns=findings.account.end_ns, kinds={}, disruptions=(), paid=0)
+    hour = replace(
+        findings.account, start_ns=findings.account.end_ns, kinds={}, disruptions=(), paid=0
+    )
     told = document(replace(findings, rolling={"1h": hour, "7d": findings.account}))["rolling"]
     assert (told["1h"]["goodput"], told["1h"]["elapsed_s"]) == (None, 0)
     whole = document(findings)

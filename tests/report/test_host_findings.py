@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.journal.facts.hosts import KnownHosts
 from holdfast.journal.facts.lines import HostPart, PartsStated
 from holdfast.report.document import document
 from holdfast.report.findings import DisruptionEvidence, HostFindings
-from holdfast.report.host_findings import by_interest, cells, summary, with_hosts
+from holdfast.report.host_findings import by_interest, summary, table, with_hosts
 from holdfast.report.overview import overview
 from holdfast.report.run_page import sections
 from holdfast.report.terminal import HOSTS_SHOWN, show
@@ -40,7 +41,7 @@ def shown(hosts: tuple[HostFindings, ...], *, encoding: str = "utf-8") -> str:
 
 
 def test_each_host_has_a_row() -> None:
-    assert [cells(one) for one in HOSTS] == [
+    assert table(HOSTS, 9)[1:] == [
         ("0", "assigned", "eu-1", "ranks 0–7 in attempts 0–1", "the same", "—"),
         ("1", "lost", "eu-1", "ranks 8–15 in attempt 0", "+3 h ± 200 µs", "attempt 0"),
         ("2", "assigned", "—", "ranks 8–15 in attempt 1", "–", "—"),
@@ -48,9 +49,23 @@ def test_each_host_has_a_row() -> None:
     assert summary(HOSTS) == "3 hosts: 2 assigned, 1 lost"
 
 
+def test_their_chips_are_told_where_they_say_how_many_they_have() -> None:
+    assert "chips" not in table(HOSTS, 9)[0]
+    known = [replace(one, chips=chips) for one, chips in zip(HOSTS, (8, 16, None), strict=True)]
+    at = table(known, 9)[0].index("chips")
+    assert [row[at] for row in table(known, 9)] == ["chips", "8", "16", "—"]
+    assert summary(known).endswith("1 lost; 8 chips train (8 in slice eu-1)")
+    other = HostFindings(3, "assigned", 1, "us-1", chips=4)
+    words = summary([*known[:2], other])
+    assert words.endswith("; 12 chips train (8 in slice eu-1, 4 in slice us-1)")
+    many = [HostFindings(n, "assigned", n, f"s{n:02}", chips=1) for n in range(30)]
+    assert summary(many).endswith(" in slice s07 …)")
+
+
 def test_many_parts_and_disruptions_are_cut_to_the_last() -> None:
     parts = tuple((n, n, n, n) for n in range(0, 20, 2))
-    _, _, _, words, _, broke = cells(HostFindings(0, "spare", parts=parts, incidents=(*range(9),)))
+    host = HostFindings(0, "spare", parts=parts, incidents=(*range(9),))
+    _, _, _, words, _, broke = table([host], 1)[1]
     assert words == "… rank 14 in attempt 14; rank 16 in attempt 16; rank 18 in attempt 18"
     assert broke.startswith("… attempt 3, ")
     assert broke.endswith("attempt 8")
@@ -79,6 +94,7 @@ def test_the_document_has_them() -> None:
         "state": "lost",
         "trains_as": None,
         "slice": "eu-1",
+        "chips": None,
         "parts": [{"attempts": [0, 0], "ranks": [8, 15]}],
         "clock": {"ahead_s": 10800.0, "bound_s": 0.0002},
         "incidents": [0],

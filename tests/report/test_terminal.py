@@ -182,7 +182,9 @@ def test_many_disruptions_are_summed_up(findings: Findings) -> None:
 @pytest.mark.parametrize("elapsed_s", [0, 5])
 def test_a_run_that_has_not_begun(elapsed_s: int) -> None:
     elapsed = elapsed_s * NS_PER_S
-    account = Account("new", 0, elapsed, 2, {"step": 0, "queued": 2 * elapsed}, 0, 0, (), 2 * elapsed)
+    account = Account(
+        "new", 0, elapsed, 2, {"step": 0, "queued": 2 * elapsed}, 0, 0, (), 2 * elapsed
+    )
     text = shown(Findings(account))
     assert "no disruptions" in text
     assert "0 steps kept, 0 lost" in text

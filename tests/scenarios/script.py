@@ -139,7 +139,6 @@ class Script:
                 hosts=self.shape.hosts,
                 replicates=self.shape.peers_ns > 0,
                 is_elastic=self.shape.elastic is not None,
-                chips=self.shape.ranks,
             ),
             tell=self.tell,
             store=old.store if old else None,
@@ -175,6 +174,8 @@ class Script:
                 least, back, stays = value.split(":")
                 limits = ElasticLimits(int(least), ns(back), ns(stays))
                 self.shape = replace(self.shape, elastic=limits)
+            elif key == "chips":  # of each host
+                self.shape = replace(self.shape, chips=tuple(map(int, value.split(","))))
             elif key == "agents":
                 self.delays = replace(self.delays, has_agents=value == "yes")
             elif key == "save":

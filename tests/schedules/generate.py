@@ -35,6 +35,7 @@ def schedule(seed: int) -> Lines:
         random.Random(f"agents {seed}"),
         random.Random(f"peers {seed}"),
         random.Random(f"elastic {seed}"),
+        random.Random(f"chips {seed}"),
     )
     return _Draw(*streams).lines()
 
@@ -51,6 +52,7 @@ class _Draw:
         of_agents: random.Random,
         of_peers: random.Random,
         of_elastic: random.Random,
+        of_chips: random.Random,
     ) -> None:
         self._rng = rng
         # Streams of their own, so that what follows from a seed stays as it was.
@@ -65,7 +67,7 @@ class _Draw:
         self._hangs = rng.random() < 0.3 and not self._is_bare
         self._of_agents, self._of_peers = of_agents, of_peers
         self._has_agents = of_agents.random() < 0.5 and self._hosts > 1 and not self._is_bare
-        self._of_elastic = of_elastic
+        self._of_elastic, self._of_chips = of_elastic, of_chips
         self._is_elastic = of_elastic.random() < 0.5 and self._has_agents
         if self._is_elastic:  # time enough for a host to come back
             self._until = of_elastic.choice((20, 60, 150, 400))
@@ -99,6 +101,9 @@ class _Draw:
             spares = self._of_agents.choice((0, 0, 1, 2))
             few = self._is_elastic and self._of_elastic.random() < 0.7  # no spare for a lost host
             words.append(f"agents=yes spares={0 if few else spares}")
+            if self._of_chips.random() < 0.5:  # hosts that are not alike, and some do not say
+                each = [f"{self._of_chips.choice((0, 1, 4, 8))}" for _ in range(self._hosts + 2)]
+                words.append(f"chips={','.join(each)}")
         for key in ("import", "restore", "copy", "write", "leave"):
             words.append(f"{key}={one(TIMES)}")
         words.append(f"save={one(('never', '1', '2', '3', '5', '0.3s'))}")

@@ -30,6 +30,7 @@ from holdfast.core import events as ev
 from holdfast.core.hosts import machine as host
 from holdfast.core.hosts.copies import has_own
 from holdfast.core.hosts.order import Host, Hurry
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.save import events as news
 from holdfast.core.save.choose import SealedSet
@@ -96,6 +97,10 @@ class HostAgent(Host, OwnHosts):
 
     def attach(self, _: object) -> None:
         """Nothing: it is told through what is around."""
+
+    def chips_of(self, _: Placement) -> int:
+        """Whatever runs, all that the run has are here."""
+        return self._job.chips
 
     @property
     def next_look_ns(self) -> int | None:

@@ -69,7 +69,7 @@ class AgentPlace:
 
     `address`: by which others reach it; "": by the way to the controller. `secret`: the run's.
     `copies_at`: the address at which they get parts of sets in its memory. `slice`: which one of
-    several it belongs to.
+    several it belongs to. `chips`: how many it has; 0: nobody says.
     `runs`: what it runs, and with what, which is the same on all hosts.
     """
 
@@ -80,6 +80,7 @@ class AgentPlace:
     secret: bytes = field(default=b"", repr=False)
     copies_at: str = "127.0.0.1"
     slice: str = ""
+    chips: int = 0
 
 
 class LinkedAgent:
@@ -113,7 +114,8 @@ class LinkedAgent:
         )
         self._seat = Seat(place.index, uuid.uuid4().hex, self._begin)
         self._seat.runs = place.runs
-        self._seat.boot, self._seat.slice = boot_id(), place.slice
+        self._seat.boot = boot_id()
+        self._seat.slice, self._seat.chips = place.slice, place.chips
         self._claim: Claim | None = None
         self._dialer: LinkDialer | None = None
         self._term = 0  # of the controller that this host works for

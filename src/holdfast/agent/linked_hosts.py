@@ -84,12 +84,14 @@ class LinkedHosts:
         is_done: bool = False,
         elastic: ElasticLimits | None = None,
         store: str = "",
+        chips: int = 0,
     ) -> None:
         """`runs`: what every host is to run (`core.hosts.says.HostSays`). `placement`: its ranks.
 
         `policy`: what follows where a host is announced to go. `care`: where it fails. `is_done`:
         the run was done before. `elastic`: how few hosts it trains on; None: all are waited for.
-        `store`: where the hosts find this controller.
+        `store`: where the hosts find this controller. `chips`: of all of them together, where they
+        do not say how many they have.
         """
         self._is_done = is_done
         self._store = store
@@ -97,7 +99,9 @@ class LinkedHosts:
         self._around = around
         self._server = server
         self._members = membership
-        self._remote = RemoteHosts(self, membership, now_ns, around.say, runs, placement, elastic)
+        self._remote = RemoteHosts(
+            self, membership, now_ns, around.say, runs, placement, elastic, chips
+        )
         self._peers: dict[str, Peer] = {}  # by incarnation
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._waits_since_ns = self._next_say_ns = 0
@@ -168,6 +172,10 @@ class LinkedHosts:
     def distrust(self, host: int, words: str) -> None:
         """That host goes into quarantine, if a spare can take its part."""
         self.care.distrust(host, words)
+
+    def chips_of(self, placement: Placement) -> int:
+        """As those hosts say that have a part of it."""
+        return self._remote.chips_of(placement)
 
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts of an attempt that runs."""

@@ -28,6 +28,7 @@ from holdfast.controller.timers import BootTimers
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine
 from holdfast.distribution import VERSION
@@ -82,6 +83,9 @@ class RunHosts(Link, Protocol):
     def hosts_words(self) -> str:
         """How the hosts of a run of several stand, in a line; "": it has one."""
 
+    def chips_of(self, placement: Placement) -> int:
+        """How many an attempt has that is placed so."""
+
     def look_whether_we_slept(self) -> bool:
         """Tell if nothing ran for a while since this was last asked: then every clock is new."""
 
@@ -133,6 +137,7 @@ class Supervisor:
             feed=self.tell,
             say=partial(self.say_later, "warning"),
             lost=self._lease_lost,
+            chips_of=self.hosts.chips_of,
         )
         self._restarts = RestartNotes(journal, self._storekeeper.note_restart)
         self.controller = Controller(

@@ -22,7 +22,8 @@ from holdfast.journal.quarantine import release as release_host
 from holdfast.journal.store import RunFolder
 
 HEADINGS = (
-    "host", "state", "trains as", "ranks", "behind", "slice", "address", "clock", "last heard"
+    "host", "state", "trains as", "ranks", "chips", "behind", "slice", "address", "clock",
+    "last heard",
 )  # fmt: skip
 GAP = "   "
 WATCH_S = 1.0
@@ -113,6 +114,9 @@ def _show(folder: RunFolder, *, as_json: bool) -> None:
 def _print(rows: tuple[ListedHost, ...]) -> None:
     now_unix_ns = time.time_ns()
     table = [HEADINGS, *(_cells(row, now_unix_ns) for row in rows)]
+    if all(row.chips is None for row in rows):
+        at = HEADINGS.index("chips")
+        table = [(*cells[:at], *cells[at + 1 :]) for cells in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
         line = (f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
@@ -126,7 +130,8 @@ def _cells(row: ListedHost, now_unix_ns: int) -> tuple[str, ...]:
     where = clean(row.slice) or "–", clean(row.address) or "–"
     heard = ago(row.heard_unix_ns, now_unix_ns)
     behind = _behind(row.behind_ns, row.step_ns)
-    return str(row.index), clean(row.state), part, ranks, behind, *where, clock, heard
+    chips = "–" if row.chips is None else f"{row.chips:,}"
+    return str(row.index), clean(row.state), part, ranks, chips, behind, *where, clock, heard
 
 
 def _behind(behind_ns: int | None, step_ns: int | None) -> str:

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     "--host-back", "host_back_s", type=float, metavar="S", help="When a lost host is back, usually."
 )
 @click.option("--chips", type=int, metavar="N", help="Accelerators that the run occupies.")
+@click.option("--host-chips", type=int, metavar="N", help="Accelerators of this host.")
 @click.option(
     "--ideal-step",
     "ideal_step_s",

@@ -108,7 +108,7 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
         address = settings.host_address or ""
         of_slice = clean(settings.slice or cluster_slice())[:MOST_SLICE]
         told = address, _runs(asked, secret), secret, _listens_at(), of_slice
-        here = AgentPlace(index, hosts, *told)
+        here = AgentPlace(index, hosts, *told, settings.host_chips or 0)
         agent = LinkedAgent(folder, job, here, screen, partial(_start, controls))
         agent.listener = asked.notices.listener(agent.noticed, agent.say_later, job.grace_ns)
         asked.notices.say(screen)
@@ -166,6 +166,7 @@ def control(asked: RunAsked, watched: str) -> int:
                 is_done=before.last_words is not None and before.last_words.exit_code == EXIT_DONE,
                 elastic=_elastic(settings),
                 store=settings.store,
+                chips=settings.total_chips,
             )
             linked.append(found)
             with contextlib.suppress(StoreUnavailable):  # upkeep looks again

@@ -203,7 +203,6 @@ def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
         has_standbys=settings.standby != OFF,
         replicates=settings.hosts > 1,
         is_elastic=settings.elastic is not None,
-        chips=0 if settings.elastic is None else settings.total_chips,
     )
 
 

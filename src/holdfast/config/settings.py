@@ -174,7 +174,14 @@ class Settings:
         "--chips",
         count(1),
         "Accelerators that the run occupies; goodput counts their time.",
-        default_words="one per rank",
+        default_words="those of its hosts",
+    )
+    host_chips: int | None = _setting(
+        None,
+        "--host-chips",
+        count(1),
+        "Accelerators of this host; the hosts of several slices may have different ones.",
+        default_words="its share of `--chips`, else one per rank",
     )
     ideal_step_s: float | None = _setting(
         None,
@@ -321,8 +328,8 @@ class Settings:
 
     @property
     def total_chips(self) -> int:
-        """The chips whose time is counted: as set, else one per rank."""
-        return self.ranks * self.hosts if self.chips is None else self.chips
+        """The chips whose time is counted, as far as this host knows: one per rank, if unset."""
+        return self.chips or self.hosts * (self.host_chips or self.ranks)
 
     @property
     def has_several_hosts(self) -> bool:

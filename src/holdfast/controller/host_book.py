@@ -1,7 +1,7 @@
 """How the hosts of a run stand: for people to look at, and as facts in the controller's journal.
 
-    {"fact": "host", "at_ns": …, "host": 1, "state": "assigned", "slot": 1, "slice": "", "boot": …,
-     "offset_ns": …, "error_ns": …, "ahead_ns": …}
+    {"fact": "host", "at_ns": …, "host": 1, "state": "assigned", "slot": 1, "slice": "", "chips": 4,
+     "boot": …, "offset_ns": …, "error_ns": …, "ahead_ns": …}
     {"fact": "parts", "at_ns": …, "attempt": 3, "parts": [[0, 0, 7], [2, 8, 15]]}
 
 The first says what is so of a host from then on, and what brings the times of its boot to those of
@@ -32,6 +32,7 @@ class Noted:
     state: str
     slot: int | None
     slice: str
+    chips: int | None
     boot: str
     clock: ClockBound | None
 
@@ -41,7 +42,7 @@ def noted(row: ListedHost) -> Noted:
     clock = None
     if row.offset_ns is not None and row.error_ns is not None:
         clock = ClockBound(row.offset_ns, row.error_ns)
-    return Noted(row.state, row.trains_as, row.slice, row.boot, clock)
+    return Noted(row.state, row.trains_as, row.slice, row.chips, row.boot, clock)
 
 
 def is_news(before: Noted | None, now: Noted) -> bool:
@@ -98,6 +99,7 @@ class HostBook:
                     one.slot,
                     unix_ns - max(0, now_ns - one.heard_ns),
                     slice="" if says is None else says.slice,
+                    chips=None if says is None else says.chips or None,
                     first_rank=None if ranks is None else ranks[0],
                     last_rank=None if ranks is None else ranks[1],
                     boot="" if says is None else says.boot,
@@ -140,6 +142,7 @@ class HostBook:
 def _host_fact(row: ListedHost, at_ns: int) -> dict[str, Any]:
     fact = {"fact": "host", "at_ns": at_ns, "host": row.index, "state": row.state}
     fact |= {"slot": row.trains_as, "slice": row.slice, "boot": row.boot}
+    fact |= {} if row.chips is None else {"chips": row.chips}
     clock = {"offset_ns": row.offset_ns, "error_ns": row.error_ns, "ahead_ns": row.ahead_ns}
     return fact | clock
 

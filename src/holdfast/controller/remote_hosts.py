@@ -23,6 +23,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
 from holdfast.core.hosts.alike import Alike, differences
+from holdfast.core.hosts.chips import SlotChips
 from holdfast.core.hosts.clocks import ClockBound, ClockDifference, report_on_clock
 from holdfast.core.hosts.copies import (
     NOWHERE,
@@ -155,13 +156,16 @@ class RemoteHosts:
         runs: Alike = (),
         placement: Placement = NO_PLACEMENT,
         elastic: ElasticLimits | None = None,
+        chips: int = 0,
     ) -> None:
         """`say(level, words)`: tell the people watching. `placement`: of the run's ranks.
 
         `runs`: what each host is to run; one that would run anything else is refused. `elastic`:
-        with how few hosts it goes on; None: all are waited for.
+        with how few hosts it goes on; None: all are waited for. `chips`: of all hosts together,
+        where they do not say how many they have.
         """
         self.membership = membership
+        self._chips = SlotChips(membership.slots, chips)
         self._wire = wire
         self._runs = runs
         self._all = self._placement = placement  # of an attempt on all hosts; of the newest one
@@ -299,7 +303,9 @@ class RemoteHosts:
             self._assignments += 1
             assignment = Assignment(self._assignments, slot, 0, goes_on=True)
             self._hosts[one.incarnation].assignment = assignment
+            self._chips.have(slot, 0 if says is None else says.chips)
         self.membership.close()
+        self._chips.train(gathering.holders)
         for incarnation in self._hosts:
             self._send(incarnation)
 
@@ -405,7 +411,7 @@ class RemoteHosts:
             return
         offset_ns = host.clock.heard(at_ns, says.sent_ns, says.difference_ns)
         report_on_clock(report, offset_ns)
-        report.facts.change_each(self._with_wait)
+        report.facts.change_each(self._with_hosts)
         if self._gathering is not None:
             self._gathering.heard(says.index, incarnation, _held_on_clock(says, offset_ns), report)
             self._remind(host, says)
@@ -489,11 +495,16 @@ class RemoteHosts:
         assert self._controller is not None  # noqa: S101 - it is attached before anything is heard
         return self._controller
 
-    def _with_wait(self, fact: ev.Event) -> ev.Event:
-        """A launch came after the wait for its hosts."""
-        if isinstance(fact, ev.Launched) and self._waited is not None:
-            return replace(fact, waited=self._waited)
-        return fact
+    def _with_hosts(self, fact: ev.Event) -> ev.Event:
+        """A launch came after the wait for its hosts, and they have so many chips."""
+        if not isinstance(fact, ev.Launched):
+            return fact
+        chips = self._chips.counted if self._chips.are_said or self._elastic else None
+        return replace(fact, waited=self._waited, chips=chips) if chips or self._waited else fact
+
+    def chips_of(self, placement: Placement) -> int:
+        """How many the hosts have that have a part of it."""
+        return self._chips.of(placement.hosts).here
 
     def _pass_on(self, host: RemoteHost, says: HostSays, at_ns: int, offset_ns: int) -> None:
         """What somebody on that host asks of the run, and what is announced there, each once."""
@@ -539,6 +550,7 @@ class RemoteHosts:
         if self._elastic is not None:
             self._carry_out(self.membership.break_slices(at_ns))
             slots = self.membership.close()
+            self._chips.train(slots)
             self._placement = self._all.on_hosts(slots)
             self._elastic.begins(at_ns, slots)
         do()
@@ -563,6 +575,7 @@ class RemoteHosts:
         self._assignments += 1
         host = self._hosts[move.incarnation]
         host.assignment = Assignment(self._assignments, move.slot, begins_at)
+        self._chips.have(move.slot, 0 if host.says is None else host.says.chips)
         self._send(move.incarnation)
 
     def _forget_the_gone(self) -> None:

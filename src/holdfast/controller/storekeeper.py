@@ -23,6 +23,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.hosts.evidence import RankEvidence
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
 from holdfast.core.save.choose import SealedSet
@@ -90,15 +91,18 @@ class Storekeeper:
         feed: Callable[[ev.Event], None],
         say: Callable[[str], None],
         lost: Callable[[str], None] | None = None,
+        chips_of: Callable[[Placement], int] | None = None,
     ) -> None:
         """`lost(words)`: somebody else holds the run's lease; called from the worker's thread.
 
-        None: it is nothing to a run that goes on without one.
+        None: it is nothing to a run that goes on without one. `chips_of`: how many the hosts of an
+        attempt have; None: as `facts` say.
         """
         self._folder = folder
         self._lease = lease
         self._keep = keep
         self._facts = facts
+        self._chips_of = chips_of or (lambda _: facts.chips)
         self._catalog = Catalog(folder, memory, lease)
         self._in_use: set[str] = set()  # that attempts restore
         self._unheard: set[int] = set()  # attempts on record that the loop has not heard of
@@ -142,6 +146,7 @@ class Storekeeper:
 
     def create_attempt(self, action: act.Launch, created: Callable[[], None]) -> None:
         """Put the attempt on record, then `created` in the loop; LaunchFailed if fenced off."""
+        chips = self._chips_of(action.placement)
 
         def heard() -> None:
             self._unheard.discard(action.attempt)
@@ -163,7 +168,7 @@ class Storekeeper:
                     epoch=self._lease.epoch,
                     ranks=action.placement.ranks,
                     hosts=tuple(sorted(set(action.placement.hosts))),
-                    chips=self._facts.chips,
+                    chips=chips,
                     incarnation=self._facts.incarnation,
                     command=self._facts.command,
                 )

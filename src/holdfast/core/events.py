@@ -176,16 +176,26 @@ class Waited:
 
 
 @value
+class CountedChips:
+    """Of an attempt's hosts those that are `here`, `of` the run's: with those of absent hosts."""
+
+    here: int
+    of: int
+
+
+@value
 class Launched:
     """All ranks of the attempt run. `waited`: there were no hosts for it before.
 
-    `began_ns`: when they did, where that was heard later; None: at `at_ns`.
+    `began_ns`: when they did, where that was heard later; None: at `at_ns`. `chips`: those that
+    train from now on; None: all of the run's.
     """
 
     at_ns: int
     attempt: int
     waited: Waited | None = None
     began_ns: int | None = None
+    chips: CountedChips | None = None
 
 
 @value

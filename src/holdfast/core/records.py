@@ -21,9 +21,9 @@ def attempt_start(attempt: int, at_ns: int, resume_step: int) -> act.Record:
     return _fact("attempt_start", attempt=attempt, at_ns=at_ns, resume_step=resume_step)
 
 
-def capacity(at_ns: int, chips: int) -> act.Record:
-    """The run trains on so many of its chips from now on."""
-    return _fact("capacity", at_ns=at_ns, chips=chips)
+def capacity(at_ns: int, chips: ev.CountedChips) -> act.Record:
+    """The run has so many chips from now on, and trains on so many of them."""
+    return _fact("capacity", at_ns=at_ns, chips=chips.here, of=chips.of)
 
 
 def attempt_end(attempt: int, at_ns: int, cause: ExitCause) -> act.Record:

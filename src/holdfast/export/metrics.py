@@ -1,8 +1,8 @@
 """The numbers of a run by name: one table, for Prometheus and for the reference page.
 
 Labels are few by construction: states, windows, tiers and causes are fixed sets, kinds of badput at
-most the ledger's own and the sixteen greatest that a script named. A series is there while its
-value is known; what is not known is left out, never 0.
+most the ledger's own and the sixteen greatest that a script named, slices 256 at most. A series is
+there while its value is known; what is not known is left out, never 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.core.hosts.membership import MemberState
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.facts import DONE
 from holdfast.core.ledger.summary import ALL, ROLLING_S, RunSummary, Spent, fleet
-from holdfast.export.sample import Sample
+from holdfast.export.sample import LONGEST_LABEL, Sample
 from holdfast.runs.state import STATES
 
 PREFIX = "holdfast_"
@@ -24,6 +24,7 @@ CAUSES = tuple(sorted({*HISTORY_CAUSE.values()} - {DONE}))
 HOST_STATES = tuple(map(str, MemberState))
 OTHER = "other"
 GAUGE, COUNTER = "gauge", "counter"
+SLICES_SHOWN = 256
 
 Rows = Iterable[tuple[tuple[str, ...], float | None]]  # label values, and the value
 
@@ -124,6 +125,11 @@ def _hosts(sample: Sample) -> Rows:
             yield (state,), sample.hosts.get(state, 0)
 
 
+def _slice_chips(sample: Sample) -> Rows:
+    for name, chips in list(sample.slice_chips.items())[:SLICES_SHOWN]:
+        yield (name[:LONGEST_LABEL],), chips
+
+
 def _metrics(sample: Sample) -> Rows:
     for name, value in sample.run.metrics.items():
         yield (name,), value
@@ -185,6 +191,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("seen_timestamp_seconds", GAUGE, (), "When the run last showed life, unix time",
            lambda s: _one(None if s.run.seen_unix_ns is None else s.run.seen_unix_ns / NS_PER_S)),
     Metric("hosts", GAUGE, ("host_state",), "Hosts of a run of several, while it runs", _hosts),
+    Metric("slice_chips", GAUGE, ("slice",),
+           "Accelerators of the hosts of a slice that train, as they say", _slice_chips),
     Metric("host_clock_apart_seconds", GAUGE, (),
            "Greatest difference of a host's wall clock from the controller's host's",
            lambda s: _one(s.clock_apart_s)),

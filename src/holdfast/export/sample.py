@@ -9,9 +9,9 @@ from typing import Any
 
 from holdfast.core.alerts import AlertPolicy
 from holdfast.core.hang.deadline import Experience, HangPolicy, step_limit
+from holdfast.core.hosts.chips import chips_of_slices
 from holdfast.core.hosts.members import GONE
 from holdfast.core.ledger.account import NS_PER_S
-from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.summary import ALL, RunSummary
 from holdfast.export.familiar import BADPUT_TYPES, CUSTOM, type_of
 from holdfast.journal.attempts import Attempts, crash_loop
@@ -79,6 +79,7 @@ class Sample:
     alike: int = 0
     curves: tuple[Curve, ...] = ()
     hosts: Mapping[str, int] = field(default_factory=dict)
+    slice_chips: Mapping[str, int] = field(default_factory=dict)
     clock_apart_s: float | None = None
     clock_bound_s: float | None = None
 
@@ -185,6 +186,9 @@ def _hosts(reading: RunReading) -> dict[str, Any]:
     bound_ns = [one.error_ns for one in there if one.error_ns is not None]
     return {
         "hosts": Counter(one.state for one in known),
+        "slice_chips": chips_of_slices(
+            (one.slice, one.chips) for one in there if one.slot is not None
+        ),
         "clock_apart_s": _seconds(max(apart_ns, default=None)),
         "clock_bound_s": _seconds(max(bound_ns, default=None)),
     }

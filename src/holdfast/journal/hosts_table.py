@@ -28,7 +28,7 @@ class ListedHost:
     far it is behind the median host in each step of `step_ns`; None: that is not known. `slice`:
     which one of several it belongs to. `offset_ns`: what brings the times of its boot to those of
     the controller's host, to within `error_ns`, and `ahead_ns` how far its wall clock is ahead of
-    that host's; None: it was not measured.
+    that host's; None: it was not measured. `chips`: how many it has; None: it does not say.
     """
 
     index: int
@@ -45,6 +45,7 @@ class ListedHost:
     offset_ns: int | None = None
     error_ns: int | None = None
     ahead_ns: int | None = None
+    chips: int | None = None
 
 
 NAMES = tuple(one.name for one in fields(ListedHost))
@@ -76,6 +77,7 @@ def read_hosts(folder: RunFolder, epoch: int) -> tuple[ListedHost, ...] | None:
                 whole_or_none(row, "offset_ns", -MAX_TIME_NS, MAX_TIME_NS),
                 whole_or_none(row, "error_ns"),
                 whole_or_none(row, "ahead_ns", -MAX_TIME_NS, MAX_TIME_NS),
+                whole_or_none({"chips": None, **row}, "chips", 1),
             )
             for row in rows
         )

@@ -67,7 +67,8 @@ class HostFindings:
 
     `parts`: which ranks it had when, each (first attempt, last attempt, first rank, last rank).
     `ahead_ns`: how far its wall clock is ahead of the controller's host's; its times are right to
-    within `error_ns`; None: nobody has measured that. `incidents`: attempts that it broke.
+    within `error_ns`; None: nobody has measured that. `incidents`: attempts that it broke. `chips`:
+    how many it has; None: it did not say.
     """
 
     index: int
@@ -78,6 +79,7 @@ class HostFindings:
     ahead_ns: int | None = None
     error_ns: int | None = None
     incidents: tuple[int, ...] = ()
+    chips: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core.durations import clock_words
+from holdfast.core.hosts.chips import chips_of_slices
 from holdfast.core.hosts.placement import ranks_words
 from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.visible import clean
 from holdfast.journal.facts.hosts import KnownHost, KnownHosts
 from holdfast.journal.recorded import RecordedLedger
 from holdfast.report.findings import DisruptionEvidence, HostFindings
-from holdfast.report.words import MISSING
+from holdfast.report.words import MISSING, counted
 
-HEADINGS = ("host", "state", "slice", "parts", "clock", "disruptions")
+HEADINGS = ("host", "state", "slice", "chips", "parts", "clock", "disruptions")
 MOST_PARTS, MOST_NUMBERS = 3, 6  # of one host in a table
+MOST_SLICES = 8
 
 
 def hosts_of(
@@ -40,6 +42,7 @@ def hosts_of(
             host.ahead_ns,
             _error_ns(host),
             tuple(broke.get(host.index, ())),
+            host.chips,
         )
         for host in recorded.facts.controllers.hosts.all(recorded.facts.clock)
     )
@@ -75,6 +78,7 @@ def host_to_json(host: HostFindings) -> dict[str, Any]:
         "state": host.state,
         "trains_as": host.slot,
         "slice": host.slice or None,
+        "chips": host.chips,
         "parts": [
             {"attempts": [first, last], "ranks": [low, high]}
             for first, last, low, high in host.parts
@@ -89,12 +93,24 @@ def host_to_json(host: HostFindings) -> dict[str, Any]:
     }
 
 
-def cells(host: HostFindings) -> tuple[str, ...]:
-    """Its row under HEADINGS."""
+def table(hosts: Sequence[HostFindings], most: int) -> list[tuple[str, ...]]:
+    """The headings, then a row for each of as many as are shown.
+
+    Chips are left out where no host says how many it has.
+    """
+    rows = [HEADINGS, *map(_cells, by_interest(hosts, most))]
+    if all(host.chips is None for host in hosts):
+        at = HEADINGS.index("chips")
+        rows = [(*row[:at], *row[at + 1 :]) for row in rows]
+    return rows
+
+
+def _cells(host: HostFindings) -> tuple[str, ...]:
     return (
         str(host.index),
         clean(host.state),
         clean(host.slice) or MISSING,
+        MISSING if host.chips is None else f"{host.chips:,}",
         _parts(host.parts),
         clock_words(host.ahead_ns, host.error_ns),
         _numbers([f"attempt {number}" for number in host.incidents]),
@@ -102,11 +118,21 @@ def cells(host: HostFindings) -> tuple[str, ...]:
 
 
 def summary(hosts: Sequence[HostFindings]) -> str:
-    """How many there are, and how many of each state but `assigned`."""
+    """How many there are, how many of each state but `assigned`, and the chips of each slice."""
     states = [host.state for host in hosts]
     others = [(state, states.count(state)) for state in sorted({*states} - {"assigned"})]
     told = "".join(f", {count} {clean(state)}" for state, count in others)
-    return f"{len(hosts)} hosts: {states.count('assigned')} assigned{told}"
+    return f"{len(hosts)} hosts: {states.count('assigned')} assigned{told}{_chips(hosts)}"
+
+
+def _chips(hosts: Sequence[HostFindings]) -> str:
+    found = chips_of_slices((one.slice, one.chips) for one in hosts if one.slot is not None)
+    if not found:
+        return ""
+    named = [f"{chips:,} in slice {clean(name)}" for name, chips in found.items() if name]
+    left = " …" if len(named) > MOST_SLICES else ""
+    each = f" ({', '.join(named[:MOST_SLICES])}{left})" if named else ""
+    return f"; {counted(sum(found.values()), 'chip')} train{each}"
 
 
 def by_interest(hosts: Sequence[HostFindings], most: int) -> list[HostFindings]:

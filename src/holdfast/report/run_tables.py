@@ -155,10 +155,11 @@ def members(hosts: Sequence[HostFindings]) -> dict[str, Any]:
     if not hosts:
         return {"summary": "", "heads": (), "rows": (), "left": ""}
     left = len(hosts) - HOSTS
+    heads, *rows = host_findings.table(hosts, HOSTS)
     return {
         "summary": host_findings.summary(hosts),
-        "heads": host_findings.HEADINGS,
-        "rows": [host_findings.cells(one) for one in host_findings.by_interest(hosts, HOSTS)],
+        "heads": heads,
+        "rows": rows,
         "left": counted(left, "other host") if left > 0 else "",
     }
 

@@ -305,7 +305,7 @@ def _disruptions(findings: Findings, page: Page, every_story: bool) -> Iterator[
     )
     yield _row("", "lost", "down", "chip-hours", style="dim")
     if len(shown) < len(disruptions):
-        yield _earlier(account, disruptions[: -len(shown)])
+        yield _earlier(disruptions[: -len(shown)])
     for disruption in shown:
         yield from _story(findings, disruption, page)
         yield Text()
@@ -320,7 +320,7 @@ def _row(cause: str | Text, lost: str, down: str, price: str, style: str = "") -
     return table
 
 
-def _earlier(account: Account, disruptions: Sequence[Disruption]) -> Table:
+def _earlier(disruptions: Sequence[Disruption]) -> Table:
     """One line for those whose stories are not shown."""
     lost = sum(d.lost_steps for d in disruptions)
     down = sum(d.downtime_ns or 0 for d in disruptions)
@@ -337,10 +337,10 @@ def _hosts(findings: Findings, page: Page) -> Iterator[RenderableType]:
     yield Text()
     yield Text(host_findings.summary(hosts), "bold")
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
-    for heading in host_findings.HEADINGS:
+    headings, *rows = host_findings.table(hosts, HOSTS_SHOWN)
+    for heading in headings:
         table.add_column(heading, no_wrap=heading == "host", overflow="fold")
-    for host in host_findings.by_interest(hosts, HOSTS_SHOWN):
-        words = host_findings.cells(host)
+    for words in rows:
         table.add_row(*(page.plain(cell) for cell in words))
     yield table
     if (left := len(hosts) - HOSTS_SHOWN) > 0:
@@ -348,7 +348,6 @@ def _hosts(findings: Findings, page: Page) -> Iterator[RenderableType]:
 
 
 def _story(findings: Findings, disruption: Disruption, page: Page) -> Iterator[RenderableType]:
-    account = findings.account
     evidence = findings.evidence_for(disruption)
     at = duration(disruption.at_ns - findings.origin_ns)
     cause = evidence.words or cause_in_words(disruption.cause)

@@ -305,6 +305,8 @@ class ReportReader:
         if self._to_launch:
             return
         first = self._first or ev.Launched(self._at_ns, self._attempt)
+        if fact is not None:  # of those that have it now: one may have been replaced since
+            first = replace(first, chips=fact.chips)
         if self._is_adopted:
             self._tell_what_it_did(first)
         else:

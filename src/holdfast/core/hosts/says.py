@@ -27,7 +27,7 @@ from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.plain_json import Parts, packed_json
 
-PROTOCOL = 7
+PROTOCOL = 8
 
 
 class Asking(StrEnum):
@@ -78,6 +78,7 @@ class HostSays:
     lies in its memory, and `copy_port`, where others get that; 0: nowhere. `preflight`: what came
     of the last one that was ordered. `boot`: whose clock its times are on. `slice`: which one of
     several it belongs to; "": nobody says. `wall_ns`: by how much its wall clock is ahead of that.
+    `chips`: how many accelerators it has; 0: nobody says.
     """
 
     index: int
@@ -100,6 +101,7 @@ class HostSays:
     boot: str = ""
     slice: str = ""
     wall_ns: int = 0
+    chips: int = 0
 
 
 @dataclass(frozen=True, slots=True)

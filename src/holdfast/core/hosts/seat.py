@@ -53,7 +53,7 @@ class Seat:
         self.copy_port = 0
         self.preflight: PreflightAnswer | None = None
         self.boot = self.slice = ""
-        self.wall_ns = 0
+        self.wall_ns = self.chips = 0
         self._begin = begin
         self._heard = self._said = 0
         self._is_from_before = False  # the slot is one of an earlier controller's
@@ -190,5 +190,6 @@ class Seat:
             self.boot,
             self.slice,
             self.wall_ns,
+            self.chips,
         )
         return encode_host(says, report or NOTHING)

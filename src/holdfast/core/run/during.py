@@ -32,8 +32,8 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
         answer.append(records.back_off(since_ns, began_ns))
     if not run.is_adopted:  # else that is on record
         answer.append(records.attempt_start(run.attempt, began_ns, run.resume.step))
-        if run.policy.is_elastic and run.policy.chips:
-            answer.append(records.capacity(began_ns, _chips(run)))
+        if event.chips is not None:
+            answer.append(records.capacity(began_ns, event.chips))
     answer += run.hangs.begin(event.at_ns, run.placement.ranks)
     if run.stopping.now is not None:
         run.state = State.KILLING
@@ -51,11 +51,6 @@ def _waits(waited: ev.Waited, ended_ns: int | None) -> list[act.Action]:
         return [] if ended_ns is None else [records.wait(waited, ended_ns)]
     pause = records.back_off(ended_ns, waited.since_ns)
     return [pause, records.wait(waited, waited.since_ns)]
-
-
-def _chips(run: RunState) -> int:
-    """Of the hosts that have a part of the attempt."""
-    return run.policy.chips * len(set(run.placement.hosts)) // run.policy.hosts
 
 
 def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:

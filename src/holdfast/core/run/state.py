@@ -52,7 +52,6 @@ class RunPolicy:
     waits for that. `has_standbys`: processes wait for the next attempt, and are told what to do.
     `replicates`: what is in the memory of one host is copied to another one.
     `request_reaction_ns` as of `saving.Saving`. `is_elastic`: an attempt may do with fewer hosts.
-    `chips`: of all hosts together; 0: nobody said.
     """
 
     ranks: int
@@ -72,7 +71,6 @@ class RunPolicy:
     replicates: bool = False
     request_reaction_ns: int = REQUEST_REACTION_NS
     is_elastic: bool = False
-    chips: int = 0
 
     def place(self, hosts: tuple[int, ...] = ()) -> Placement:
         """An attempt on these hosts; on all of them if none is named."""

@@ -169,6 +169,8 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"timer {action.timer} {_in(action.at_ns, at_ns)}"
         case act.CancelTimer():
             return ""
+        case act.Record(fact={"fact": "capacity"} as fact):
+            return f"record capacity: {fact['chips']} of {fact['of']} chips"
         case act.Record(fact=fact):
             rest = " ".join(str(v) for k, v in fact.items() if k in ("attempt", "cause", "kind"))
             return f"record {fact['fact']} {rest}".rstrip()

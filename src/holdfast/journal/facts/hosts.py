@@ -29,6 +29,7 @@ class KnownHost:
 
     `clock`: how its times are brought onto the run's clock; None: nobody knows. `ahead_ns`: how far
     its wall clock is ahead of the controller's, to within `error_ns`; None: it was not measured.
+    `chips`: how many it has; None: it did not say.
     """
 
     index: int
@@ -40,6 +41,7 @@ class KnownHost:
     clock: MappedBoot | None
     ahead_ns: int | None
     error_ns: int | None
+    chips: int | None
 
 
 @dataclass(slots=True)
@@ -80,7 +82,8 @@ class KnownHosts:
             mapped = clock.mapped(boot) if boot else None
             spans = tuple(_joined(parts.get(index, [])))
             stands = index, newest.state, newest.slot, newest.slice, at_ns
-            found.append(KnownHost(*stands, spans, mapped, newest.ahead_ns, newest.error_ns))
+            is_now = newest.ahead_ns, newest.error_ns, newest.chips
+            found.append(KnownHost(*stands, spans, mapped, *is_now))
         return tuple(found)
 
     def _parts_of_hosts(self) -> dict[int, list[tuple[int, HostPart]]]:

@@ -135,7 +135,8 @@ class HostStated:
     """How a host stood from then on. `slot`: whose part it has; None: none.
 
     `offset_ns`: what brings the times of its boot to those of the controller's, to within
-    `error_ns`, and `ahead_ns` how far its wall clock is ahead; None: it was not measured.
+    `error_ns`, and `ahead_ns` how far its wall clock is ahead; None: it was not measured. `chips`:
+    how many it has; None: it did not say.
     """
 
     at_ns: int
@@ -147,6 +148,7 @@ class HostStated:
     offset_ns: int | None
     error_ns: int | None
     ahead_ns: int | None
+    chips: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ def _host(payload: Payload, at_ns: int) -> HostStated:
         offset_ns,
         error_ns,
         whole_or_none({"ahead_ns": None, **payload}, "ahead_ns", -MAX_TIME_NS, MAX_TIME_NS),
+        whole_or_none({"chips": None, **payload}, "chips", 1, MAX_CHIPS),
     )
 
 

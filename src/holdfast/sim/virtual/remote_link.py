@@ -52,6 +52,7 @@ class VirtualAgent:
         self._is_ending = False
         self.seat = Seat(index, self._incarnation(), self._begin)
         self.seat.address, self.seat.ports = f"10.0.0.{index + 1}", PORTS
+        self.seat.chips = (*world.shape.chips[index : index + 1], 0)[0]
 
     def _incarnation(self) -> str:
         return f"host {self.index}, life {next(self._lives)}"
@@ -120,6 +121,7 @@ class RemoteLink:
             lambda: world.now_ns,
             lambda _, words: say(words),
             elastic=shape.elastic,
+            chips=shape.ranks,
         )
         self._remote.attach(world)
         self._lives = count()

@@ -19,6 +19,7 @@ class Shape:
     hosts: int = 1
     spares: int = 0  # hosts with an agent, and without ranks
     elastic: ElasticLimits | None = None  # None: all hosts are waited for; agents are needed
+    chips: tuple[int, ...] = ()  # of each host, by its index; nothing: they do not say
     until: int = 100
     step_ns: tuple[int, ...] = (100 * MS,)
     import_ns: int = 500 * MS
