@@ -1,7 +1,6 @@
 """The manifests for Kubernetes fit what `holdfast run` does, and each other.
 
-The schemas of Job, Pod and JobSet are not checked here: that was done by hand
-(docs/how-to/several-hosts-in-a-cluster.md says with what).
+That they are what Kubernetes takes is asked in test_manifest_schema.py.
 """
 
 from __future__ import annotations
