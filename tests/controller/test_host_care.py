@@ -167,7 +167,7 @@ def test_a_host_lost_during_its_preflight_is_waited_for_again() -> None:
     house.next_attempt()
     house.lose_host(1)
     house.care.look()
-    assert house.hosts.is_waiting
+    assert house.hosts.awaited.is_waiting
     house.comes_back(1)
     house.care.look()
     assert (house.began, house.tries_out()) == (0, [1])

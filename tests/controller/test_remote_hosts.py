@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.controller.remote_hosts import ANSWER_LIMIT_NS, RemoteHosts
+from holdfast.controller.inquiries import ANSWER_LIMIT_NS
+from holdfast.controller.remote_hosts import RemoteHosts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
@@ -556,7 +557,7 @@ def test_hosts_that_come_and_go_for_ever_are_not_remembered_for_ever() -> None:
         lab.seat(1, f"life {life}")
         lab.hosts.gone(f"life {life}", "it hangs")
     assert len(lab.hosts.membership.members) < 20
-    assert len(lab.hosts._hosts) < 100
+    assert len(lab.hosts.heard) < 100
 
 
 def test_a_launch_says_how_long_its_hosts_were_waited_for() -> None:
@@ -641,7 +642,7 @@ def test_a_launch_says_how_many_chips_its_hosts_have() -> None:
     for seat in seats[:2]:
         lab.down(seat)
     assert launched_by(lab, seats[0]).chips == ev.CountedChips(11, 11)  # one has its share
-    assert lab.hosts.chips_of(place(2, [1])) == 3
+    assert lab.hosts.awaited.chips.of([1]).here == 3
     lab.hosts.gone(seats[0].incarnation, "it is gone")
     lab.down(seats[2])
     assert launched_by(lab, seats[2]).chips == ev.CountedChips(19, 19)

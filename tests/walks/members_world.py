@@ -296,7 +296,7 @@ class Members:
             (one.has_launched, one.is_gone, one.is_lost, tuple(sorted(one.exited)))
             for one in self.reader._hosts
         )
-        waits = self.remote.is_waiting, self.attempt, self._is_ending, self.faults
+        waits = self.remote.awaited.is_waiting, self.attempt, self._is_ending, self.faults
         return members, ways, late, agents, reader, waits
 
     def _agent_key(self, agent: Agent) -> Hashable:
@@ -316,7 +316,7 @@ class Members:
         says = {k: v for k, v in message["says"].items() if k not in ("sent_ns", "difference_ns")}
         number = says.pop("number")
         heard = says.pop("heard", 0)
-        agent, host = self._who(incarnation), self.remote._hosts.get(incarnation)
+        agent, host = self._who(incarnation), self.remote.heard.get(incarnation)
         if way == UP:
             known = 0 if host is None else host.heard
             says["answers"] = host is not None and heard >= host.sent

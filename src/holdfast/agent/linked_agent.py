@@ -33,7 +33,7 @@ from holdfast.agent.preflight_runner import HostFacts, PreflightRunner
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.supervisor import Screen
 from holdfast.agent.tree import become_subreaper
-from holdfast.controller.remote_hosts import PORTS, PREFLIGHT_PORT
+from holdfast.controller.host_messages import PORTS, PREFLIGHT_PORT
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core.hosts.cadence import again_ns, progress_ns

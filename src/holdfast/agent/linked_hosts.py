@@ -133,7 +133,7 @@ class LinkedHosts:
         """Whom to tell of the hosts."""
         self._remote.attach(controller)
 
-    # --- controller.remote_hosts.Wire -------------------------------------------------------
+    # --- controller.host_messages.Wire ------------------------------------------------------
 
     def put(self, incarnation: str, message: bytes) -> None:
         """Send that agent this, in place of what it was not sent yet."""
@@ -175,7 +175,7 @@ class LinkedHosts:
 
     def chips_of(self, placement: Placement) -> int:
         """As those hosts say that have a part of it."""
-        return self._remote.chips_of(placement)
+        return self._remote.awaited.chips.of(placement.hosts).here
 
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts of an attempt that runs."""
@@ -209,7 +209,7 @@ class LinkedHosts:
             self._peers[peer.incarnation] = peer
             self._heard_ns = now_ns()
             self._remote.take(peer.incarnation, message)
-            says = self._remote.newest_of(peer.incarnation)
+            says = self._remote.heard.newest_of(peer.incarnation)
             if says is not None and self._evacuation.heard(says.index, says.agent):
                 self._empty_hosts()
         for peer, change in news.changes.items():
@@ -270,9 +270,9 @@ class LinkedHosts:
     @property
     def _awaited(self) -> str:
         missing = self._members.missing
-        if missing and self._remote.is_waiting:
+        if missing and self._remote.awaited.is_waiting:
             kept = ", ".join(map(str, sorted(self._members.quarantine)))
-            why = f"; {why}" if (why := self._remote.why_waiting) else ""
+            why = f"; {why}" if (why := self._remote.awaited.why) else ""
             return f"for {_hosts(missing)}{why}" + (f"; in quarantine: {kept}" if kept else "")
         waits_for = self._remote.waits_for
         return f"to go on: {waits_for}" if waits_for else ""
@@ -280,7 +280,7 @@ class LinkedHosts:
     @property
     def lacks_hosts(self) -> bool:
         """Whether nothing runs, for want of hosts; asked from any thread."""
-        return self._remote.is_waiting and bool(self._members.missing)
+        return self._remote.awaited.is_waiting and bool(self._members.missing)
 
     def unlinked(self, indices: Collection[int]) -> None:
         """These hosts say in the store that they have no link to this controller."""
@@ -316,7 +316,9 @@ class LinkedHosts:
             says.agent,
             notice,
             trains=says.index in trains,
-            spares=self._members.takers(says.index) + self._remote.can_do_without - len(leaving),
+            spares=self._members.takers(says.index)
+            + self._remote.awaited.can_do_without
+            - len(leaving),
         )
         if is_alone:
             self._empty_hosts()

@@ -81,9 +81,9 @@ class HostBook:
         of_slot = self._ranks_of_slot(self._newest()[1])
         found = []
         for index, one in sorted(newest.items()):
-            says, clock = self._remote.newest_of(one.incarnation), None
+            says, clock = self._remote.heard.newest_of(one.incarnation), None
             if says is not None and says.boot != self._own_boot:
-                clock = self._remote.clock_of(one.incarnation)
+                clock = self._remote.heard.clock_of(one.incarnation)
             elif says is not None:
                 clock = ClockBound(0, 0)  # it is the same one
             ahead_ns = None

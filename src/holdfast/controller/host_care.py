@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.controller.remote_hosts import PREFLIGHT_PORT, RemoteHosts
+from holdfast.controller.host_messages import PREFLIGHT_PORT
+from holdfast.controller.remote_hosts import RemoteHosts
 from holdfast.core.durations import in_words
 from holdfast.core.hosts.membership import MemberState
 from holdfast.core.hosts.preflight import HostPlace, PreflightOrder, judge, plan
@@ -168,7 +169,7 @@ class HostCare:
         found = []
         for slot in range(self._members.slots):
             if (one := self._members.host_of(slot)) is not None:
-                says = self._remote.newest_of(one.incarnation)
+                says = self._remote.heard.newest_of(one.incarnation)
                 ports = () if says is None else says.ports
                 port = ports[PREFLIGHT_PORT] if len(ports) > PREFLIGHT_PORT else 0
                 address = "" if says is None else says.address
@@ -185,13 +186,13 @@ class HostCare:
         self._preflights += 1
         orders = plan(self._preflights, self._nonce(), suspects, places)
         self._preflight = _Preflight(now, orders)
-        self._remote.order_preflight(orders)
+        self._remote.messages.order_preflight(orders)
         return True
 
     def _stop_preflight(self) -> None:
         if self._preflight is not None:
             self._preflight = None
-            self._remote.order_preflight({})
+            self._remote.messages.order_preflight({})
 
     def _look_at_preflight(self, now: int) -> None:
         preflight = self._preflight
@@ -199,7 +200,7 @@ class HostCare:
             return
         answers = {}
         for incarnation in preflight.orders:
-            says = self._remote.newest_of(incarnation)
+            says = self._remote.heard.newest_of(incarnation)
             answers[incarnation] = None if says is None else says.preflight
         found = judge(preflight.begun_ns, now, preflight.orders, answers)
         if found.waits:
@@ -294,7 +295,9 @@ class HostCare:
     def _let_back(self, now: int) -> None:
         """A run that lacks hosts tries one again that it has put into quarantine itself."""
         kept: list[int] = []
-        if self.reasons and self._remote.is_waiting:  # asked at each turn, and hosts are many
+        if (
+            self.reasons and self._remote.awaited.is_waiting
+        ):  # asked at each turn, and hosts are many
             is_lacking = self._members.missing and not self._members.spares
             members = self._members.members.values() if is_lacking else ()
             there = [one.index for one in members if one.state is MemberState.QUARANTINED]

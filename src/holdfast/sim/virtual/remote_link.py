@@ -13,7 +13,8 @@ from functools import partial
 from itertools import count, cycle
 from typing import Any
 
-from holdfast.controller.remote_hosts import ANSWER_LIMIT_NS, RemoteHosts
+from holdfast.controller.inquiries import ANSWER_LIMIT_NS
+from holdfast.controller.remote_hosts import RemoteHosts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.adoption import LastOrdered
