@@ -35,12 +35,23 @@ def test_it_is_waited_for(tmp_path, capsys):
     assert found.identity == folder.identity
     assert clock.at_s == pytest.approx(10.0, abs=1.0)
     told = capsys.readouterr().err
-    assert told.count("Waiting for the run store (no run is named 'r'") == 1
+    assert told.count(f"Waiting for the run store: there is no folder {store} any more;") == 1
+    assert "no run is named" not in told
 
 
 def test_one_that_stays_away_is_no_configuration_error(tmp_path):
     store = tmp_path / "store"
     RunStore.at(str(store)).create("r")
     clock = Clock(store, 2 * STORE_LIMIT_S)
-    with pytest.raises(StoreUnavailable, match=r"was not there for 60 s .*that it is mounted"):
+    with pytest.raises(StoreUnavailable, match=r"no run store for 60 s: .*store is mounted"):
         folder_of(str(store), "r", clock_s=clock.now_s, sleep=clock.sleep)
+
+
+def test_a_folder_on_which_nothing_is_mounted_any_more_is_said(tmp_path):
+    store = tmp_path / "store"
+    place = RunStore.at(str(store))
+    place.create("r")
+    store.rename(tmp_path / "away")
+    store.mkdir()
+    with pytest.raises(StoreUnavailable, match=r"run 'r' is not in .*/store any more; check that"):
+        place.get_again("r")

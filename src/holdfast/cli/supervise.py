@@ -109,7 +109,7 @@ def prepare(
 
     `fresh`: a new one; one that has the name is set aside first. `is_known`: it is there already.
 
-    Raises UnknownRun, StoreUnavailable, ConfigurationError.
+    Raises StoreUnavailable, ConfigurationError.
     """
     place = _working_directory()
     around = SourceSurroundings(inherited_environment())
@@ -134,7 +134,7 @@ def prepare(
     )
     if fresh:
         _set_aside(store, name, screen)
-    folder = store.get(name) if is_known else store.open(name, command=command)
+    folder = store.get_again(name) if is_known else store.open(name, command=command)
     environment = inherited_environment() | listens(bool(sources)) | telling(folder.path.parent)
     return RunAsked(
         settings,

@@ -223,6 +223,23 @@ class RunStore:
         self._place_sets(folder)
         return folder
 
+    def get_again(self, name: str) -> RunFolder:
+        """The same of a run that was there a moment ago.
+
+        Its name is no mistake then: that it is not found is the store's absence, as a rule. Where
+        it was mounted there is an empty folder, or none. Raises StoreUnavailable for that, too.
+        """
+        try:
+            return self.get(name)
+        except UnknownRun:
+            where = self.shown
+            gone = (
+                f"there is no folder {where}"
+                if self.is_missing
+                else f"run {name!r} is not in {where}"
+            )
+            raise StoreUnavailable(f"{gone} any more; check that the store is mounted") from None
+
     def _place_sets(self, folder: RunFolder) -> None:
         """Of sets in an object store nothing is copied: a note says where they are."""
         if self._remote is not None:

@@ -20,7 +20,6 @@ from holdfast.errors import (
     CorruptCheckpoint,
     HoldfastError,
     StoreUnavailable,
-    UnknownRun,
 )
 from holdfast.journal import doorbell, gate
 from holdfast.journal.layout import REPORT_SUFFIX, RankPhase, Word
@@ -55,14 +54,13 @@ def folder_of(
     began_s, has_told = clock_s(), False
     while True:
         try:
-            return RunStore.at(store).get(run)
-        except (UnknownRun, StoreUnavailable) as error:
+            return RunStore.at(store).get_again(run)
+        except StoreUnavailable as error:
             waited_s, why = clock_s() - began_s, error
         if waited_s >= STORE_LIMIT_S:
-            words = f"the run store was not there for {waited_s:.0f} s ({why})"
-            raise StoreUnavailable(f"{words}; check that it is mounted") from why
+            raise StoreUnavailable(f"no run store for {waited_s:.0f} s: {why}") from why
         if not has_told:
-            say(f"Waiting for the run store ({why})")
+            say(f"Waiting for the run store: {why}")
             has_told = True
         sleep(STORE_LOOK_S)
 
