@@ -55,7 +55,7 @@ class Place:
             os.utime(path, ns=(PAST_NS, PAST_NS))
         self.where = str(folder)
         self.folder = folder / "attempt-0003"
-        self.standby = Standby(range(2))
+        self.standby = Standby.start(range(2))
         self.standby.prepare(["waiting"], self.commands)
         assert self.standby.stage is StandbyStage.IMPORTING
         self.standby.wake(3, self.folder, self.commands, StandbyMove.WAKE)
@@ -108,7 +108,7 @@ def test_another_attempt_is_not_theirs(place):
 
 def test_interpreters_that_only_wait_can_be_any_ranks(tmp_path, monkeypatch):
     monkeypatch.setattr(standby_module, "Tree", TreeThatObeys)
-    standby = Standby(range(2))
+    standby = Standby.start(range(2))
     commands = [RankCommand(rank, ["python"], {"HOLDFAST_IMPORTS": "-"}, "/", 1) for rank in (0, 1)]
     standby.prepare(["waiting"], lambda _: commands)
     assert standby.unfit_for(3, (0,)) == "1 ranks run here now, not 2"
@@ -229,7 +229,7 @@ def test_a_gate_that_cannot_be_opened_is_the_end_of_those_who_wait(place, monkey
     ],
 )
 def test_how_far_it_has_come(tmp_path, monkeypatch, place, how, flags, stage):
-    one = Standby(range(2))
+    one = Standby.start(range(2))
     assert one.stage is StandbyStage.COLD
     one.prepare(["waiting"], place.commands)
     one.hear(message("standby", rank=0, status={"event": "ready"}))
@@ -244,7 +244,7 @@ def test_how_far_it_has_come(tmp_path, monkeypatch, place, how, flags, stage):
 
 
 def test_one_that_lacks_an_interpreter_is_never_ready(place):
-    one = Standby(range(2))
+    one = Standby.start(range(2))
     one.prepare(["waiting"], place.commands)
     one.hear(message("standby", rank=0, status={"event": "ready"}))
     one.hear(message("standby_lost", rank=1))

@@ -55,7 +55,7 @@ class Next:
 
     def __init__(self, ranks: int = 2, **how) -> None:
         self.how = how
-        self.standby = Standby(range(ranks))
+        self.standby = Standby.start(range(ranks))
         self.standby.prepare(WAITING, lambda outputs: commands(outputs, **how))
         self.tree = self.standby.tree
         self.heard = []
@@ -168,7 +168,7 @@ def test_what_it_says_of_itself_is_known(following):
     one = following(1)
     one.ready()
     said = one.standby.interpreters[0]
-    assert (said.modules, said.rss_bytes) == (7, 90 << 20)
+    assert (said.modules, said.memory_bytes) == (7, 90 << 20)
     one.launch()
     assert one.until("standby").fields["status"] == {"event": "warm"}
 
@@ -379,31 +379,13 @@ def hot_keeper(tmp_path):
 @pytest.mark.real
 def test_the_keeper_says_what_is_ready(keeper):
     assert not keeper.standbys.words
-    keeper.standbys.turn([])
-    assert keeper.standbys.words == "0 of 1 ready"
+    keeper.turn_until(lambda: keeper.standbys.words == "0 of 1 ready")
     keeper.turn_until(lambda: keeper.standbys.words == "ready, 1 × 90 MiB")
     taken, cold = keeper.standbys.take(1, (0,)), keeper.standbys.take(1, (0,))
     assert (taken.stage, cold.stage) == (StandbyStage.READY, StandbyStage.COLD)
     assert not keeper.standbys.words
     for one in (taken, cold):
         one.end()
-
-
-@pytest.mark.contract("standby: after two attempts in a row a reserve is kept")
-def test_a_reserve_is_the_standby_once_that_is_used(keeper):
-    kept = "ready, 1 × 90 MiB; as many again, for failures come close together"
-    for attempt in (1, 2):
-        keeper.standbys.take(attempt, (0,)).end()
-    keeper.turn_until(lambda: keeper.standbys.words == kept)
-    for attempt in (3, 4):
-        taken = keeper.standbys.take(attempt, (0,))
-        assert taken.stage is StandbyStage.READY
-        taken.end()
-    assert not keeper.standbys.words
-    keeper.turn_until(lambda: keeper.standbys.words == kept)
-    keeper.order(StandbyOrder.NONE)
-    keeper.standbys.turn([])
-    keeper.turn_until(lambda: not keeper.standbys.pids)
 
 
 @pytest.mark.real

@@ -33,7 +33,7 @@ class Attempt:
 
     def __init__(self, *commands: list[str]) -> None:
         self.read_fd, write_fd = os.pipe()
-        self.tree = Tree([write_fd])
+        self.tree = Tree.start([write_fd])
         self.tree.launch(
             [
                 RankCommand(rank, argv, dict(os.environ), "/", write_fd)
@@ -209,7 +209,7 @@ AGENT = """
 import os, select, sys
 from holdfast.agent.tree import RankCommand, Tree
 r, w = os.pipe()
-tree = Tree([w])
+tree = Tree.start([w])
 tree.launch([RankCommand(0, [sys.executable, "-c", sys.argv[1]], dict(os.environ), "/", w)])
 read = os.fdopen(r)
 print(tree._process.pid, read.readline().strip(), flush=True)

@@ -12,12 +12,15 @@ import sys
 
 task = json.loads(os.environ.pop("HOLDFAST_STANDBY_TASK"))
 mode = os.environ.get("MODE", "")
+if task.get("server_of"):  # it forks nothing: each interpreter is started by itself
+    os.write(task["status_fd"], b'{"event": "unfit", "why": "a stand-in"}')
+    sys.exit(0)
 if mode == "dead":
     sys.exit(3)
 if mode == "idle":
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 if mode != "quiet":
-    told = {"event": "ready", "modules": 7, "rss_bytes": 90 << 20, "took_s": 0.1}
+    told = {"event": "ready", "modules": 7, "pss_bytes": 90 << 20, "took_s": 0.1}
     os.write(task["status_fd"], json.dumps(told).encode() + b"\n")
 line = b""
 while not line.endswith(b"\n"):

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.reaper import processes
+from holdfast.agent.tree import become_subreaper
+
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 import corpus  # noqa: F401 - tests import it too
+import forking
 import standing
 from standing import Standing
 
@@ -50,3 +54,20 @@ def stand(surroundings: dict[str, str]) -> Iterator[Callable[..., Standing]]:
     yield start
     for standby in started:
         standby.close()
+
+
+@pytest.fixture
+def fork_server(surroundings: dict[str, str]) -> Iterator[Callable[..., forking.Forking]]:
+    """Start a fork server in a folder; the environment is `surroundings` unless given."""
+    started: list[forking.Forking] = []
+
+    def start(argv: list[str], imports: Path, cwd: Path, env: object = None):
+        become_subreaper()
+        server = forking.Forking(argv, imports, cwd, env or surroundings)
+        started.append(server)
+        return server
+
+    yield start
+    for server in started:
+        server.close()
+    processes.libc.prctl(processes.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

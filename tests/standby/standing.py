@@ -42,16 +42,24 @@ def learn(path: Path, *modules: str, env: Mapping[str, str] | None = None) -> Pa
 
 
 def cold(
-    argv: Sequence[str], cwd: Path, env: Mapping[str, str], number: int | None = None
+    argv: Sequence[str],
+    cwd: Path,
+    env: Mapping[str, str],
+    number: int | None = None,
+    *,
+    is_merged: bool = False,
 ) -> Result:
-    """The command, started as ever; `number`: a signal for it once it has printed a line."""
+    """The command, started as ever; `number`: a signal for it once it has printed a line.
+
+    `is_merged`: standard output and error are one pipe, as a rank's are.
+    """
     process = subprocess.Popen(
         argv,
         cwd=cwd,
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT if is_merged else subprocess.PIPE,
         process_group=0,
     )
     return _ended(process, number)
@@ -67,7 +75,7 @@ def _ended(process: subprocess.Popen[bytes], number: int | None) -> Result:
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    return Result(process.returncode, (first + stdout).decode(), stderr.decode())
+    return Result(process.returncode, (first + stdout).decode(), (stderr or b"").decode())
 
 
 class Standing:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import standing
 from corpus import BESIDE, FORMS, PROGRAMS
+from forking import Forking
 
 pytestmark = pytest.mark.real
 
@@ -65,6 +66,36 @@ def test_it_is_the_same_program(
     assert woken["event"] == "warm", woken
     assert plain(got.stdout) == plain(want.stdout)
     assert plain(got.stderr) == plain(want.stderr)
+    assert got.code == want.code
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fork_is_the_same_program(
+    name: str,
+    folder: Path,
+    imports: Path,
+    imports_with_numpy: Path,
+    surroundings: dict[str, str],
+    fork_server: Callable[..., Forking],
+) -> None:
+    words, arguments = CASES[name]
+    argv = [sys.executable, *words, *arguments]
+    number = SIGNALS.get(name)
+    learned = imports_with_numpy if name in WITH_NUMPY else imports
+    env = {**surroundings, "HOLDFAST_IMPORTS": str(learned), "RANK": "0"}
+    want = standing.cold(argv, folder, env, number, is_merged=True)
+    for cache in folder.rglob("__pycache__"):
+        shutil.rmtree(cache)
+    server = fork_server(argv, learned, folder, env)
+    server.until_ready()
+    forked = server.fork()
+    forked.told("ready")
+    forked.launch()
+    got = forked.result(number)
+    (launched,) = forked.until("launched")
+    assert launched.fields["woken"] == [0]
+    assert "cold" not in forked.words
+    assert plain(got.stdout) == plain(want.stdout)
     assert got.code == want.code
 
 

@@ -33,7 +33,7 @@ class Interpreter:
     """One that waits to be a rank, as far as it has spoken of itself."""
 
     is_ready: bool = False
-    rss_bytes: int = 0
+    memory_bytes: int = 0  # its share of what it has resident
     modules: int = 0
     unfit: str = ""  # why it will start its rank cold
 
@@ -42,7 +42,7 @@ class Interpreter:
         if status.get("event") == "ready":
             self.is_ready = True
             self.modules = int(status.get("modules", 0))
-            self.rss_bytes = int(status.get("rss_bytes", 0))
+            self.memory_bytes = int(status.get("pss_bytes", 0))
         elif status.get("event") == "unfit":
             self.unfit = str(status.get("why", ""))
 
@@ -65,16 +65,22 @@ class Woken:
 class Standby:
     """One tree, and how far it has come; `lost` says why it came to nothing."""
 
-    def __init__(self, ranks: Sequence[int]) -> None:
-        self.outputs = [RankOutput(rank) for rank in ranks]
+    def __init__(self, outputs: Sequence[RankOutput], tree: Tree) -> None:
+        self.outputs = list(outputs)
         self._waited_as: list[int] = []  # before these were other ranks
-        self.tree = Tree([output.write_fd for output in self.outputs])
+        self.tree = tree
         self.interpreters: dict[int, Interpreter] = {}
         self.woken: Woken | None = None
         self.backlog: list[TreeMessage] = []
         self.lost = ""
         self.idle_since_ns: int | None = None  # they give way to everybody since they were started
         self.ready_ns = 0  # when all interpreters were; 0: they are not
+
+    @classmethod
+    def start(cls, ranks: Sequence[int]) -> Standby:
+        """With a tree of its own, not forked from what has imported."""
+        outputs = [RankOutput(rank) for rank in ranks]
+        return cls(outputs, Tree.start([output.write_fd for output in outputs]))
 
     def prepare(self, argv: Sequence[str], commands: Commands) -> None:
         """Start an interpreter for each rank, as `argv`."""

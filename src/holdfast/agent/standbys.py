@@ -1,6 +1,6 @@
 """The standbys of this host: one waits while an attempt runs, and the next attempt begins with it.
 
-Where failures come close together a second one is kept behind it, the reserve.
+It is forked from the fork server, if there can be one.
 
 What becomes of it is decided by `core.hosts.standby`. All of it is an offer: whatever of it is not
 there when an attempt starts, starts cold.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import selectors
 import shutil
 import time
@@ -19,12 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.agent.fork_server import ForkServer
 from holdfast.agent.launch import attempt_folder, imports_path
 from holdfast.agent.output import RankOutput
 from holdfast.agent.standby import Standby
 from holdfast.agent.tree import RankCommand, Tree
 from holdfast.core import actions as act
 from holdfast.core.hosts.standby import (
+    ServerStage,
     StandbyMove,
     StandbyOrder,
     StandbyRules,
@@ -33,7 +36,6 @@ from holdfast.core.hosts.standby import (
 )
 from holdfast.journal import gate
 from holdfast.journal.clocks import now_ns
-from holdfast.snapshot.room import memory_free_bytes
 from holdfast.standby.devices import opened_by
 
 MIB = 1 << 20
@@ -89,7 +91,7 @@ class GivenUpTree:
 
 
 class Standbys:
-    """For the loop's thread alone. A standby waits for the next attempt, a reserve behind it."""
+    """For the loop's thread alone: the standby that waits for the next attempt, and its server."""
 
     def __init__(
         self,
@@ -108,16 +110,18 @@ class Standbys:
         self._say = say
         self._rules = StandbyRules(job.is_hot, runs_ahead=job.runs_ahead)
         self._standby: Standby | None = None
-        self._reserve: Standby | None = None  # it imports, and no more, until the other one is used
+        self._server: ForkServer | None = None
+        self._server_idle_since_ns: int | None = None
         self._sight = StandbySight()
         self._ending: list[GivenUpTree] = []
 
     @property
     def pids(self) -> list[int]:
-        """Of the guards of what is prepared, or is ending."""
-        trees = [one.tree for one in (self._standby, self._reserve) if one is not None]
+        """Of the guards of what is prepared, or is ending, and of the fork server."""
+        trees = [] if self._standby is None else [self._standby.tree]
         trees += [one.tree for one in self._ending]
-        return [tree.pid for tree in trees if not tree.ended()]
+        pids = [tree.pid for tree in trees if not tree.ended()]
+        return pids if self._server is None else [*pids, self._server.pid]
 
     # --- what is wanted of it ---------------------------------------------------------------
 
@@ -146,17 +150,14 @@ class Standbys:
         """
         self.look()
         self._ranks = ranks
-        self._rules.began(now_ns())
         standby = self._standby
         if standby is not None and (why := standby.unfit_for(attempt, ranks)):
             self._say(f"The processes prepared for attempt {attempt} are not used: {why}")
             self._drop()
-        if self._standby is not None and self._standby.unfit_for(attempt, ranks):
-            self._drop()  # the reserve, which took its place
         self._clear()
-        standby, self._standby, self._reserve = self._standby, self._reserve, None
+        standby, self._standby = self._standby, None
         if standby is None:
-            return Standby(ranks)
+            return Standby.start(ranks)
         standby.become(ranks)
         self._rules.used(standby.stage)
         self._unregister(standby)
@@ -164,8 +165,8 @@ class Standbys:
 
     def close(self) -> None:
         """The run is over: nothing of what was prepared is left."""
-        self._drop_reserve()
         self._drop()
+        self._drop_server()
         for one in self._ending:
             one.tree.close()
             one.is_over()
@@ -177,9 +178,7 @@ class Standbys:
         self._let_go()
         if self._standby is not None and not self._standby.read():
             self._lose(self._standby, self._standby.stage)
-        if self._reserve is not None and not self._reserve.read():
-            self._tell_lost(self._reserve, self._reserve.stage)
-            self._drop_reserve()
+        self._look_at_server()
 
     def _do_what_is_due(self, pids: Sequence[int]) -> None:
         standby, sight, rules = self._standby, self._sight, self._rules
@@ -193,25 +192,20 @@ class Standbys:
             sight.changed = standby.woken.files.changed if standby.woken is not None else ""
             if rules.is_hot and sight.stage is StandbyStage.READY and pids:
                 sight.device = _device_of(pids)
-            self._look_at_reserve(standby)
-        sight.idle_since_ns = min(
-            (since for one in self._importing() if (since := one.idle_since_ns)), default=None
-        )
+        sight.server, sight.is_asked = self._server_stage, self._is_asked
+        sight.idle_since_ns = self._idle_since_ns
         move, words = rules.due(sight)
         if words:
             self._say(words)
-        if move is StandbyMove.PREPARE:
-            self._standby = self._prepared(pids)
-        elif move is StandbyMove.PREPARE_RESERVE:
-            self._reserve = self._prepared(pids)
+        if move is StandbyMove.START_SERVER:
+            self._start_server(pids)
+        elif move is StandbyMove.PREPARE:
+            self._prepare(pids)
         elif move is StandbyMove.LIFT:
-            for one in self._importing():
-                one.lift()
-        elif move is StandbyMove.DROP_RESERVE:
-            self._drop_reserve()
+            self._lift()
         elif move is StandbyMove.DROP:
-            self._drop_reserve()
             self._drop()
+            self._drop_server()
         elif move is StandbyMove.RENEW:
             why = f"{sight.changed} has changed"
             self._say(f"The processes prepared for the next attempt are started again: {why}")
@@ -219,31 +213,94 @@ class Standbys:
         elif move is not StandbyMove.NOTHING and standby is not None:
             self._wake(standby, move)
 
-    def _importing(self) -> list[Standby]:
-        both = (self._standby, self._reserve)
-        return [one for one in both if one is not None and one.stage is StandbyStage.IMPORTING]
+    # --- where it comes from ----------------------------------------------------------------
 
-    def _look_at_reserve(self, standby: Standby) -> None:
-        """What there is, and what there is room for; asked for where one may be wanted."""
-        sight = self._sight
-        sight.has_reserve = self._reserve is not None
-        sight.free_bytes = 0
-        if not sight.has_reserve and self._rules.fails_often(sight.at_ns):
-            sight.takes_bytes = sum(one.rss_bytes for one in standby.interpreters.values())
-            sight.free_bytes = memory_free_bytes()
+    @property
+    def _server_stage(self) -> ServerStage:
+        if self._server is None:
+            return ServerStage.NONE
+        return ServerStage.READY if self._server.is_ready else ServerStage.IMPORTING
 
-    def _prepared(self, pids: Sequence[int]) -> Standby | None:
-        """The interpreters, started once it is known what they import: at a low priority."""
+    @property
+    def _is_asked(self) -> bool:
+        return self._server is not None and self._server.asked is not None
+
+    def _is_known(self, pids: Sequence[int]) -> bool:
+        """Whether it is known by now what is to be imported; how the script behaves is noted."""
         paths = [imports_path(self._scratch, rank) for rank in self._ranks]
         if self._argv is None or not all(path.exists() for path in paths):
-            return None
+            return False
         self._sight.restores_first = all(_restores(path) for path in paths)
         self._sight.device = _device_of(pids)
-        standby = Standby(self._ranks)
+        return True
+
+    def _start_server(self, pids: Sequence[int]) -> None:
+        if self._argv is None or not self._is_known(pids):
+            return
+        # What it is told of outputs and of the attempt is of no matter: it becomes no rank.
+        outputs = [RankOutput(rank) for rank in self._ranks[:1]]
+        (first,) = self.commands(outputs, attempt=self._rules.attempt, gate=None)
+        for output in outputs:
+            os.close(output.write_fd)
+            output.close()
+        self._server = ForkServer(self._argv, first)
+        self._server_idle_since_ns = now_ns()
+        self._selector.register(self._server, selectors.EVENT_READ)
+
+    def _look_at_server(self) -> None:
+        """Hear it; a tree that was asked for is the standby, if there is none by now."""
+        server = self._server
+        if server is None:
+            return
+        outputs = server.asked.outputs if server.asked is not None else ()
+        tree = server.read()
+        if server.is_ready:
+            self._server_idle_since_ns = None
+        if tree is not None:
+            self._keep(Standby(outputs, tree))
+        if server.has_ended:
+            self._rules.server_lost(server.unfit)
+            self._drop_server()
+
+    def _prepare(self, pids: Sequence[int]) -> None:
+        """Interpreters for the ranks: forked, or started at a low priority."""
+        if not self._is_known(pids):
+            return
+        if self._server is not None:
+            self._server.ask([RankOutput(rank) for rank in self._ranks])
+        else:
+            self._keep(Standby.start(self._ranks))
+
+    def _keep(self, standby: Standby) -> None:
+        if self._argv is None:
+            return
         standby.prepare(self._argv, partial(self.commands, attempt=self._rules.attempt, gate=None))
         self._selector.register(standby.tree, selectors.EVENT_READ)
         self._selector.register(standby.tree.pidfd, selectors.EVENT_READ)
-        return standby
+        self._standby = standby
+
+    @property
+    def _idle_since_ns(self) -> int | None:
+        standby = self._standby
+        if standby is not None and standby.stage is StandbyStage.IMPORTING:
+            return standby.idle_since_ns
+        return self._server_idle_since_ns
+
+    def _lift(self) -> None:
+        if self._standby is not None:
+            self._standby.lift()
+        if self._server is not None:
+            self._server.lift()
+        self._server_idle_since_ns = None
+
+    def _drop_server(self) -> None:
+        server, self._server = self._server, None
+        self._server_idle_since_ns = None
+        if server is not None:
+            self._selector.unregister(server)
+            server.close()
+
+    # --- what becomes of it, once more ------------------------------------------------------
 
     def _wake(self, standby: Standby, how: StandbyMove) -> None:
         attempt = self._rules.attempt
@@ -269,15 +326,8 @@ class Standbys:
             self._say(words)
 
     def _drop(self) -> None:
-        """Nothing will be started that could use it; the reserve takes its place."""
-        standby, self._standby, self._reserve = self._standby, self._reserve, None
-        self._end(standby)
-
-    def _drop_reserve(self) -> None:
-        reserve, self._reserve = self._reserve, None
-        self._end(reserve)
-
-    def _end(self, standby: Standby | None) -> None:
+        """Nothing will be started that could use it."""
+        standby, self._standby = self._standby, None
         if standby is not None:
             self._unregister(standby)
             standby.end()
@@ -319,10 +369,11 @@ class Standbys:
         ready = [one for one in interpreters if one.is_ready]
         if len(ready) < len(self._ranks):
             return f"{len(ready)} of {len(self._ranks)} ready"
-        rss_bytes = max(one.rss_bytes for one in ready)
-        has_reserve = self._reserve is not None and self._reserve.stage is StandbyStage.READY
-        kept = "; as many again, for failures come close together" if has_reserve else ""
-        return f"ready, {len(self._ranks)} × {rss_bytes / MIB:.0f} MiB{kept}"
+        share_bytes = max(one.memory_bytes for one in ready)
+        words = f"ready, {len(self._ranks)} × {share_bytes / MIB:.0f} MiB"
+        if self._server is None:
+            return words
+        return f"{words}, forked from one of {self._server.memory_bytes / MIB:.0f} MiB"
 
 
 def _restores(imports: Path) -> bool:

@@ -6,18 +6,15 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from holdfast.agent.reaper import processes
+from holdfast.agent.tree_process import TreeProcess
 
-REAPER = Path(processes.__file__).with_name("__main__.py")
 # The reaper itself says `stuck` before that: who says nothing for so long is stopped, or wedged.
 KILL_LIMIT_S = processes.STUCK_AFTER_S + 2.0
 CLOSE_LIMIT_S = KILL_LIMIT_S
@@ -64,31 +61,20 @@ def become_subreaper() -> None:
 
 
 class Tree:
-    """Starts the reaper: its ranks come with `launch`, once. It takes over `output_fds`.
+    """A reaper and what is below it: its ranks come with `launch`, once."""
 
-    `_process` is the reaper's guard: it ends when nothing is left, whoever was killed before it.
-    """
-
-    def __init__(self, output_fds: Collection[int]) -> None:
+    def __init__(self, process: TreeProcess) -> None:
         self._buffer = b""
         self._settled = False  # the reaper has said how the tree ended
         self._ending: threading.Thread | None = None
         self._kill_by_s: float | None = None
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(REAPER), str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=sorted(set(output_fds)),
-            start_new_session=True,  # a terminal's Ctrl-C is for the agent alone
-        )
-        for fd in set(output_fds):
-            os.close(fd)
-        if self._process.stdin is None or self._process.stdout is None:  # for the type checker
-            raise RuntimeError("Popen was asked for pipes")
-        self._control = self._process.stdin
-        self._report_fd = self._process.stdout.fileno()
-        os.set_blocking(self._report_fd, False)
-        self.pidfd = os.pidfd_open(self._process.pid)
+        self._process = process
+        self.pidfd = process.pidfd
+
+    @classmethod
+    def start(cls, output_fds: Collection[int]) -> Tree:
+        """With a reaper of its own. It takes over `output_fds`."""
+        return cls(TreeProcess.start(output_fds))
 
     @property
     def pid(self) -> int:
@@ -98,7 +84,7 @@ class Tree:
     def stand_by(self, standbys: Sequence[StandbyCommand]) -> None:
         """Start interpreters that wait for the launch; each says of itself how it is."""
         ranks = [
-            _fields(one.rank) | {"argv": list(one.argv), "standby": dict(one.task)}
+            self._fields(one.rank) | {"argv": list(one.argv), "standby": dict(one.task)}
             for one in standbys
         ]
         self._say(do="standby", ranks=ranks)
@@ -119,7 +105,7 @@ class Tree:
         """
         waited = waited_as or [rank.rank for rank in ranks]
         fields = [
-            _fields(rank) | {"waited_as": number}
+            self._fields(rank) | {"waited_as": number}
             for rank, number in zip(ranks, waited, strict=True)
         ]
         self._say(do="launch", ranks=fields, held=held, beside=beside)
@@ -134,14 +120,14 @@ class Tree:
 
     def fileno(self) -> int:
         """Readable when the reaper has something to say."""
-        return self._report_fd
+        return self._process.report_fd
 
     def read(self) -> list[TreeMessage]:
         """What the reaper said since the last call; `lost` when it died without a word."""
         messages: list[TreeMessage] = []
         while True:
             try:
-                data = os.read(self._report_fd, 1 << 16)
+                data = os.read(self._process.report_fd, 1 << 16)
             except BlockingIOError:
                 return messages
             if not data:
@@ -172,7 +158,7 @@ class Tree:
         kill_by_s = self._kill_by_s
         if kill_by_s is not None and not self._settled and time.monotonic() > kill_by_s:
             self._process.kill()
-        return self._process.poll() is not None
+        return self._process.has_ended()
 
     def sweep_orphans(
         self, spare: Collection[int] = (), limit_s: float = processes.STUCK_AFTER_S
@@ -205,24 +191,29 @@ class Tree:
         """
         if self._ending is None:
             with contextlib.suppress(OSError):
-                self._control.close()
+                self._process.control.close()
             self._ending = threading.Thread(
-                target=self._await_end, name="holdfast-tree", daemon=True
+                target=self._process.close_at_end, name="holdfast-tree", daemon=True
             )
             self._ending.start()
         if not self._settled:
             self._ending.join(limit_s)
 
-    def _await_end(self) -> None:
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        os.close(self.pidfd)
-
     def _say(self, **message: Any) -> None:
         with contextlib.suppress(OSError):  # a dead reaper is noticed through its pidfd
-            self._control.write(json.dumps(message).encode() + b"\n")
-            self._control.flush()
+            self._process.control.write(json.dumps(message).encode() + b"\n")
+            self._process.control.flush()
+
+    def _fields(self, rank: RankCommand) -> dict[str, Any]:
+        output_fd = self._process.fds[rank.output_fd]
+        return {
+            "rank": rank.rank,
+            "argv": list(rank.argv),
+            "env": dict(rank.environment),
+            "cwd": rank.working_directory,
+            "stdout_fd": output_fd,
+            "stderr_fd": output_fd,
+        }
 
 
 def _below_us(spare: Collection[int]) -> list[int]:
@@ -232,14 +223,3 @@ def _below_us(spare: Collection[int]) -> list[int]:
         if below := [pid for pid in processes.descendants(os.getpid()) if pid not in spared]:
             return below
     return []
-
-
-def _fields(rank: RankCommand) -> dict[str, Any]:
-    return {
-        "rank": rank.rank,
-        "argv": list(rank.argv),
-        "env": dict(rank.environment),
-        "cwd": rank.working_directory,
-        "stdout_fd": rank.output_fd,
-        "stderr_fd": rank.output_fd,
-    }

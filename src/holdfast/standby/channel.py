@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 
 from . import priority
 
@@ -22,9 +23,12 @@ class Task:
 
     `stage` is which of its lives the process is in; `pythonpath` what PYTHONPATH was before we put
     ourselves in front of it, None: not set. `is_lowered`: we have made the process idle.
+    `server_of`: the agent for which this is the fork server (`server`); 0: this waits to be a rank.
     """
 
-    __slots__ = ("argv", "imports", "is_lowered", "pythonpath", "stage", "status_fd", "wake_fd")
+    __slots__ = (
+        "argv", "imports", "is_lowered", "pythonpath", "server_of", "stage", "status_fd", "wake_fd"
+    )  # fmt: skip
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.wake_fd: int = fields["wake_fd"]
@@ -33,6 +37,7 @@ class Task:
         self.argv: list[str] = fields["argv"]
         self.stage: str = fields.get("stage", "begin")
         self.is_lowered: bool = fields.get("is_lowered", False)
+        self.server_of: int = fields.get("server_of", 0)
         self.pythonpath: str | None = fields.get("pythonpath", os.environ.get(PATHS))
 
     @classmethod
@@ -60,6 +65,10 @@ class Task:
             except OSError:
                 return
 
+    def tell_ready(self, **fields: Any) -> None:
+        """All is imported; with what waiting costs: resident memory, and our share of it."""
+        self.tell("ready", modules=len(sys.modules), **fields, **_memory())
+
     def read_line(self) -> bytes:
         """The next line that comes; at the end of the pipe nobody wants this process any more."""
         line = b""
@@ -75,6 +84,20 @@ class Task:
         """Leave no descriptor behind."""
         os.close(self.wake_fd)
         os.close(self.status_fd)
+
+
+def _memory() -> dict[str, int]:
+    wanted = {b"Rss:": "rss_bytes", b"Pss:": "pss_bytes"}
+    found = {}
+    try:
+        with open("/proc/self/smaps_rollup", "rb") as file:
+            for line in file:
+                words = line.split()
+                if words[0] in wanted:
+                    found[wanted[words[0]]] = int(words[1]) << 10
+    except OSError:
+        pass
+    return found
 
 
 class Wake:
@@ -128,5 +151,7 @@ def wait_cold(task: Task, why: str) -> NoReturn:
     if task.is_lowered:
         priority.restore()
     task.tell("unfit", why=why)
+    if task.server_of:
+        os._exit(0)
     wake = Wake(task.read_line())
     become_cold(task, wake, why)

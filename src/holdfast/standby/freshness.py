@@ -28,6 +28,7 @@ class Freshness:
     def __init__(self, libraries: Libraries) -> None:
         self._libraries = libraries
         self._marks: dict[str, Mark] = {}
+        self._missing: frozenset[str] = frozenset()
         self._look([*_module_files(), *_library_folders(libraries)])
 
     def about_to_import(self, name: str, path: Sequence[str] | None) -> None:
@@ -38,7 +39,7 @@ class Freshness:
 
     def imported(self, missing: AbstractSet[str]) -> None:
         """All is imported; `missing`: names that were asked for and are not installed."""
-        self._missing = missing
+        self._missing |= missing
         self._found = frozenset(
             name for name in sys.modules if "." not in name and name != "__main__"
         )

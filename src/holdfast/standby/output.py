@@ -27,6 +27,22 @@ class HeldOutput:
             self._memory[fd] = shared[place]
             os.dup2(shared[place], fd)
 
+    @property
+    def fds(self) -> set[int]:
+        """Descriptors that must stay open until `restore`."""
+        return {*self._saved.values(), *self._memory.values()}
+
+    def lead_to(self, stdout_fd: int, stderr_fd: int) -> None:
+        """In a fork: hold back for these instead, with what was printed before the fork."""
+        own = {memory: _copied(memory) for memory in set(self._memory.values())}
+        for fd, target in ((1, stdout_fd), (2, stderr_fd)):
+            if fd in self._saved:
+                os.dup2(target, self._saved[fd], inheritable=False)
+                self._memory[fd] = own[self._memory[fd]]
+                os.dup2(self._memory[fd], fd)
+        for memory in own:
+            os.close(memory)
+
     def restore(self, *, say: bool) -> None:
         """Lead them back; `say`: and let out what was printed meanwhile."""
         for stream in (sys.stdout, sys.stderr):
@@ -42,6 +58,13 @@ class HeldOutput:
                 if say:
                     _copy(memory, fd)
                 os.close(memory)
+
+
+def _copied(memory: int) -> int:
+    """A file of our own: forks share the place in one where the next word goes."""
+    copy = os.memfd_create("holdfast-standby")
+    _copy(memory, copy)
+    return copy
 
 
 def _copy(memory: int, fd: int) -> None:

@@ -95,8 +95,8 @@ def import_all(
     wake_fd: int,
     *,
     is_lowered: bool,
-) -> None:
-    """Import these until all are there, or we are woken.
+) -> bool:
+    """Import these until all are there, or we are woken; whether all are.
 
     Raises ModuleRefused when one of them did what it must not.
     """
@@ -107,10 +107,11 @@ def import_all(
         for name in names:
             for step in _steps(name):
                 if gate.look():
-                    return
+                    return False
                 if step in never.entries:
                     break
                 _import(step, libraries)
+        return True
     finally:
         sys.meta_path.remove(gate)
         sys.meta_path.remove(missing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 _IDLE = os.SCHED_IDLE
+_LAST = 19
 
 
 def lower() -> bool:
@@ -17,6 +18,19 @@ def lower() -> bool:
         return False
     os.sched_setscheduler(0, _IDLE, os.sched_param(0))
     return True
+
+
+def lower_session() -> None:
+    """Where sessions are scheduled as groups, idle counts only among the members of one.
+
+    For a process that has a session to itself, and will be no rank: an ordinary user may take this
+    back only a few times a second.
+    """
+    try:
+        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write(str(_LAST))
+    except OSError:
+        pass  # they are not
 
 
 def lower_again() -> None:

@@ -9,6 +9,9 @@
    instruction. There it imports, and waits. Woken, it puts everything back and lets go: CPython
    itself then runs the program, as it would have.
 
+A fork server (`server`) lives these three lives, too, but is never woken: it forks standbys, which
+begin where it has come to.
+
 So nothing of CPython's own start (`__main__`, sys.path[0], runpy, exit codes, tracebacks) is
 imitated. What must never happen is that the program runs unasked: between the second life and the
 third a timer of the process's own CPU time is set, which ends it before any program gets far.
@@ -23,13 +26,12 @@ import signal
 import sys
 import time
 
-from . import learned, priority
+from . import priority
+from .ahead import ImportsAhead
 from .channel import Task, Wake, become_cold, default_signals, wait_cold
 from .command import INTERPRETER, PythonCommand, read
-from .freshness import Freshness
 from .output import HeldOutput
-from .preload import ModuleRefused, import_all
-from .surroundings import VariableReads
+from .preload import ModuleRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,9 +43,10 @@ OLDEST = (3, 11)
 # Of CPU time: an interpreter reaches `site` after some 0.01 s, and a program's first imports take
 # longer than this.
 TRIP_S = 0.5
+_PR_SET_PDEATHSIG = 1
 BROKEN = 70  # an error of ours: the exit code of sysexits.h for one
 NAME = "hf-standby"  # shown by ps and top while it waits
-REFUSALS_MAX = 32
+SERVER_NAME = "hf-fork-server"
 USERS_SITE = {"sitecustomize", "usercustomize"}
 PRIVATE = "holdfast_standby"  # as this package is called here
 
@@ -51,6 +54,8 @@ PRIVATE = "holdfast_standby"  # as this package is called here
 def begin() -> NoReturn:
     """interpreter.py: the first life; or the second, if `site` did not hold it up."""
     task = Task.take()
+    if task.server_of:
+        _die_with(task.server_of)
     if task.stage == "probe":
         wait_cold(task, "its interpreter does not import sitecustomize from PYTHONPATH")
     command = read(task.argv)
@@ -60,6 +65,8 @@ def begin() -> NoReturn:
     if why:
         wait_cold(task, why)
     task.is_lowered = priority.lower()
+    if task.server_of:
+        priority.lower_session()
     _become(task, "probe", [command.python, *command.flags, INTERPRETER])
 
 
@@ -76,6 +83,8 @@ def hold_up(before: AbstractSet[str]) -> BaseException | None:
             _become(task, "wait", task.argv)
         os.set_inheritable(task.wake_fd, False)
         os.set_inheritable(task.status_fd, False)
+        if task.server_of:  # all of ours is there before anything of the user's
+            importlib.import_module(".server", __package__)
         return _be_unseen(task, before)
     except BaseException as error:
         print(f"holdfast: standby: {type(error).__name__}: {error}", file=sys.stderr)
@@ -88,6 +97,16 @@ def _become(task: Task, stage: str, argv: list[str]) -> NoReturn:
     os.set_inheritable(task.status_fd, True)
     default_signals()
     os.execvpe(argv[0], argv, environment)  # noqa: S606 - no shell
+
+
+def _die_with(parent: int) -> None:
+    """The kernel ends this process when the agent's thread that has started it ends."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before prctl took hold
+        os._exit(0)
 
 
 def _unfit(task: Task, command: PythonCommand) -> str:
@@ -156,43 +175,22 @@ def _wait(task: Task, ours: AbstractSet[str], there: AbstractSet[str]) -> None:
     command = read(task.argv)
     if isinstance(command, str):
         raise ValueError(command)  # it was one a moment ago
-    name = _rename(NAME)
+    name = _rename(SERVER_NAME if task.server_of else NAME)
     output = HeldOutput()
-    surroundings = VariableReads()
-    libraries = learned.Libraries()
-    try:
-        names = learned.read(task.imports, libraries)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        output.restore(say=False)
-        wait_cold(task, f"what was learned cannot be read: {error}")
-    never = learned.NeverList(task.imports)
-    freshness = Freshness(libraries)
-    try:
-        with surroundings, _MainFile(command):
-            import_all(names, never, libraries, freshness, task.wake_fd, is_lowered=task.is_lowered)
-    except ModuleRefused as refused:
-        output.restore(say=False)
-        if len(never.entries) >= REFUSALS_MAX:
-            wait_cold(task, f"too much cannot be imported ahead; the last: {refused}")
-        never.add(refused.name, refused.kind, refused.why)
-        _become(task, "wait", task.argv)  # this life anew
-    _tidy()
-    if task.is_lowered:
-        priority.restore()
-    task.tell(
-        "ready",
-        modules=len(sys.modules),
-        took_s=round(time.monotonic() - began_s, 3),
-        never=never.reasons(),
-        **_memory(),
-    )
+    ahead = ImportsAhead(command)
+    if task.server_of:
+        task = _serve(task, output, ahead)
+        _rename(NAME)
+        began_s = time.monotonic()
+    _import_ahead(ahead, task, output)
+    task.tell_ready(took_s=round(time.monotonic() - began_s, 3), never=ahead.reasons)
     wake = Wake(task.read_line())
     woken_s = time.monotonic()
-    why = _difference(task, wake, command, surroundings, freshness)
+    why = _difference(task, wake, ahead)
     if why:
         output.restore(say=False)
         become_cold(task, wake, why)
-    surroundings.become(wake.env, wake.cwd)
+    ahead.surroundings.become(wake.env, wake.cwd)
     if wake.is_beside and task.is_lowered:
         priority.lower_again()
     task.tell("warm", took_s=round(time.monotonic() - woken_s, 6))
@@ -200,35 +198,47 @@ def _wait(task: Task, ours: AbstractSet[str], there: AbstractSet[str]) -> None:
     output.restore(say=True)
     task.close()
     _rename(name)
-    _forget(ours, set(names), sys.modules.keys() - there - USERS_SITE)
+    _forget(ours, ahead.names, sys.modules.keys() - there - USERS_SITE)
 
 
-def _difference(
-    task: Task,
-    wake: Wake,
-    command: PythonCommand,
-    surroundings: VariableReads,
-    freshness: Freshness,
-) -> str:
+def _serve(task: Task, output: HeldOutput, ahead: ImportsAhead) -> Task:
+    """The fork server's life; returns in each standby that is forked, with the task of that."""
+
+    def anew() -> NoReturn:
+        output.restore(say=False)
+        _become(task, "wait", task.argv)
+
+    server = importlib.import_module(".server", __package__)
+    forked: Task = server.ForkServer(task, output, ahead.surroundings).serve(
+        ready=lambda: _import_ahead(ahead, task, output),
+        change=lambda: ahead.change(os.getcwd()),
+        anew=anew,
+    )
+    return forked
+
+
+def _import_ahead(ahead: ImportsAhead, task: Task, output: HeldOutput) -> bool:
+    """Whether all is imported, and not only what was before somebody asked for us."""
+    try:
+        is_all = ahead.take(task)
+    except ModuleRefused as refused:
+        output.restore(say=False)
+        if not ahead.refuse(refused):
+            wait_cold(task, f"too much cannot be imported ahead; the last: {refused}")
+        _become(task, "wait", task.argv)  # this life anew
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        output.restore(say=False)
+        wait_cold(task, f"what was learned cannot be read: {error}")
+    _tidy()
+    if task.is_lowered:
+        priority.restore()
+    return is_all
+
+
+def _difference(task: Task, wake: Wake, ahead: ImportsAhead) -> str:
     if wake.argv != task.argv:
         return "the command is another than when the standby was started"
-    return surroundings.difference(wake.env, wake.cwd) or freshness.change(command, wake.cwd)
-
-
-class _MainFile:
-    """Modules take a `__main__` without a file for an interactive session; CPython sets it late."""
-
-    def __init__(self, command: PythonCommand) -> None:
-        self._has_file = command.form != "code"
-        self._file = os.path.abspath(command.target)
-
-    def __enter__(self) -> None:
-        if self._has_file:
-            sys.modules["__main__"].__file__ = self._file
-
-    def __exit__(self, *_: object) -> None:
-        if self._has_file:
-            del sys.modules["__main__"].__file__
+    return ahead.surroundings.difference(wake.env, wake.cwd) or ahead.change(wake.cwd)
 
 
 def _tidy() -> None:
@@ -240,21 +250,6 @@ def _tidy() -> None:
     ctypes: Any = sys.modules.get("ctypes")
     if ctypes is not None:  # else it would be there because of us
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _memory() -> dict[str, int]:
-    """What waiting costs: resident memory, and our share of what is mapped by several."""
-    wanted = {b"Rss:": "rss_bytes", b"Pss:": "pss_bytes"}
-    found = {}
-    try:
-        with open("/proc/self/smaps_rollup", "rb") as file:
-            for line in file:
-                words = line.split()
-                if words[0] in wanted:
-                    found[wanted[words[0]]] = int(words[1]) << 10
-    except OSError:
-        pass
-    return found
 
 
 def _rename(name: str) -> str:

@@ -23,7 +23,10 @@ from .processes import (
 
 TYPE_CHECKING = False  # what `typing` would say, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+    Start = Callable[[dict[str, Any], int, tuple[int, ...]], int]
 
 STANDBY_VARIABLE = "HOLDFAST_STANDBY_TASK"
 WAKE_PIPE_BYTES = 1 << 20
@@ -33,7 +36,7 @@ F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032
 class StandbyProcess:
     """An interpreter that waits to become a rank; `status_fd` is where it speaks of itself."""
 
-    def __init__(self, rank: dict[str, Any], failure_fd: int) -> None:
+    def __init__(self, rank: dict[str, Any], failure_fd: int, start: Start) -> None:
         self.rank: int = rank["rank"]
         self.buffer = b""
         wake_read_fd, self.wake_fd = os.pipe()
@@ -45,7 +48,7 @@ class StandbyProcess:
         task = {**rank["standby"], "wake_fd": wake_read_fd, "status_fd": status_write_fd}
         env = {**rank["env"], STANDBY_VARIABLE: json.dumps(task)}
         keep = (wake_read_fd, status_write_fd)
-        self.pid = spawn({**rank, "env": env}, failure_fd, keep)
+        self.pid = start({**rank, "env": env}, failure_fd, keep)
         for fd in keep:
             os.close(fd)
 
@@ -106,8 +109,9 @@ class StandbyProcess:
 class Reaper:
     """The loop's state: which pids are ranks, and whether the tree is being killed."""
 
-    def __init__(self, guard: int) -> None:
+    def __init__(self, guard: int, start: Start = spawn) -> None:
         self.guard = guard
+        self.start = start  # how an interpreter that stands by is started
         self.ranks: dict[int, int] = {}  # pid -> rank
         self.standbys: dict[int, StandbyProcess] = {}  # by rank; those that were not woken yet
         self.held: list[StandbyProcess] = []  # woken, and to be freed
@@ -123,7 +127,7 @@ class Reaper:
         self.keep_outputs(ranks)
         null = os.open(os.devnull, os.O_WRONLY)
         for rank in ranks:
-            standby = StandbyProcess(rank, null)
+            standby = StandbyProcess(rank, null, self.start)
             self.standbys[standby.rank] = self.speaking[standby.status_fd] = standby
         os.close(null)
 

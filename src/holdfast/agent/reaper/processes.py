@@ -12,7 +12,7 @@ import time
 
 TYPE_CHECKING = False  # what `typing` would say, without importing it
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -65,20 +65,31 @@ def descendants(root: int) -> list[int]:
 
 
 def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> int:
-    """Fork and exec one rank in a process group of its own; returns its pid.
+    """Fork and exec one rank; returns its pid. What it inherits: see `execute`."""
+    pid = fork()
+    if not pid:
+        execute(rank, failure_fd, keep)
+    return pid
 
-    If exec fails, `(rank, errno)` is written to `failure_fd`, which exec closes on success. It
-    inherits its output, the descriptors in `keep`, and no other.
-    """
-    reaper = os.getpid()
+
+def fork() -> int:
+    """A child that dies with us, in a process group of its own: its pid, and 0 in itself."""
+    parent = os.getpid()
     pid = os.fork()
-    if pid:
-        return pid
-    try:
+    if not pid:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != reaper:  # it died before prctl took hold
+        if os.getppid() != parent:  # it died before prctl took hold
             os._exit(127)
         os.setpgid(0, 0)
+    return pid
+
+
+def execute(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> NoReturn:
+    """Become that rank's command; it inherits its output, the descriptors in `keep`, and no other.
+
+    If exec fails, `(rank, errno)` is written to `failure_fd`, which exec closes on success.
+    """
+    try:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; exec would keep that
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)

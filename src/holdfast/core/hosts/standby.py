@@ -6,8 +6,9 @@ follows at once: they run the script while the old ranks die, the set to restore
 attempt is put on record. Where the user wants it hot, they are woken as soon as they are ready, and
 wait at the gate for however long it takes.
 
-Where failures come close together the second one may strike before a standby is ready. Then a
-*reserve* is kept as well: interpreters that have imported, and are the standby once that is used.
+The imports are done once, in a *fork server*, and each standby is a fork of it: the first is ready
+after some seconds, and all others at once, however close together failures come. Where there can be
+none (its imports have started threads, say), each interpreter imports by itself.
 """
 
 from __future__ import annotations
@@ -17,10 +18,7 @@ from enum import Enum, IntEnum, StrEnum, auto
 
 TRIES = 3  # in a row, of what came to nothing before an attempt used it
 SECOND_NS = 1_000_000_000
-CLOSE_NS = 120 * SECOND_NS  # between two attempts' beginnings: the next failure may come as soon
-CALM_NS = 600 * SECOND_NS  # without a restart: failures are not close together any more
 LATE_NS = 5 * SECOND_NS  # what gives way to a busy host for so long would for ever
-SHARE_FREE = 4  # a reserve takes at most one part in so many of the memory that is free
 
 
 class StandbyOrder(StrEnum):
@@ -42,18 +40,25 @@ class StandbyStage(IntEnum):
     AHEAD = 4  # they run the script, up to the gate
 
 
+class ServerStage(Enum):
+    """How far the fork server has come."""
+
+    NONE = auto()
+    IMPORTING = auto()
+    READY = auto()
+
+
 class StandbyMove(Enum):
     """What a host does with its standby now."""
 
     NOTHING = auto()
+    START_SERVER = auto()
     PREPARE = auto()
     WAKE_BESIDE = auto()  # beside ranks that train, to which it gives way
     WAKE = auto()
     WAKE_HELD = auto()
     RENEW = auto()  # what it has read has changed: it is dropped, and prepared anew
-    PREPARE_RESERVE = auto()
     LIFT = auto()  # its imports give way no more
-    DROP_RESERVE = auto()
     DROP = auto()
 
 
@@ -64,9 +69,9 @@ class StandbySight:
     `is_whole`: there is an interpreter for each rank. `changed`: a file that is another than what
     was read; "" for none. `device`: what the ranks have open and cannot share; "" for nothing.
     `restores_first`: the script begins with `run.restore()`, so that it touches nothing before it
-    is told what to read. `idle_since_ns`: when interpreters were started that import still, and
-    give way to everybody else; None: there are none. `takes_bytes`: the standby's memory.
-    `free_bytes`: of this host's memory.
+    is told what to read. `idle_since_ns`: since when interpreters that import still, or the fork
+    server, give way to everybody else; None: there are none. `is_asked`: the fork server has been
+    asked for a standby.
     """
 
     stage: StandbyStage = StandbyStage.COLD
@@ -76,9 +81,8 @@ class StandbySight:
     restores_first: bool = False
     at_ns: int = 0
     idle_since_ns: int | None = None
-    has_reserve: bool = False
-    takes_bytes: int = 0
-    free_bytes: int = 0
+    server: ServerStage = ServerStage.NONE
+    is_asked: bool = False
 
 
 @dataclass(slots=True)
@@ -96,7 +100,8 @@ class StandbyRules:
     lost_ahead: int = 0  # in a row, once it was woken
     changes: int = 0  # how often it was made anew for `changes_of`
     changes_of: int = 0
-    began_ns: tuple[int, ...] = ()  # the last two attempts
+    servers_ended: int = 0  # by themselves, in a row
+    server_is_refused: bool = False  # for the run
 
     def due(self, sight: StandbySight) -> tuple[StandbyMove, str]:
         """What is to be done now, and what people are to know of it; "" for nothing."""
@@ -104,7 +109,7 @@ class StandbyRules:
         if move is StandbyMove.NOTHING and self.order is StandbyOrder.READY:
             since_ns = sight.idle_since_ns
             is_late = since_ns is not None and sight.at_ns - since_ns >= LATE_NS
-            move = StandbyMove.LIFT if is_late else self._reserve(sight)
+            move = StandbyMove.LIFT if is_late else move
         return move, words
 
     def _due(self, sight: StandbySight) -> tuple[StandbyMove, str]:
@@ -115,8 +120,7 @@ class StandbyRules:
         if self.order is StandbyOrder.AS_IS:
             return StandbyMove.NOTHING, ""
         if sight.stage is StandbyStage.COLD:
-            may_try = self.ended_by_itself < TRIES
-            return StandbyMove.PREPARE if may_try else StandbyMove.NOTHING, ""
+            return self._cold(sight), ""
         if not self.is_hot or sight.stage is StandbyStage.IMPORTING:
             return StandbyMove.NOTHING, ""
         if sight.stage >= StandbyStage.HELD:
@@ -127,28 +131,18 @@ class StandbyRules:
         why = "" if self.lost_ahead else obstacle(sight)
         return StandbyMove.NOTHING, why and f"No hot standby: {why}; standbys only import ahead"
 
-    def _reserve(self, sight: StandbySight) -> StandbyMove:
-        is_wanted = self.fails_often(sight.at_ns)
-        if sight.has_reserve:
-            return StandbyMove.NOTHING if is_wanted else StandbyMove.DROP_RESERVE
-        may_try = sight.stage >= StandbyStage.READY and self.ended_by_itself < TRIES
-        has_room = 0 < sight.takes_bytes * SHARE_FREE <= sight.free_bytes
-        if is_wanted and may_try and has_room:
-            return StandbyMove.PREPARE_RESERVE
-        return StandbyMove.NOTHING
-
-    def fails_often(self, at_ns: int) -> bool:
-        """Whether failures have come close together, and not long ago."""
-        if len(self.began_ns) < 2:
-            return False
-        before_ns, last_ns = self.began_ns
-        return last_ns - before_ns <= CLOSE_NS and at_ns - last_ns <= CALM_NS
-
-    def began(self, at_ns: int) -> None:
-        """An attempt has begun, with a standby or without."""
-        self.began_ns = (*self.began_ns, at_ns)[-2:]
+    def _cold(self, sight: StandbySight) -> StandbyMove:
+        if self.ended_by_itself >= TRIES or sight.is_asked:
+            return StandbyMove.NOTHING
+        if self.server_is_refused or sight.server is ServerStage.READY:
+            return StandbyMove.PREPARE
+        is_none = sight.server is ServerStage.NONE
+        return StandbyMove.START_SERVER if is_none else StandbyMove.NOTHING
 
     def _woken(self, sight: StandbySight) -> StandbyMove:
+        if sight.stage is StandbyStage.COLD:  # a fork of a server that imports still has some of it
+            may_ask = sight.server is not ServerStage.NONE and not sight.is_asked
+            return StandbyMove.PREPARE if may_ask else StandbyMove.NOTHING
         is_asleep = sight.stage in (StandbyStage.IMPORTING, StandbyStage.READY)
         may_run = self.runs_ahead and self.lost_ahead < TRIES
         if not is_asleep or not sight.is_whole or not may_run:
@@ -174,9 +168,14 @@ class StandbyRules:
             return ""
         return f"The standby processes ended by themselves ({why}); restarts will take longer"
 
+    def server_lost(self, unfit: str) -> None:
+        """The fork server has ended by itself; `unfit`: why another one would, too."""
+        self.servers_ended += 1
+        self.server_is_refused = bool(unfit) or self.servers_ended >= TRIES
+
     def used(self, stage: StandbyStage) -> None:
         """An attempt has begun with it."""
-        self.ended_by_itself = 0
+        self.ended_by_itself = self.servers_ended = 0
         if stage >= StandbyStage.HELD:
             self.lost_ahead = 0
 
