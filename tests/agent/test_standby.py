@@ -11,9 +11,8 @@ from threading import Event
 import pytest
 
 from holdfast.agent import read_files
-from holdfast.agent import standby as standby_module
 from holdfast.agent.standby import Standby
-from holdfast.agent.tree import RankCommand, TreeMessage
+from holdfast.agent.tree import RankCommand, Tree, TreeMessage
 from holdfast.core.hosts.standby import StandbyMove, StandbyStage
 from holdfast.journal.gate import Go, encode_files, files_path, wait
 
@@ -76,7 +75,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.setattr(read_files, "CHECK_LIMIT_S", 60)
-    monkeypatch.setattr(standby_module, "Tree", TreeThatObeys)
+    monkeypatch.setattr(Tree, "start", TreeThatObeys)
     place = Place(tmp_path)
     yield place
     place.standby.end()
@@ -107,7 +106,7 @@ def test_another_attempt_is_not_theirs(place):
 
 
 def test_interpreters_that_only_wait_can_be_any_ranks(tmp_path, monkeypatch):
-    monkeypatch.setattr(standby_module, "Tree", TreeThatObeys)
+    monkeypatch.setattr(Tree, "start", TreeThatObeys)
     standby = Standby.start(range(2))
     commands = [RankCommand(rank, ["python"], {"HOLDFAST_IMPORTS": "-"}, "/", 1) for rank in (0, 1)]
     standby.prepare(["waiting"], lambda _: commands)

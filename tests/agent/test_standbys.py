@@ -476,7 +476,7 @@ def test_the_folder_of_an_attempt_is_cleared_once_and_before_it_begins(
 ):
     """However late what waited for it is gone: what it then makes itself is its own."""
     monkeypatch.setattr(standbys_module, "LOOK_S", 0)
-    monkeypatch.setattr(standbys_module, "Standby", lambda _ranks: None)  # what would start now
+    monkeypatch.setattr(Standby, "start", lambda _ranks: None)  # what would start now
     folder = tmp_path / "attempt-0001"
     folder.mkdir()
     (folder / "of one that waited").touch()
@@ -497,7 +497,7 @@ def test_the_folder_of_an_attempt_is_its_own_though_what_waited_cannot_be_killed
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(standbys_module, "CLEAR_LIMIT_S", 0.0)
-    monkeypatch.setattr(standbys_module, "Standby", lambda _ranks: None)
+    monkeypatch.setattr(Standby, "start", lambda _ranks: None)
     folder = tmp_path / "attempt-0001"
     folder.mkdir()
     with selectors.DefaultSelector() as selector:

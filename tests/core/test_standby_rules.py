@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.hosts.standby import (
-    CALM_NS,
-    CLOSE_NS,
     LATE_NS,
     TRIES,
+    ServerStage,
     StandbyMove,
     StandbyOrder,
     StandbyRules,
@@ -32,7 +31,7 @@ def sight(stage: StandbyStage, **what) -> StandbySight:
 @pytest.mark.parametrize(
     ("order", "stage", "cold", "hot"),
     [
-        ("READY", "COLD", "PREPARE", "PREPARE"),
+        ("READY", "COLD", "START_SERVER", "START_SERVER"),
         ("READY", "IMPORTING", "NOTHING", "NOTHING"),
         ("READY", "READY", "NOTHING", "WAKE_BESIDE"),
         ("READY", "AHEAD", "NOTHING", "NOTHING"),
@@ -63,7 +62,8 @@ def test_where_ranks_would_be_in_each_others_way_it_is_held(what):
 def test_nothing_runs_ahead_where_that_is_not_possible():
     woken = rules(StandbyOrder.WOKEN, runs_ahead=False)
     assert woken.due(sight(StandbyStage.READY)) == NOTHING
-    assert rules(runs_ahead=False).due(sight(StandbyStage.COLD)) == (StandbyMove.PREPARE, "")
+    started = (StandbyMove.START_SERVER, "")
+    assert rules(runs_ahead=False).due(sight(StandbyStage.COLD)) == started
 
 
 def test_one_that_lacks_an_interpreter_is_not_woken_early():
@@ -108,7 +108,7 @@ def test_interpreters_that_end_by_themselves_are_given_up():
     assert said == ["", "", words]
     assert ready.due(sight(StandbyStage.COLD)) == NOTHING
     ready.used(StandbyStage.READY)
-    assert ready.due(sight(StandbyStage.COLD)) == (StandbyMove.PREPARE, "")
+    assert ready.due(sight(StandbyStage.COLD)) == (StandbyMove.START_SERVER, "")
 
 
 def test_a_script_that_writes_what_it_imports_is_not_made_anew_for_ever():
@@ -122,64 +122,57 @@ def test_a_script_that_writes_what_it_imports_is_not_made_anew_for_ever():
     assert hot.due(changed) == NOTHING
 
 
-ROOM = {"takes_bytes": 1 << 20, "free_bytes": 1 << 30}
+SERVER_MOVES = [  # order, the server, asked already: what is done where there is no standby
+    ("READY", "NONE", False, "START_SERVER"),
+    ("READY", "IMPORTING", False, "NOTHING"),
+    ("READY", "READY", False, "PREPARE"),
+    ("READY", "READY", True, "NOTHING"),
+    ("WOKEN", "NONE", False, "NOTHING"),
+    ("WOKEN", "IMPORTING", False, "PREPARE"),
+    ("WOKEN", "IMPORTING", True, "NOTHING"),
+    ("WOKEN", "READY", False, "PREPARE"),
+    ("WOKEN", "READY", True, "NOTHING"),
+    ("AS_IS", "READY", False, "NOTHING"),
+    ("NONE", "READY", False, "DROP"),
+]
 
 
-def began(*at_ns: int) -> StandbyRules:
-    often = rules()
-    for one in at_ns:
-        often.began(one)
-    return often
+@pytest.mark.parametrize(("order", "server", "is_asked", "move"), SERVER_MOVES)
+def test_a_standby_is_forked_as_soon_as_there_is_a_server(order, server, is_asked, move):
+    seen = sight(StandbyStage.COLD, server=ServerStage[server], is_asked=is_asked)
+    assert rules(StandbyOrder[order]).due(seen) == (StandbyMove[move], "")
 
 
-def test_a_reserve_is_kept_while_failures_come_close_together():
-    last_ns = CLOSE_NS
-    often = began(0, last_ns)
-    ready = sight(StandbyStage.READY, at_ns=last_ns + CALM_NS, **ROOM)
-    assert often.due(ready) == (StandbyMove.PREPARE_RESERVE, "")
-    assert often.due(sight(StandbyStage.READY, at_ns=last_ns, has_reserve=True)) == NOTHING
-    calm = sight(StandbyStage.READY, at_ns=last_ns + CALM_NS + 1, has_reserve=True, **ROOM)
-    assert often.due(calm) == (StandbyMove.DROP_RESERVE, "")
+def test_a_server_that_cannot_be_is_not_tried_again():
+    asked = rules()
+    asked.server_lost("an import has started threads")
+    assert asked.due(sight(StandbyStage.COLD)) == (StandbyMove.PREPARE, "")
 
 
-@pytest.mark.parametrize("at_ns", [(), (5,), (5, 6 + CLOSE_NS)], ids=["none", "one", "far apart"])
-def test_without_failures_close_together_there_is_none(at_ns):
-    assert began(*at_ns).due(sight(StandbyStage.READY, at_ns=6 + CLOSE_NS, **ROOM)) == NOTHING
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        {"free_bytes": 4 * ROOM["takes_bytes"] - 1},
-        {"free_bytes": 0},
-        {"takes_bytes": 0},
-        {"stage": StandbyStage.IMPORTING},
-    ],
-    ids=str,
-)
-def test_no_reserve_without_room_nor_before_the_standby_is_ready(what):
-    seen = {"at_ns": 2, **ROOM, **what}
-    stage = seen.pop("stage", StandbyStage.READY)
-    assert began(1, 2).due(sight(stage, **seen)) == NOTHING
-
-
-def test_no_reserve_after_standbys_have_ended_by_themselves():
-    often = began(1, 2)
+def test_a_server_that_ends_by_itself_is_tried_a_few_times():
+    asked = rules()
     for _ in range(TRIES):
-        often.lost(StandbyStage.IMPORTING, "no reason")
-    assert often.due(sight(StandbyStage.READY, at_ns=2, **ROOM)) == NOTHING
-    often.used(StandbyStage.READY)
-    assert often.due(sight(StandbyStage.READY, at_ns=2, **ROOM))[0] is StandbyMove.PREPARE_RESERVE
+        assert asked.due(sight(StandbyStage.COLD)) == (StandbyMove.START_SERVER, "")
+        asked.server_lost("")
+    assert asked.due(sight(StandbyStage.COLD)) == (StandbyMove.PREPARE, "")
 
 
-@pytest.mark.parametrize("stage", [StandbyStage.IMPORTING, StandbyStage.READY], ids=str)
+def test_one_standby_that_was_used_forgives_the_servers_before_it():
+    asked = rules()
+    for _ in range(TRIES):
+        asked.server_lost("")
+        asked.used(StandbyStage.READY)
+    assert asked.due(sight(StandbyStage.COLD)) == (StandbyMove.START_SERVER, "")
+
+
+@pytest.mark.parametrize("stage", [StandbyStage.IMPORTING, StandbyStage.COLD], ids=str)
 def test_imports_give_way_for_a_while_and_not_for_ever(stage):
-    """Where the standby is ready, it is the reserve that imports."""
-    asked, since_ns, late_ns = began(1, 2), 3, LATE_NS
-    seen = {"idle_since_ns": since_ns, "has_reserve": stage is StandbyStage.READY}
-    early = sight(stage, at_ns=since_ns + late_ns - 1, **seen)
-    late = sight(stage, at_ns=since_ns + late_ns, **seen)
-    lifted = sight(stage, at_ns=since_ns + late_ns, **{**seen, "idle_since_ns": None})
+    """Where there is no standby, it is the fork server that imports."""
+    asked, since_ns = rules(), 3
+    seen = {"idle_since_ns": since_ns, "server": ServerStage.IMPORTING}
+    early = sight(stage, at_ns=since_ns + LATE_NS - 1, **seen)
+    late = sight(stage, at_ns=since_ns + LATE_NS, **seen)
+    lifted = sight(stage, at_ns=since_ns + LATE_NS, **{**seen, "idle_since_ns": None})
     assert [asked.due(one) for one in (early, late, lifted)] == [
         NOTHING,
         (StandbyMove.LIFT, ""),

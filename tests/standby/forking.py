@@ -11,7 +11,7 @@ from typing import Any
 
 from standing import LIMIT_S, Result
 
-from holdfast.agent.fork_server import ForkServer
+from holdfast.agent.fork_server import AskedTree, ForkServer
 from holdfast.agent.output import RankOutput
 from holdfast.agent.standby import Standby
 from holdfast.agent.tree import RankCommand, Tree, TreeMessage
@@ -49,10 +49,21 @@ class Forking:
         """It has imported."""
         self.until(lambda: self.server.is_ready)
 
+    def ask(self, ranks: int = 1) -> AskedTree:
+        """Ask for a tree, and do not wait for it."""
+        self.server.ask([RankOutput(rank) for rank in range(ranks)])
+        assert self.server.asked is not None
+        return self.server.asked
+
     def fork(self, ranks: int = 1, **env: str) -> Forked:
         """Standbys for so many ranks."""
-        outputs = [RankOutput(rank) for rank in range(ranks)]
-        self.server.ask(outputs)
+        self.ask(ranks)
+        return self.take(**env)
+
+    def take(self, **env: str) -> Forked:
+        """Those that were asked for, once they are there."""
+        assert self.server.asked is not None
+        outputs = self.server.asked.outputs
         tree = self.until(lambda: self.server.asked is None or self.server.has_ended)
         assert tree is not None, self.server.unfit or self.server.last_words()
         self.standbys.append(Forked(self, Standby(outputs, tree), env))
@@ -73,9 +84,7 @@ class Forked:
         self.heard: list[TreeMessage] = []
         self.is_closed = False
         self._commands = lambda outputs, **more: [
-            forking.rank(
-                output.rank, output.write_fd, **{"RANK": str(output.rank), **env, **more}
-            )
+            forking.rank(output.rank, output.write_fd, **{"RANK": str(output.rank), **env, **more})
             for output in outputs
         ]
         self.standby.prepare(forking.command, self._commands)

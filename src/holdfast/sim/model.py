@@ -159,8 +159,8 @@ class Recovery:
     restart. `repair`: after so long a lost host takes the place for which a replacement is waited,
     or is a spare again, unless there was a replacement, which then goes; None: it never comes back.
     Where `replace` is the law of `repair`, no other machine is to be had. `cold_s`: what a restart
-    takes for which no standby waited; None: as long as others. A standby is ready
-    `standby_ready_s` after its attempt was launched.
+    takes for which no standby waited; None: as long as others. From
+    `standby_ready_s` after the first launch on there is one.
     """
 
     restart: Law = field(default_factory=lambda: Fixed(300.0))

@@ -141,13 +141,13 @@ PARAMETERS = (
         "restart-cold",
         "TIME",
         seconds_of,
-        "The same without standbys, after an attempt too young for them; as long if not given.",
+        "The same without standbys, in a run too young for them; as long if not given.",
     ),
     Parameter(
         "standby-ready",
         "TIME",
         seconds_of,
-        "So old an attempt is, from its launch, when its standbys are ready; 0 if not given.",
+        "So old a run is, from its first launch, when it has standbys; 0 if not given.",
     ),
     Parameter(
         "restart-spread",
