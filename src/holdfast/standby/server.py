@@ -68,7 +68,7 @@ class Forked(BaseException):
         self.rank = rank
 
 
-class ForkServer:
+class TreeForker:
     """For a process of one thread; what it is asked comes by the task's socket."""
 
     def __init__(self, task: Task, output: HeldOutput, surroundings: VariableReads) -> None:

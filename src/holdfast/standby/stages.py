@@ -209,7 +209,7 @@ def _serve(task: Task, output: HeldOutput, ahead: ImportsAhead) -> Task:
         _become(task, "wait", task.argv)
 
     server = importlib.import_module(".server", __package__)
-    forked: Task = server.ForkServer(task, output, ahead.surroundings).serve(
+    forked: Task = server.TreeForker(task, output, ahead.surroundings).serve(
         ready=lambda: _import_ahead(ahead, task, output),
         change=lambda: ahead.change(os.getcwd()),
         anew=anew,
