@@ -209,6 +209,18 @@ def test_restarts_from_memory_are_told_from_others():
 # --- in words, and under what is given -----------------------------------------------------------
 
 
+def test_the_first_standby_is_the_one_that_imports():
+    """Those after it are forks, and there at once."""
+    seen = told(
+        processes=3,
+        restarts_s=(1.0, 1.2, 1.1),
+        cold_restarts_s=(4.0,),
+        standbys_s=(5.0, 0.3, 0.2),
+    )
+    found = fit(seen).parameters
+    assert (found["standby-ready"].value, found["restart-cold"].value) == (5.0, 4.0)
+
+
 def test_failures_in_words():
     found = fit(told(processes=12, there_s=31 * HOUR_S, restarts_s=(60.0,)))
     words = "12 failures in 31 h: one each 2.58 h (95.7 min … 4.48 h)"

@@ -65,6 +65,7 @@ def test_one_import_serves_every_attempt(tmp_path: Path, serve: Serve) -> None:
     server.until_ready()
     for _ in range(2):
         forked = server.fork(ranks=2)
+        forked.told("ready", 2)
         guard = forked.tree.pid
         assert parent_of(guard) == os.getpid()
         reaper = reaper_of(guard)
@@ -217,6 +218,14 @@ def test_ranks_draw_other_numbers(serve: Serve) -> None:
     forked.launch()
     drawn = [number for rank in range(2) for number in forked.line(rank).split()]
     assert len(set(drawn)) == 4
+
+
+def test_ranks_draw_other_numbers_with_torch(serve: Serve) -> None:
+    server = serve("import torch; print(torch.rand(1).item())", "torch")
+    server.until_ready()
+    forked = server.fork(ranks=2)
+    forked.launch()
+    assert forked.line(0) != forked.line(1)
 
 
 def test_a_generator_that_a_module_has_seeded_stays_seeded(library: Path, serve: Serve) -> None:

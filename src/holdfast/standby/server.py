@@ -37,6 +37,7 @@ MESSAGE_BYTES = 1 << 16
 MAX_FDS = 253  # in one message, by the kernel
 STREAMS = frozenset([0, 1, 2])
 LOOK_S = 0.0005
+CHOSEN_SEEDS = 1 << 32
 
 
 def _load_reaper() -> tuple[Any, Any]:
@@ -212,16 +213,38 @@ def _is_open(fd: int) -> bool:
 
 
 def _be_another_process() -> None:
-    """What Python and NumPy remember of the process that they were imported in."""
-    threading: Any = sys.modules.get("threading")
-    numpy: Any = sys.modules.get("numpy.random")
-    try:
-        if threading is not None:
-            threading.main_thread()._set_native_id()
-        # NumPy's global generator is seeded by chance at import: not with the same one in all
-        # forks. One that a module has seeded since has no seed sequence, and stays. Python's own
-        # `random` sees to itself.
-        if numpy is not None and numpy.mtrand._rand._bit_generator._seed_seq is not None:
-            numpy.seed(None)
-    except (AttributeError, TypeError, ValueError):
-        pass  # another version than those that we know
+    """What libraries remember of the process that they were imported in.
+
+    Global generators that were seeded by chance at import must not draw alike in all forks.
+    Python's own `random` sees to that itself.
+    """
+    for library, renew in _RENEWED.items():
+        module: Any = sys.modules.get(library)
+        try:
+            if module is not None:
+                renew(module)
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            continue  # another version than those that we know
+
+
+def _renew_threading(threading: Any) -> None:
+    threading.main_thread()._set_native_id()
+
+
+def _renew_numpy(random: Any) -> None:
+    """One that a module has seeded since has no seed sequence, and stays."""
+    if random.mtrand._rand._bit_generator._seed_seq is not None:
+        random.seed(None)
+
+
+def _renew_torch(torch: Any) -> None:
+    """By chance it is one of 64 bits; one that a module has chosen is smaller, and stays."""
+    if torch.default_generator.initial_seed() >= CHOSEN_SEEDS:
+        torch.default_generator.seed()
+
+
+_RENEWED = {
+    "threading": _renew_threading,
+    "numpy.random": _renew_numpy,
+    "torch": _renew_torch,
+}

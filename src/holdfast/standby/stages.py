@@ -182,7 +182,10 @@ def _wait(task: Task, ours: AbstractSet[str], there: AbstractSet[str]) -> None:
         task = _serve(task, output, ahead)
         _rename(NAME)
         began_s = time.monotonic()
-    _import_ahead(ahead, task, output)
+        _import_ahead(ahead, task, output)  # what the server had not yet, perhaps
+    else:
+        _import_ahead(ahead, task, output)
+        _tidy()
     task.tell_ready(took_s=round(time.monotonic() - began_s, 3), never=ahead.reasons)
     wake = Wake(task.read_line())
     woken_s = time.monotonic()
@@ -208,9 +211,14 @@ def _serve(task: Task, output: HeldOutput, ahead: ImportsAhead) -> Task:
         output.restore(say=False)
         _become(task, "wait", task.argv)
 
+    def ready() -> bool:
+        is_all = _import_ahead(ahead, task, output)
+        _tidy()
+        return is_all
+
     server = importlib.import_module(".server", __package__)
     forked: Task = server.TreeForker(task, output, ahead.surroundings).serve(
-        ready=lambda: _import_ahead(ahead, task, output),
+        ready=ready,
         change=lambda: ahead.change(os.getcwd()),
         anew=anew,
     )
@@ -229,7 +237,6 @@ def _import_ahead(ahead: ImportsAhead, task: Task, output: HeldOutput) -> bool:
     except (OSError, ValueError, TypeError, KeyError) as error:
         output.restore(say=False)
         wait_cold(task, f"what was learned cannot be read: {error}")
-    _tidy()
     if task.is_lowered:
         priority.restore()
     return is_all
@@ -242,7 +249,7 @@ def _difference(task: Task, wake: Wake, ahead: ImportsAhead) -> str:
 
 
 def _tidy() -> None:
-    """Give back what the imports needed only for a moment.
+    """Give back what the imports needed only for a moment; a fork would copy what this looks at.
 
     Not gc.freeze: the program could see that, and would never collect what it drops of these.
     """
