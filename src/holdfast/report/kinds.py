@@ -40,6 +40,7 @@ STYLES = {
     "custom": KindStyle("as the script named it", GREY),
     "other": KindStyle("in no step and no span", GREY),
     "step": KindStyle("steps that were kept", GREEN),
+    "under_way": KindStyle("a step that is not over yet", GREEN),
 }
 
 # Waits for hosts, in the order in which a machine goes through them.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.course import Course
-from holdfast.core.ledger.kinds import STEP, Level, level_of
+from holdfast.core.ledger.kinds import OTHER, STEP, UNDER_WAY, Level, level_of
 from holdfast.core.ledger.step_times import StepTimes
 from holdfast.core.visible import clean
 from holdfast.journal.facts.attempts import RankSeen
@@ -255,7 +255,7 @@ def _phase(sight: RunSight) -> PresentPhase | None:
     course, disruptions = sight.course, sight.findings.account.disruptions
     is_down = bool(disruptions) and disruptions[-1].resumed_ns is None
     kind = course.last_kind
-    if kind is None or kind == STEP or (kind == "other" and not is_down):
+    if kind is None or kind == STEP or (kind in (UNDER_WAY, OTHER) and not is_down):
         return None
     since_ns = course.last_kind_since_ns
     over = [one for one in disruptions if one.resumed_ns is not None]

@@ -26,6 +26,7 @@ from holdfast.core.ledger.kinds import (
     RESCHEDULE,
     STARTUP,
     STEP,
+    UNDER_WAY,
     is_disruption,
     waiting_kind,
 )
@@ -128,7 +129,7 @@ def _attempt(life: Life, stop_ns: int, fates: Fates) -> list[Piece]:
         elif step is not None and step.end_ns is not None:  # rule 3
             pieces.append(Piece(a, b, STEP if step.index in fates.kept else LOST, step.index))
         elif step is not None:  # rule 3: under way
-            pieces.append(Piece(a, b, OTHER if life.end_ns is None else LOST))
+            pieces.append(Piece(a, b, UNDER_WAY if life.end_ns is None else LOST))
         else:
             pieces.append(Piece(a, b, _uncovered_kind(life, fault, a, cut_ns, stop_ns)))
     return pieces

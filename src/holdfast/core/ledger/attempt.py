@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from holdfast.core.ledger.columns import Few, Ints
 from holdfast.core.ledger.facts import DONE, AttemptFact, RestoreFact
 from holdfast.core.ledger.few import NO_STEPS, Cut, cut
-from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
+from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP, UNDER_WAY
 from holdfast.core.ledger.lineage import parts_of
 from holdfast.core.ledger.spans import SpanColumns, Totals, sum_by_kind
 from holdfast.core.ledger.steps import StepColumns
@@ -332,7 +332,7 @@ class AttemptView:
             over_ns = max(begun_ns, self.cut_ns)
             if not self._rows:
                 first_ns, tail_ns = begun_ns, self.left_ns
-            kind = OTHER if self.fact.end_ns is None else LOST
+            kind = UNDER_WAY if self.fact.end_ns is None else LOST
             zones = [(min(first_ns, begun_ns), STARTUP), (begun_ns, OTHER), (over_ns, kind)]
             zones.append((max(tail_ns, over_ns), OTHER))
         if fault is not None:

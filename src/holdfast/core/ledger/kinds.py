@@ -24,6 +24,7 @@ DETECT = "detect"  # fault → noticed
 HANG = "hang"  # the same, when the fault was a hang
 DRAIN = "drain"  # noticed → the attempt's processes are gone
 LOST = "lost"  # steps that are not on the kept lineage
+UNDER_WAY = "under_way"  # a step that is not over yet: nobody knows whether it will be kept
 OTHER = "other"
 CUSTOM_PREFIX = "custom:"
 

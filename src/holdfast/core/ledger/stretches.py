@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from holdfast.core.ledger.attempt import BEFORE_ALL, AttemptView
 from holdfast.core.ledger.columns import Ints
-from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP
+from holdfast.core.ledger.kinds import DETECT, DRAIN, HANG, LOST, OTHER, STARTUP, STEP, UNDER_WAY
 
 # Kinds that are no spans have numbers below those of spans, which count from 0.
-OWN_KINDS = (STEP, LOST, STARTUP, OTHER, DETECT, HANG, DRAIN)
+OWN_KINDS = (STEP, LOST, STARTUP, OTHER, UNDER_WAY, DETECT, HANG, DRAIN)
 _NUMBERS: dict[int | str, int] = {
     kind: number - len(OWN_KINDS) for number, kind in enumerate(OWN_KINDS)
 }
