@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.cache import traced
 from holdfast.cache.loads import aside, clear
 from holdfast.cache.seal import FileSealer
 from holdfast.cache.tier import CacheTier
+from holdfast.errors import HoldfastError
+from holdfast.journal.atomic import make_part, write_atomic
 from holdfast.journal.remote import remote_of
 from holdfast.journal.scratch import filesystem_of
 
@@ -123,6 +126,7 @@ class Homing:
         if self._home is None:
             return
         until_s = time.monotonic() + SEED_LIMIT_S
+        _copy_voids(self._home, self._local)
         stored = self._home.entries()
         self._at_home = {kept.name for kept in stored}
         here = {kept.name for kept in self._local.entries()} | aside(self._local.folder)
@@ -179,6 +183,7 @@ class Homing:
         for name in aside(self._local.folder):
             with contextlib.suppress(OSError):
                 (home.folder / name).unlink()
+        _copy_voids(self._local, home)
         here = self._local.entries()
         known = self._at_home or set()
         new = [kept for kept in here if kept.name not in known]
@@ -197,3 +202,11 @@ class Homing:
         home.bound(self._limit_bytes, {kept.name: kept.used_unix_ns for kept in here})
         self._at_home = known
         return True
+
+
+def _copy_voids(source: CacheTier, target: CacheTier) -> None:
+    """Which programs are no longer what their functions say."""
+    with contextlib.suppress(OSError, HoldfastError):
+        for name in sorted(traced.voids(source.folder) - traced.voids(target.folder)):
+            make_part(target.folder)
+            write_atomic(target.folder / name, b"")

@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.cache import traced
 from holdfast.cache.tier import CacheTier
 
 MARK = ".loading"
@@ -88,7 +89,7 @@ def aside(folder: Path) -> set[str]:
 
 
 def clear(folder: Path) -> None:
-    """Remove marks, and what was put aside. Raises OSError."""
+    """Remove all files beside the programs. Raises OSError."""
     for path in _leftovers(folder):
         path.unlink(missing_ok=True)
 
@@ -96,3 +97,4 @@ def clear(folder: Path) -> None:
 def _leftovers(folder: Path) -> Iterator[Path]:
     yield from folder.glob(f"*{MARK}")
     yield from folder.glob(f"*{ASIDE}")
+    yield from traced.leftovers(folder)

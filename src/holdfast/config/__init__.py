@@ -7,6 +7,7 @@ The settings themselves stand in `holdfast.config.settings`, where their values 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import sys
@@ -18,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.config import sources
 from holdfast.config.cluster import SLICE_VARIABLE, ClusterPlace, place_in_cluster
 from holdfast.config.kinds import INSTANCE
-from holdfast.config.rank import HOST_VARIABLE, OWNER_VARIABLE, RANK_VARIABLES, RankEnvironment
+from holdfast.config.rank import (
+    HOST_VARIABLE,
+    OWNER_VARIABLE,
+    RANK_VARIABLES,
+    RankEnvironment,
+    of_attempt,
+)
 from holdfast.config.settings import PREFIX, TABLE, Settings
 from holdfast.config.sources import CONFIG_VARIABLE, Resolved, near, shown
 from holdfast.config.trusted import own_uids
@@ -169,6 +176,13 @@ def decline_jax_preemption() -> bool:
 def cpu_threads() -> str:
     """How many threads XLA has on a CPU: what NPROC says, and what this process may use."""
     return f"{os.environ.get('NPROC', '')} of {len(os.sched_getaffinity(0))}"
+
+
+def environment_digest() -> str:
+    """Of the variables that programs may depend on: all but those that each attempt has anew."""
+    others = {name: value for name, value in os.environ.items() if not of_attempt(name)}
+    text = "\0".join(f"{name}={value}" for name, value in sorted(others.items()))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def run_store(flag: str | None) -> str:

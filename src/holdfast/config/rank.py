@@ -40,6 +40,7 @@ RANK_VARIABLES = {
     "coordinator_port": "HOLDFAST_COORDINATOR_PORT",
     "cache": "HOLDFAST_CACHE",
 }
+_JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _NONE = "none"
 _WHOLE_MAX_DIGITS = 18
 _SET_NAME = re.compile(r"[0-9]{4,9}-[0-9]{12,13}")  # as in holdfast.snapshot.sets
@@ -126,6 +127,12 @@ class RankEnvironment:
                 "`holdfast run` gave to this process was changed on the way; pass it on unchanged"
             )
         return rank
+
+
+def of_attempt(variable: str) -> bool:
+    """Whether a variable says something of an attempt or of a rank, and nothing else."""
+    is_ours = variable.startswith("HOLDFAST_")
+    return is_ours or variable in _JAX_VARIABLES or variable in RANK_VARIABLES.values()
 
 
 def _rank_value(kind: str, text: str) -> str | int | None:

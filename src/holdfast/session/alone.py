@@ -147,11 +147,17 @@ class Alone(Attachment):
 
     # --- the end ----------------------------------------------------------------------------
 
-    def give_up(self, failure: DeclaredFailure, to: int | str | None, skip_batches: int) -> None:
+    def give_up(
+        self,
+        failure: DeclaredFailure,
+        to: int | str | None,
+        skip_batches: int,
+        said: str = "The script gave up: ",
+    ) -> None:
         """As any rank; before the attempt has begun there is nothing to go back from."""
         if not self._controlling.proposals.has_begun:
             to, skip_batches = None, 0
-        super().give_up(failure, to, skip_batches)
+        super().give_up(failure, to, skip_batches, said)
 
     def close(self) -> None:
         """Say how it ended, bring the journal home, give the run back."""

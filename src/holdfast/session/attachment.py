@@ -43,6 +43,7 @@ class Attachment(ABC):
 
     is_inert = False
     restores = False  # the script begins with what was chosen for it, and with nothing of its own
+    local_rank = 0  # of those on this host
     has_given_up = False  # the script declared its failure: that is on record, and stands
     warming: Warming | None = None  # what the restore that is expected needs
     programs: Programs | None = None  # where compiled programs are kept
@@ -140,8 +141,17 @@ class Attachment(ABC):
         self.error = error
         self.writer.page.store(Word.PHASE, RankPhase.FAILING)
 
-    def give_up(self, failure: DeclaredFailure, to: int | str | None, skip_batches: int) -> None:
-        """Put on record why the script gives up, and where it wants the run to go back to."""
+    def give_up(
+        self,
+        failure: DeclaredFailure,
+        to: int | str | None,
+        skip_batches: int,
+        said: str = "The script gave up: ",
+    ) -> None:
+        """Put on record why the script gives up, and where it wants the run to go back to.
+
+        `said` begins the sentence about it.
+        """
         if self.is_inert or self.has_given_up:
             return  # the first word counts
         self.has_given_up = True
@@ -151,7 +161,8 @@ class Attachment(ABC):
         written = [write_report(path, report) for path in paths]
         if paths and not any(written):
             say(f"{paths[-1]} cannot be written: the reason why the script gave up is not recorded")
-        say(f"The script gave up: {failure}")
+        words = f"{said}{failure}"
+        say(words[:1].upper() + words[1:])
         self.failed(failure)
 
     def close(self) -> None:

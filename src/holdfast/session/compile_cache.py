@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from holdfast.cache import traced
 from holdfast.cache.entry import CacheEntry, name_of
 from holdfast.cache.home import Homing, keep_in_step
 from holdfast.cache.loads import Loads
@@ -81,6 +82,10 @@ class ProgramCache:
             homing.wait_seeded(SEED_WAIT_S)
             self._homing = None  # waited for once, by each thread that is here already
         return self.tier
+
+    def is_void(self, entry: CacheEntry) -> bool:
+        """Whether its function was found to trace to something else since it was kept."""
+        return traced.is_void(self.tier.folder, entry.words.get("traced"))
 
     def loaded(self) -> None:
         """What this thread has got from `get` is loaded, or was refused."""

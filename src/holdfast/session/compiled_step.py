@@ -4,7 +4,7 @@ The compilation cache spares an attempt the compiling; this spares it the tracin
 A program is known by what it is made from: the function's fingerprint, the types, trees and
 shardings of its arguments, its static arguments, JAX's versions and options, and the devices. Where
 anything of that cannot be told for certain, the function is traced and compiled, and the log says
-why.
+why. A program that was found is run at once, and compared with its function later (`kept_check`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from holdfast.session.compile_cache import ProgramCache
 from holdfast.session.compiling import Compiling
 from holdfast.session.fingerprint import Fingerprint
 from holdfast.session.jax_words import ProgramError, nodes_of
+from holdfast.session.kept_check import KeptCheck
 from holdfast.session.own_code import UnfathomableError
 from holdfast.session.say import say
 
@@ -59,10 +60,18 @@ class Program:
     weak: list[bool]
     statics: list[Any]
     signature: str
+    check: KeptCheck | None = None
 
     def suits(self, call: Call) -> bool:
         """Whether nothing but shapes, types and shardings can differ, which the program checks."""
         return call.tree == self.tree and call.weak == self.weak and call.statics == self.statics
+
+
+class Found(NamedTuple):
+    """A program that was kept, ready to be called, and what is known about it."""
+
+    run: Callable[..., Any]
+    words: dict[str, Any]
 
 
 class Static(NamedTuple):
@@ -106,6 +115,8 @@ class CompiledStep:
         call = self._call(self._static, args, kwargs)
         newest = self._newest
         if newest is not None and newest.suits(call):
+            if newest.check is not None and newest.check.suspicion:
+                self._confirm(newest, newest.check, call, args, kwargs)
             try:
                 return newest.run(*call.args, **call.kwargs)
             except (TypeError, ValueError):
@@ -169,14 +180,15 @@ class CompiledStep:
                 self._tell(f"this version of jax is not known here ({error!r})")
         if cache is not None and key is not None and found is not None:
             try:
-                result = found(*call.args, **call.kwargs)
+                result = found.run(*call.args, **call.kwargs)
             except Exception as error:
                 if any(_is_given_away(leaf) for leaf in call.leaves):
                     raise
                 cache.tier.remove(key)
                 self._tell(f"what was kept of it cannot be run ({error!r})")
             else:
-                self._remember(found, call, signature)
+                program = self._remember(found.run, call, signature)
+                program.check = self._checked(cache, key, found, call, args, kwargs)
                 return result
         lowered = self._jitted.trace(*args, **kwargs).lower()
         lowered_ns = now_ns() - start_ns
@@ -184,13 +196,14 @@ class CompiledStep:
             cache.last.key = ""
         compiled = lowered.compile()
         if cache is not None and key is not None:
-            self._keep(cache, key, compiled, call, lowered_ns)
+            self._keep(cache, key, compiled, call, lowered, lowered_ns)
         self._remember(compiled, call, signature)
         return compiled(*call.args, **call.kwargs)
 
-    def _remember(self, run: Callable[..., Any], call: Call, signature: str) -> None:
-        self._newest = Program(run, call.tree, call.weak, call.statics, signature)
-        self._programs[signature] = self._newest
+    def _remember(self, run: Callable[..., Any], call: Call, signature: str) -> Program:
+        program = Program(run, call.tree, call.weak, call.statics, signature)
+        self._newest = self._programs[signature] = program
+        return program
 
     def _key(self, call: Call, signature: str) -> str:
         if not self._surroundings:
@@ -216,10 +229,10 @@ class CompiledStep:
                 return next(iter(sharding.device_set)).client
         return jax.devices()[0].client
 
-    def _find(self, cache: ProgramCache, key: str, call: Call, start_ns: int) -> Any:
+    def _find(self, cache: ProgramCache, key: str, call: Call, start_ns: int) -> Found | None:
         """The program of this key; None: there is none. Raises UnkeptError if it is of no use."""
         entry = cache.seeded().get(key)
-        if entry is None:
+        if entry is None or not isinstance(entry.words.get("traced"), str) or cache.is_void(entry):
             return None
         words = entry.words
         try:
@@ -244,10 +257,16 @@ class CompiledStep:
         took_ns = words.get("took_ns")
         saved_ns = took_ns - (end_ns - start_ns) if isinstance(took_ns, int) else 0
         self._compiling.found(start_ns, end_ns, saved_ns)
-        return found
+        return Found(found, words)
 
     def _keep(
-        self, cache: ProgramCache, key: str, compiled: Any, call: Call, lowered_ns: int
+        self,
+        cache: ProgramCache,
+        key: str,
+        compiled: Any,
+        call: Call,
+        lowered: Any,
+        lowered_ns: int,
     ) -> None:
         """Never raises: the program is there, and runs."""
         last = cache.last
@@ -266,10 +285,53 @@ class CompiledStep:
                 "program": words,
                 "xla_key": last.key,
                 "process": backend.process_index(),
+                "traced": executables.digest_of(lowered),
+                "traced_ns": lowered_ns,
                 "took_ns": lowered_ns + last.compile_ns,
                 "kept_unix_ns": time.time_ns(),
             }
-            cache.tier.put(CacheEntry(key, b"", kept))
+            if cache.tier.put(CacheEntry(key, b"", kept)):
+                self._compiling.proved(key)
+
+    # --- is it still what the function says? ------------------------------------------------
+
+    def _checked(
+        self,
+        cache: ProgramCache,
+        key: str,
+        found: Found,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> KeptCheck | None:
+        """Compare what was found with its function, later; None: another rank does."""
+        compiling, backend, surroundings = self._compiling, self._backend(call), self._surroundings
+        if not compiling.compares:
+            return None
+        check = KeptCheck(
+            self._jitted,
+            found.words["traced"],
+            (args, kwargs),
+            is_alike=lambda: executables.surroundings(backend) == surroundings,
+            proved=lambda: compiling.proved(key),
+        )
+        compiling.compare(cache, check, key, found.words.get("traced_ns"))
+        return check
+
+    def _confirm(
+        self,
+        program: Program,
+        check: KeptCheck,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """A thread has a suspicion. Raises DeclaredFailure where it turns out to be true."""
+        if self._signature(call) != program.signature:
+            return
+        program.check = None
+        if why := check.confirm(args, kwargs):
+            self._compiling.disown(self._name, check.made_from, why)
 
     def _tell(self, why: str) -> None:
         say(f"{self._name} is traced and compiled at every start: {why}")

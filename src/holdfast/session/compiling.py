@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
+from holdfast.cache import traced
+from holdfast.cache.entry import name_of
+from holdfast.config import environment_digest
+from holdfast.core.kept_programs import compare_in_s
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.rank_page import RankPage
 from holdfast.session.attachment import Attachment
@@ -22,6 +28,7 @@ from holdfast.session.watch import watch_compilation
 if TYPE_CHECKING:  # what keeps programs is imported once JAX is: most scripts have none
     from holdfast.cache.home import Homing
     from holdfast.session.compile_cache import ProgramCache
+    from holdfast.session.kept_check import KeptCheck
     from holdfast.session.preload import Loaded, Preload
 
 ASKED = "/jax/compilation_cache/compile_requests_use_cache"
@@ -35,8 +42,11 @@ DONE_LIMIT_S = 60.0  # nothing presses: each program that does not come home is 
 class Compiling:
     """What a session has to do with compilation; JAX need not be there, nor ever come."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: Attachment, give_up: Callable[[str], NoReturn]) -> None:
+        """`give_up` ends the attempt, for that reason, and has the run go back to before it."""
         self._attachment = attachment
+        self._give_up = give_up
+        self._checks: list[KeptCheck] = []
         self._homing: Homing | None = None
         self._preload: Preload | None = None
         self._is_awaited = False
@@ -47,6 +57,8 @@ class Compiling:
     def close(self) -> None:
         """Bring home what is new."""
         self._call_off()
+        for check in self._checks:
+            check.close()
         if self.cache is not None:
             self.cache.loads.close()
         if self._homing is not None:
@@ -73,6 +85,36 @@ class Compiling:
     def preloaded(self, key: str) -> Loaded | None:
         """What was loaded ahead under this key."""
         return None if self._preload is None else self._preload.take(key)
+
+    # --- kept steps, and their functions ----------------------------------------------------
+
+    @property
+    def compares(self) -> bool:
+        """Whether this rank compares: one of each host does, for all trace the same."""
+        return self._attachment.local_rank == 0
+
+    def compare(self, cache: ProgramCache, check: KeptCheck, key: str, traced_ns: object) -> None:
+        """Have a program that was found compared with its function once that is due."""
+        folder, name = cache.tier.folder, name_of(key)
+        ago_s = traced.traced_ago_s(folder, name, environment_digest(), time.time())
+        trace_s = traced_ns / 1e9 if isinstance(traced_ns, int) else 0.0
+        self._checks.append(check)
+        check.begin(compare_in_s(trace_s, ago_s))
+
+    def proved(self, key: str) -> None:
+        """The program of this key is what its function says now."""
+        if self.cache is not None:
+            traced.note_traced(self.cache.tier.folder, name_of(key), environment_digest())
+
+    def disown(self, name: str, made_from: str, why: str) -> NoReturn:
+        """A program that was used is not what its function says: throw it away, and go back."""
+        if self.cache is not None:
+            traced.void(self.cache.tier.folder, made_from)
+        self._give_up(
+            f"{name} is not what its kept program was compiled from: {why}. It depends on something "
+            "that Holdfast does not see, such as a variable or a file that a package reads; the "
+            "program is thrown away"
+        )
 
     def found(self, start_ns: int, end_ns: int, saved_ns: int) -> None:
         """A whole program was found, between these times, and spared that much."""

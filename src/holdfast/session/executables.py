@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -88,6 +89,11 @@ def say_program(compiled: Any, in_tree: Any) -> Description:
     except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise ProgramError(f"this JAX's programs look otherwise ({error})") from error
     return words
+
+
+def digest_of(lowered: Any) -> str:
+    """Of all that a function was traced and lowered to, but for where its code stands."""
+    return hashlib.sha256(lowered.as_text().encode()).hexdigest()
 
 
 def load(words: Description, stored: bytes, backend: Any) -> Any:

@@ -77,6 +77,8 @@ class Preload:
             if entry is None or entry.words.get("process") != backend.process_index():
                 continue
             read = partial(executables.load, entry.words["program"], backend=backend)
+            if self._cache.is_void(entry):
+                return
             executable = self._cache.load(str(entry.words.get("xla_key")), read)
             if executable is not None:
                 self._loaded[entry.key] = Loaded(backend, executable)

@@ -67,7 +67,7 @@ class Run:
         self._restored = False
         self._stepped = False
         self._closed = False
-        self._compiling = Compiling(attachment)
+        self._compiling = Compiling(attachment, self._disown)
         attachment.on_close(self._compiling.close)
         # An instance attribute: one lookup less in the loop, and no bound method to make.
         self.done = self._boundary.done  # type: ignore[method-assign]
@@ -375,6 +375,13 @@ class Run:
         self._contents.bests[metric] = value
         self.save(tag="best")
         return True
+
+    def _disown(self, reason: str) -> NoReturn:
+        """What this attempt has trained is wrong: back to what it began with."""
+        failure = DeclaredFailure(reason)
+        to = self._boundary.resume_step if self._stepped else None
+        self._attachment.give_up(failure, to, 0, said="")
+        self._boundary.fail(failure)
 
     def fail(
         self, reason: str, *, rollback_to: int | str | None = None, skip_batches: int = 0

@@ -107,6 +107,7 @@ class Supervised(Attachment):
                 environment.local_rank,
                 environment.local_world_size,
             )
+        self.local_rank = environment.local_rank
         self._gate = None if environment.gate is None else Path(environment.gate)
         answer_for_stacks(Path(environment.journal), writer.page)
         self._imports = Path(environment.imports)

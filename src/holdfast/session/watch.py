@@ -20,6 +20,7 @@ from holdfast.session.hooks import Guard
 from holdfast.session.metrics import Metrics
 
 LOOK_EVERY_S = 0.02
+BESIDE = "holdfast-beside"  # a thread of this name compiles and traces beside the training
 
 # Durations that JAX reports of its own accord (jax.monitoring): tracing, lowering, compiling.
 COMPILE_EVENTS = frozenset(
@@ -153,13 +154,13 @@ class CompilationWatch:
 
     def began(self, event: str, _value: float, **_: Any) -> None:
         """JAX reports that something begins, or some other number."""
-        if event in COMPILE_EVENTS:
+        if event in COMPILE_EVENTS and not _is_beside():
             self._begun.setdefault(threading.get_ident(), []).append((event, now_ns()))
             self._show()
 
     def ended(self, event: str, duration_s: float, **_: Any) -> None:
         """JAX reports how long something took."""
-        if event not in COMPILE_EVENTS:
+        if event not in COMPILE_EVENTS or _is_beside():
             return
         end_ns = now_ns()
         start_ns = self._take(event) or end_ns - int(duration_s * 1e9)
@@ -193,3 +194,8 @@ class CompilationWatch:
 
     def _oldest_ns(self) -> int:
         return min((begun[0][1] for begun in list(self._begun.values()) if begun), default=0)
+
+
+def _is_beside() -> bool:
+    """Whether this is the thread that traces beside the training: nobody waits for that."""
+    return threading.current_thread().name == BESIDE
