@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 SETTLE_S = 2.0  # after its first call: the other ranks and the caches are busy until then
-SHARE = 300  # of the time between two comparisons they take at most one part in so many
-LONGEST_S = 600.0  # but no training goes without one for longer
+SHARE = 1000  # of the time between two comparisons one takes at most one part in so many
+LONGEST_S = 600.0  # of training without one
 
 
 def compare_in_s(trace_s: float, traced_ago_s: float | None) -> float:

@@ -310,12 +310,13 @@ class CompiledStep:
             return None
         check = KeptCheck(
             self._jitted,
+            key,
             found.words["traced"],
             (args, kwargs),
             is_alike=lambda: executables.surroundings(backend) == surroundings,
             proved=lambda: compiling.proved(key),
         )
-        compiling.compare(cache, check, key, found.words.get("traced_ns"))
+        compiling.compare(cache, check, found.words.get("traced_ns"))
         return check
 
     def _confirm(
@@ -331,7 +332,7 @@ class CompiledStep:
             return
         program.check = None
         if why := check.confirm(args, kwargs):
-            self._compiling.disown(self._name, check.made_from, why)
+            self._compiling.disown(self._name, check, why)
 
     def _tell(self, why: str) -> None:
         say(f"{self._name} is traced and compiled at every start: {why}")

@@ -42,8 +42,13 @@ DONE_LIMIT_S = 60.0  # nothing presses: each program that does not come home is 
 class Compiling:
     """What a session has to do with compilation; JAX need not be there, nor ever come."""
 
-    def __init__(self, attachment: Attachment, give_up: Callable[[str], NoReturn]) -> None:
-        """`give_up` ends the attempt, for that reason, and has the run go back to before it."""
+    def __init__(
+        self, attachment: Attachment, give_up: Callable[[str, int | None], NoReturn]
+    ) -> None:
+        """`give_up` ends the attempt, for that reason, and has the run go back.
+
+        To the end of the attempt in which the program was last right; None: to before this one.
+        """
         self._attachment = attachment
         self._give_up = give_up
         self._checks: list[KeptCheck] = []
@@ -93,10 +98,11 @@ class Compiling:
         """Whether this rank compares: one of each host does, for all trace the same."""
         return self._attachment.local_rank == 0
 
-    def compare(self, cache: ProgramCache, check: KeptCheck, key: str, traced_ns: object) -> None:
+    def compare(self, cache: ProgramCache, check: KeptCheck, traced_ns: object) -> None:
         """Have a program that was found compared with its function once that is due."""
-        folder, name = cache.tier.folder, name_of(key)
-        ago_s = traced.traced_ago_s(folder, name, environment_digest(), time.time())
+        last, ago_s = traced.last_traced(cache.tier.folder, name_of(check.key)), None
+        if last is not None and last.environment == environment_digest():
+            ago_s = time.time() - last.at_unix_s
         trace_s = traced_ns / 1e9 if isinstance(traced_ns, int) else 0.0
         self._checks.append(check)
         check.begin(compare_in_s(trace_s, ago_s))
@@ -104,16 +110,21 @@ class Compiling:
     def proved(self, key: str) -> None:
         """The program of this key is what its function says now."""
         if self.cache is not None:
-            traced.note_traced(self.cache.tier.folder, name_of(key), environment_digest())
+            folder, attempt = self.cache.tier.folder, self._attachment.attempt
+            traced.note_traced(folder, name_of(key), environment_digest(), attempt)
 
-    def disown(self, name: str, made_from: str, why: str) -> NoReturn:
+    def disown(self, name: str, check: KeptCheck, why: str) -> NoReturn:
         """A program that was used is not what its function says: throw it away, and go back."""
+        proved_in = None
         if self.cache is not None:
-            traced.void(self.cache.tier.folder, made_from)
+            last = traced.last_traced(self.cache.tier.folder, name_of(check.key))
+            proved_in = None if last is None else last.attempt
+            traced.void(self.cache.tier.folder, check.made_from)
         self._give_up(
             f"{name} is not what its kept program was compiled from: {why}. It depends on something "
             "that Holdfast does not see, such as a variable or a file that a package reads; the "
-            "program is thrown away"
+            "program is thrown away",
+            proved_in,
         )
 
     def found(self, start_ns: int, end_ns: int, saved_ns: int) -> None:

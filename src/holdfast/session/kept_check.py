@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.errors import HoldfastError
+from holdfast.session.attachment import Attachment
 from holdfast.session.watch import BESIDE
 
 CLOSE_LIMIT_S = 5.0
@@ -28,7 +30,7 @@ class _OverError(BaseException):
 
 
 class KeptCheck:
-    """Of one program, which was made from what has the digest `made_from`.
+    """Of the program under `key`, which was made from what has the digest `made_from`.
 
     `suspicion`: what the loop is to look into; "" as long as there is nothing.
     """
@@ -36,6 +38,7 @@ class KeptCheck:
     def __init__(
         self,
         jitted: Any,
+        key: str,
         made_from: str,
         call: tuple[tuple[Any, ...], dict[str, Any]],
         *,
@@ -47,6 +50,7 @@ class KeptCheck:
         `is_alike`: whether JAX's options in this thread are those of the call. `proved` is called
         once the two are found to be the same.
         """
+        self.key = key
         self.made_from = made_from
         self.suspicion = ""
         self._jitted = jitted
@@ -108,6 +112,23 @@ class KeptCheck:
             return "it is traced to another program now"
         self._proved()
         return ""
+
+
+def resume_after(attachment: Attachment, resume_step: int, right_until: int | None) -> int:
+    """The step that the attempts after that one began with, the lowest of them.
+
+    `resume_step`: this attempt's own, which it is where nothing else is known.
+    """
+    from holdfast.journal.attempts import attempts
+
+    if right_until is None:
+        return resume_step
+    since = range(right_until + 1, attachment.attempt)
+    try:
+        records = attempts(attachment.folder).records
+    except HoldfastError:
+        records = ()
+    return min([resume_step, *(one.resume_step for one in records if one.attempt in since)])
 
 
 def _outlines(call: Any) -> Any:

@@ -24,6 +24,7 @@ from holdfast.session.boundary import NO_STEP, Boundary
 from holdfast.session.compiling import Compiling
 from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream
+from holdfast.session.kept_check import resume_after
 from holdfast.session.memory import RankBuffers
 from holdfast.session.reshape import Reshard
 from holdfast.session.restore import restore
@@ -376,10 +377,11 @@ class Run:
         self.save(tag="best")
         return True
 
-    def _disown(self, reason: str) -> NoReturn:
-        """What this attempt has trained is wrong: back to what it began with."""
-        failure = DeclaredFailure(reason)
-        to = self._boundary.resume_step if self._stepped else None
+    def _disown(self, reason: str, right_until: int | None) -> NoReturn:
+        """What was trained since that attempt may be wrong, and in this one it is: go back."""
+        failure, to = DeclaredFailure(reason), None
+        if self._stepped:
+            to = resume_after(self._attachment, self._boundary.resume_step, right_until)
         self._attachment.give_up(failure, to, 0, said="")
         self._boundary.fail(failure)
 
