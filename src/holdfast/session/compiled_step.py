@@ -276,6 +276,7 @@ class CompiledStep:
             backend = self._backend(call)
             words = executables.say_program(compiled, call.tree)
             executables.check_program(words, compiled, backend, call.tree)
+            made_from = executables.digest_of(lowered)
         except ProgramError as why:
             self._tell(str(why))
         except Exception as error:
@@ -285,7 +286,7 @@ class CompiledStep:
                 "program": words,
                 "xla_key": last.key,
                 "process": backend.process_index(),
-                "traced": executables.digest_of(lowered),
+                "traced": made_from,
                 "traced_ns": lowered_ns,
                 "took_ns": lowered_ns + last.compile_ns,
                 "kept_unix_ns": time.time_ns(),

@@ -121,9 +121,9 @@ class Compiling:
             proved_in = None if last is None else last.attempt
             traced.void(self.cache.tier.folder, check.made_from)
         self._give_up(
-            f"{name} is not what its kept program was compiled from: {why}. It depends on something "
-            "that Holdfast does not see, such as a variable or a file that a package reads; the "
-            "program is thrown away",
+            f"{name} is not what its kept program was compiled from: {why}. It depends on "
+            "something that Holdfast does not see, such as a variable or a file that a package "
+            "reads; the program is thrown away",
             proved_in,
         )
 
