@@ -57,6 +57,18 @@ def test_from_scratch(gate):
     assert wait(gate.path, lambda: None) == go
 
 
+def test_what_can_be_done_meanwhile_is_done_where_there_is_time(gate):
+    done: list[str] = []
+
+    def meanwhile() -> None:
+        done.append("meanwhile")
+        gate.open(GO)
+
+    assert wait(gate.path, lambda: done.append("at leisure"), meanwhile) == GO
+    assert wait(gate.path, lambda: done.append("at leisure"), meanwhile) == GO
+    assert done == ["meanwhile"]
+
+
 def test_a_signal_does_not_open_it(gate):
     """A handler runs, and the wait goes on."""
     came: list[int] = []

@@ -63,8 +63,12 @@ class Gate:
             self._fd = -1
 
 
-def wait(path: Path, at_leisure: Callable[[], None]) -> Go:
+def wait(
+    path: Path, at_leisure: Callable[[], None], meanwhile: Callable[[], None] = lambda: None
+) -> Go:
     """Stand at the gate until it opens; `at_leisure` is called once if that takes a moment.
+
+    `meanwhile` is called first, if it is not open yet: there is time for it then, or soon.
 
     Raises OSError, ValueError for what is no gate.
     """
@@ -72,6 +76,8 @@ def wait(path: Path, at_leisure: Callable[[], None]) -> Go:
     try:
         poll = select.poll()
         poll.register(fd, select.POLLIN)
+        if not poll.poll(0):
+            meanwhile()
         if not poll.poll(LEISURE_MS):
             at_leisure()
         while not any(events & select.POLLIN for _, events in poll.poll()):

@@ -87,8 +87,13 @@ class Attachment(ABC):
         """Where an uncaught exception of this rank is described; none: nobody would look there."""
         return (report_path(self.folder, self.attempt, self.rank),)
 
-    def come_in(self) -> None:  # noqa: B027 - most were started when their attempt began
-        """The script wants to know what it starts from: wait here until the attempt has begun."""
+    def come_in(  # noqa: B027 - most were started when their attempt began
+        self, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """The script wants to know what it starts from: wait here until the attempt has begun.
+
+        `meanwhile` is called where that has to be waited for.
+        """
 
     @abstractmethod
     def resume(self) -> Resume:

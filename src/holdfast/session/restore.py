@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ def restore(
     only: str | None,
 ) -> Restored:
     """See `Run.restore`."""
-    attachment.come_in()
+    attachment.come_in(lambda: _look_ahead(init))
     started_ns = now_ns()
     token = attachment.writer.open_span("restore")
     try:
@@ -75,8 +76,8 @@ def _read(
 
     set_dir = attachment.set_dir(resume)
     await_part(set_dir)
+    shape = like if like is not None or init is None else _shape_of(init)  # as memory is touched
     warm = attachment.warming.take(set_dir) if attachment.warming is not None else None
-    shape = like if like is not None or init is None else _shape_of(init)
     manifest = read_manifest(set_dir) if warm is None else warm.manifest
     written_by = manifest.world_size
     is_reshaped = written_by != attachment.world_size
@@ -97,6 +98,17 @@ def _read(
         )
         stored |= reshape(read_own(set_dir, OWN), attachment.rank, attachment.world_size)
     return stored
+
+
+def _look_ahead(init: Callable[[], Any] | None) -> None:
+    """Trace an `init` of JAX's, which remembers that: a restore needs to know how the state looks.
+
+    No other kind of function, whose results would take memory while another attempt trains.
+    """
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(init, jax.stages.Wrapped):
+        with contextlib.suppress(Exception):  # the restore itself meets the same trouble
+            jax.eval_shape(init)
 
 
 def _shape_of(init: Callable[[], Any]) -> Any:

@@ -123,13 +123,13 @@ class Supervised(Attachment):
             self.warming = Warming(self.set_dir(self._resume), self.rank, self.world_size)
         self.before_save()
 
-    def come_in(self) -> None:
+    def come_in(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """A rank that was started ahead of its attempt waits here until that begins."""
         path = self._gate
         if path is None:
             return
         try:
-            go = gate.wait(path, lambda: ahead.tell(path.parent, self.rank))
+            go = gate.wait(path, lambda: ahead.tell(path.parent, self.rank), meanwhile)
         except (OSError, ValueError) as error:
             raise ConfigurationError(
                 f"{path}: this process was started ahead of its attempt, and cannot learn what "
