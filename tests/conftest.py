@@ -158,7 +158,8 @@ def store(
     yield folder
     if tiers.tier_of(request.node) != tiers.VIRTUAL:
         eventually(lambda: not _marked_processes(mark), within_s=60.0)
-    files = (path for path in scratch.rglob("*") if path.is_file() and path.suffix != ".hfx")
+    kept = (".hfx", ".traced", ".void")
+    files = (path for path in scratch.rglob("*") if path.is_file() and path.suffix not in kept)
     left = [str(path.relative_to(scratch)) for path in files]
     assert left == [], "local scratch was left behind"
     left = [str(path.relative_to(memory)) for path in memory.rglob("*") if path.is_file()]

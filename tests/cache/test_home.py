@@ -10,6 +10,7 @@ from holdfast.cache import home as home_module
 from holdfast.cache.entry import CacheEntry
 from holdfast.cache.home import Homing
 from holdfast.cache.tier import CacheTier
+from holdfast.cache.traced import is_void, void
 
 LIMIT_BYTES = 1 << 20
 
@@ -128,3 +129,14 @@ def test_a_store_that_is_away_costs_nothing_but_the_copy(tmp_path: Path, local: 
     assert local.get(entry(1).key) == entry(1)
     assert not (tmp_path / "nowhere").exists()
     assert len(said) == 1
+
+
+def test_what_is_void_is_void_on_every_host(local: CacheTier, home: CacheTier) -> None:
+    here, there = "ab" * 32, "cd" * 32
+    home.put(entry(1))
+    void(home.folder, there)
+    homing = keep(local, home)
+    assert is_void(local.folder, there)
+    void(local.folder, here)
+    assert homing.close(60)
+    assert is_void(home.folder, here)

@@ -242,3 +242,42 @@ def test_a_program_that_ends_who_loads_it_is_loaded_twice_and_no_more(
     said = start(0)
     assert said.count("is put aside, and compiled at every start") == 1
     assert "trained to the end" in said
+
+
+# What its step is traced to depends on a name that nobody sees.
+UNSEEN = """
+import builtins, os, signal, sys
+import holdfast as hf
+from holdfast.core import kept_programs
+kept_programs.SETTLE_S = kept_programs.SHARE = 0
+run = hf.start()
+import jax, jax.numpy as jnp
+builtins.GAIN = float(os.environ["GAIN"])
+
+def step(state, x):
+    print("tracing")
+    return state + GAIN * x
+
+step = run.compile(step)
+state = run.restore(init=lambda: jnp.zeros(2))
+last = int(sys.argv[1]) if run.attempt != 1 else 10**9
+for n in run.steps(last):
+    state = step(state, jnp.ones(2))
+    if n == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGTERM)
+    run.done(n, state)
+print("state", state.tolist())
+"""
+
+
+def test_what_one_rank_finds_sends_all_of_them_back(house: House, store: Path) -> None:
+    """Rank 1 does not look, and uses the program no more either."""
+    script = house.script(UNSEEN)
+    train(house, script, FAR, "--ranks", 2, leave_at=3, GAIN=1)
+    said = train(house, script, 100, "--ranks", 2, GAIN=2)
+    assert said.count("step is not what its kept program was compiled from") >= 1
+    first = json.loads((store / "r" / "attempts" / "0001" / "attempt.json").read_bytes())
+    again = json.loads((store / "r" / "attempts" / "0002" / "attempt.json").read_bytes())
+    step = first["resume_step"]
+    assert again["resume_step"] == step
+    assert said.count(f"state {[step + 2.0 * (100 - step)] * 2}") == 2

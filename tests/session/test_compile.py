@@ -27,8 +27,10 @@ import functools, hashlib, os, sys
 import jax, jax.numpy as jnp, optax
 import shape
 from holdfast.cache import home
+from holdfast.core import kept_programs
 from holdfast.session import compile_cache
 home.SEED_LIMIT_S = compile_cache.SEED_WAIT_S = 60.0  # a busy machine is not a failure
+kept_programs.SETTLE_S = 1e6  # nothing is traced beside the training
 how, rate = sys.argv[1], float(sys.argv[2])
 run = hf.start()
 optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate))
@@ -297,3 +299,50 @@ for n in run.steps(1):
 def test_it_is_called_as_the_function(python: Python) -> None:
     assert "error: True" in python(OTHERS)
     assert "error: True" in python(OTHERS)
+
+
+# Its step reads what nobody sees: a name among Python's own.
+UNSEEN = """
+import builtins, os, sys
+import jax, jax.numpy as jnp
+from holdfast.core import kept_programs
+kept_programs.SETTLE_S = kept_programs.SHARE = 0
+until, builtins.GAIN = int(sys.argv[1]), float(os.environ["GAIN"])
+run = hf.start()
+
+@jax.jit
+def train_step(state, x):
+    print("tracing")
+    return {"w": state["w"] + GAIN * x.sum(0)}
+
+step = run.compile(train_step)
+state = run.restore(init=lambda: {"w": jnp.zeros(2)})
+x = jnp.ones((3, 2))
+if sys.argv[2] == "context":
+    jax.default_matmul_precision("float32").__enter__()
+for n in run.steps(until):
+    state = step(state, x)
+    run.done(n, state)
+print("w", state["w"].tolist(), "at", n)
+"""
+
+
+@pytest.mark.parametrize("where", ["plain", "context"])
+def test_what_nobody_sees_is_found_and_the_run_goes_back(
+    python: Python, store: Path, where: str
+) -> None:
+    assert "w [9.0, 9.0] at 3" in python(UNSEEN, 3, where, GAIN=1)
+    text = python(UNSEEN, 10**9, where, code=1, GAIN=2)
+    assert "train_step is not what its kept program was compiled from: it is traced to" in text
+    text = python(UNSEEN, 5, where, GAIN=2)
+    assert "starting from step 3 of attempt 0, the newest checkpoint up to step 3" in text
+    assert "w [21.0, 21.0] at 5" in text
+    assert "tracing" in text
+    assert len(list((store / "r" / "cache").glob("*.void"))) == 1
+
+
+def test_what_is_the_same_is_trained_on(python: Python) -> None:
+    python(UNSEEN, 3, "context", GAIN=1)
+    text = python(UNSEEN, 300, "context", GAIN=1)
+    assert "w [900.0, 900.0] at 300" in text
+    assert "tracing" in text  # beside, or in the loop

@@ -166,8 +166,7 @@ class Attachment(ABC):
         written = [write_report(path, report) for path in paths]
         if paths and not any(written):
             say(f"{paths[-1]} cannot be written: the reason why the script gave up is not recorded")
-        words = f"{said}{failure}"
-        say(words[:1].upper() + words[1:])
+        say(f"{said}{failure}")
         self.failed(failure)
 
     def close(self) -> None:

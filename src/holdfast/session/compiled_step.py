@@ -14,14 +14,14 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.cache.entry import CacheEntry
 from holdfast.journal.clocks import now_ns
 from holdfast.session import executables
-from holdfast.session.compile_cache import ProgramCache
+from holdfast.session.compile_cache import LastProgram, ProgramCache
 from holdfast.session.compiling import Compiling
 from holdfast.session.fingerprint import Fingerprint
 from holdfast.session.jax_words import ProgramError, nodes_of
@@ -195,10 +195,13 @@ class CompiledStep:
         if cache is not None:
             cache.last.key = ""
         compiled = lowered.compile()
-        if cache is not None and key is not None:
-            self._keep(cache, key, compiled, call, lowered, lowered_ns)
+        asked = None if cache is None else replace(cache.last)
         self._remember(compiled, call, signature)
-        return compiled(*call.args, **call.kwargs)
+        result = compiled(*call.args, **call.kwargs)
+        if cache is not None and asked is not None and key is not None:
+            # While the devices are busy with the step.
+            self._keep(cache, key, asked, compiled, call, lowered, lowered_ns)
+        return result
 
     def _remember(self, run: Callable[..., Any], call: Call, signature: str) -> Program:
         program = Program(run, call.tree, call.weak, call.statics, signature)
@@ -263,13 +266,13 @@ class CompiledStep:
         self,
         cache: ProgramCache,
         key: str,
+        last: LastProgram,
         compiled: Any,
         call: Call,
         lowered: Any,
         lowered_ns: int,
     ) -> None:
         """Never raises: the program is there, and runs."""
-        last = cache.last
         try:
             if not last.key:
                 raise ProgramError("the compilation cache was not asked for it")
