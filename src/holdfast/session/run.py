@@ -208,6 +208,10 @@ class Run:
         what it closes over, its arguments' types and JAX are the same; otherwise, and where that
         cannot be told (the log says why), it is compiled as ever. The results are the same to the
         bit. What the function prints or counts while it is traced, it does only then.
+
+        While the training goes on, a thread traces it once more, and compares. If that gives
+        something else, for it depends on what nobody could see (a package reads a variable), the
+        attempt ends with DeclaredFailure, and the run goes back to before it.
         """
         from holdfast.session.compiled_step import CompiledStep
 
