@@ -67,7 +67,7 @@ class Program:
         return call.tree == self.tree and call.weak == self.weak and call.statics == self.statics
 
 
-class Found(NamedTuple):
+class KeptStep(NamedTuple):
     """A program that was kept, ready to be called, and what is known about it."""
 
     run: Callable[..., Any]
@@ -232,7 +232,7 @@ class CompiledStep:
                 return next(iter(sharding.device_set)).client
         return jax.devices()[0].client
 
-    def _find(self, cache: ProgramCache, key: str, call: Call, start_ns: int) -> Found | None:
+    def _find(self, cache: ProgramCache, key: str, call: Call, start_ns: int) -> KeptStep | None:
         """The program of this key; None: there is none. Raises UnkeptError if it is of no use."""
         entry = cache.seeded().get(key)
         if entry is None or not isinstance(entry.words.get("traced"), str) or cache.is_void(entry):
@@ -260,7 +260,7 @@ class CompiledStep:
         took_ns = words.get("took_ns")
         saved_ns = took_ns - (end_ns - start_ns) if isinstance(took_ns, int) else 0
         self._compiling.found(start_ns, end_ns, saved_ns)
-        return Found(found, words)
+        return KeptStep(found, words)
 
     def _keep(
         self,
@@ -303,7 +303,7 @@ class CompiledStep:
         self,
         cache: ProgramCache,
         key: str,
-        found: Found,
+        found: KeptStep,
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
