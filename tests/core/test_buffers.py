@@ -138,6 +138,18 @@ def test_news_of_another_flush_changes_nothing() -> None:
     assert flushes == before
 
 
+def test_what_seals_take_is_the_median_of_those_that_were_sealed() -> None:
+    tier = MemoryTier(1)
+    tier.begin(0, 0, ev.Resume(None, 0, None), 1)
+    tier.has(0, 3)
+    for step, taken_ns in enumerate((7, 90, 8), start=1):
+        buffer = tier.free[0]
+        tier.ordered(buffer)
+        tier.copied(step, step, step, buffer)
+        assert tier.seal_over(ev.Sealed(step, 0, step, step, buffer, taken_ns=taken_ns))
+    assert tier.taken_ns == 8
+
+
 def test_a_flush_that_fails_is_tried_later_and_later() -> None:
     tier = MemoryTier(1)
     tier.begin(0, 0, ev.Resume(None, 0, None), 1)

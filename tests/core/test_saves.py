@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from holdfast.core.plan.optimum import efficiency
 from holdfast.core.save.policy import (
     HOUR_S,
+    IN_MEMORY,
     SECOND_NS,
     EverySeconds,
     EverySteps,
     Never,
     Optimal,
     SaveView,
+    Tier,
 )
 
 MS_NS = SECOND_NS // 1000
@@ -150,6 +152,22 @@ def test_inside_the_bounds_no_other_interval_is_better(blocked_s, extra_s, failu
     best = efficiency(interval_s, cost_s, 0, mtbf_s)
     for other_s in (interval_s * 0.8, interval_s * 1.25):
         assert efficiency(other_s, cost_s, 0, mtbf_s) <= best * (1 + 1e-9)
+
+
+@given(st.floats(0.001, 1.0), st.floats(0.001, 1.0), st.integers(0, 50))
+def test_what_a_seal_takes_costs_as_much_as_what_a_copy_blocks(blocked_s, taken_s, failures):
+    both = measured(blocked_s + taken_s, 3.0, failures_seen=failures)
+    apart = measured(blocked_s, 3.0 - taken_s, failures_seen=failures)
+    apart |= {"taken_ns": both["save_blocked_ns"] - apart["save_blocked_ns"]}
+    plain = Optimal(max_duty=1.0, max_s=1e9)
+    assert plain.interval_s(view(**apart)) == pytest.approx(plain.interval_s(view(**both)))
+
+
+def test_what_a_seal_takes_is_told_where_it_counts():
+    seen = view(**measured(0.004, 0.1), tier=Tier.MEMORY, step_time_ns=SECOND_NS)
+    assert "checksums" not in IN_MEMORY.pace(seen).because
+    because = IN_MEMORY.pace(seen._replace(taken_ns=5 * SECOND_NS // 1000)).because
+    assert "a copy blocks 4 ms, its checksums take 5 ms of busy processors and" in because
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 3600), st.integers(0, 3600))

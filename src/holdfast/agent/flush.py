@@ -35,7 +35,7 @@ GIVING_WAY_NICE = 15
 TOLD = {
     "why": "why", "is_gone": "is_gone", "ranks": "ranks", "world_size": "world_size",
     "bytes": "nbytes", "took_ns": "took_ns", "differing": "differing", "alike": "alike",
-    "is_compared": "is_compared",
+    "is_compared": "is_compared", "taken_ns": "taken_ns",
 }  # fmt: skip
 
 
@@ -49,6 +49,7 @@ class FlushResult:
     world_size: int = 0  # so many wrote the set
     nbytes: int = 0
     took_ns: int = 0
+    taken_ns: int = 0  # of processors' time, from the training
     differing: Sequence[Any] = ()  # arrays: `core.save.corruption.ReplicaDifference`, as JSON
     alike: Sequence[Any] = ()  # what the ranks here hold alike: `AlikeDigests`, as JSON
     is_compared: bool = False  # the ranks of the one host, in what the framework keeps equal

@@ -74,7 +74,7 @@ class FlushProgress:
 
 def seal(command: Command) -> dict[str, Any]:
     """Give a buffer its receipts and its manifest."""
-    done, alike, comparison = seal_part(
+    done, alike, comparison, taken_ns = seal_part(
         Path(command["buffer"]),
         command["world_size"],
         attempt=command["attempt"],
@@ -86,7 +86,7 @@ def seal(command: Command) -> dict[str, Any]:
         for one in comparison.differing
     ]
     told = {"is_compared": comparison.is_made, "differing": differing}
-    return {"bytes": done.nbytes, "alike": alike, **told}
+    return {"bytes": done.nbytes, "alike": alike, "taken_ns": taken_ns, **told}
 
 
 def flush(command: Command) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Memory:
             if outcome.why is None:
                 alike = tuple((section, digest) for section, digest in outcome.alike)
                 compared = outcome.is_compared, differences(outcome.differing)
-                self._feed(ev.Sealed(now_ns(), *of, alike, *compared))
+                self._feed(ev.Sealed(now_ns(), *of, alike, *compared, outcome.taken_ns))
             else:
                 self._feed(ev.SealFailed(now_ns(), *of, outcome.why))
 

@@ -26,6 +26,7 @@ from holdfast.journal.regular import open_regular
 from holdfast.snapshot.layout import MAX_HEADER_BYTES, decode_header
 from holdfast.snapshot.manifest import compose_part
 from holdfast.snapshot.once import digests
+from holdfast.snapshot.processor import ProcessorUse
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
     MANIFEST,
@@ -64,11 +65,15 @@ def seal_buffer(
 
 
 class SealedPart(NamedTuple):
-    """A sealed buffer, and what its ranks hold alike: for other hosts, or on one host compared."""
+    """A sealed buffer, and what its ranks hold alike: for other hosts, or on one host compared.
+
+    `taken_ns`: of processors' time, from whoever trains beside it.
+    """
 
     info: SetInfo
     alike: AlikeDigests
     comparison: RankComparison
+    taken_ns: int = 0
 
 
 def seal_part(
@@ -94,9 +99,10 @@ def seal_part(
     """
     (buffer_dir / MANIFEST).unlink(missing_ok=True)
     ranks = range(world_size) if ranks is None else ranks
-    receipts, facts = [], []
+    receipts, facts, began = [], [], ProcessorUse.of_this_thread()
+    helped: list[ProcessorUse] = []
     for rank in ranks:
-        receipt, said = _hashed(buffer_dir, rank)
+        receipt, said = _hashed(buffer_dir, rank, helped)
         found = (receipt.attempt, receipt.step, receipt.rank, receipt.world_size)
         if found != (attempt, step, rank, world_size):
             raise CorruptCheckpoint(
@@ -116,18 +122,25 @@ def seal_part(
         check_size(buffer_dir, receipt.rank, receipt.file_bytes)
     write_sealed(buffer_dir / MANIFEST, manifest.to_json())
     done = info(buffer_dir, manifest)
+    alike: AlikeDigests = ()
+    comparison = RankComparison()
     if manifest.here is None:
-        return SealedPart(done, (), compare(receipts, facts))
-    return SealedPart(done, digests(receipts), RankComparison())
+        comparison = compare(receipts, facts)
+    else:
+        alike = digests(receipts)
+    use = sum(helped, ProcessorUse.of_this_thread().since(began))
+    return SealedPart(done, alike, comparison, use.taken_ns)
 
 
 def hash_shard(buffer_dir: Path, rank: int) -> Receipt:
     """One rank's receipt, made of its file alone; nothing is written. Raises as `seal_buffer`."""
-    return _hashed(buffer_dir, rank)[0]
+    return _hashed(buffer_dir, rank, [])[0]
 
 
-def _hashed(buffer_dir: Path, rank: int) -> tuple[Receipt, dict[str, Any]]:
-    """The receipt, and what the file's header says of itself."""
+def _hashed(
+    buffer_dir: Path, rank: int, helped: list[ProcessorUse]
+) -> tuple[Receipt, dict[str, Any]]:
+    """The receipt, and what the file's header says of itself; `helped`: other threads, added."""
     path = buffer_dir / shard_name(rank)
     try:
         descriptor = open_regular(path)
@@ -142,7 +155,7 @@ def _hashed(buffer_dir: Path, rank: int) -> tuple[Receipt, dict[str, Any]]:
             check_format(facts)
             shard = Shard(os.fstat(descriptor).st_size, len(header), checksum(header))
             entries = _checked(shard, entries, has_rest=facts.get("in_parts") is True)
-            tensors = _with_checksums(descriptor, path, len(header), entries)
+            tensors = _with_checksums(descriptor, path, len(header), entries, helped)
             receipt = _receipt(facts, shard, tensors)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(f"{path} is no shard: {error}") from error
@@ -195,7 +208,11 @@ def _checked(shard: Shard, entries: tuple[Tensor, ...], *, has_rest: bool) -> tu
 
 
 def _with_checksums(
-    descriptor: int, path: Path, data_begin: int, entries: tuple[Tensor, ...]
+    descriptor: int,
+    path: Path,
+    data_begin: int,
+    entries: tuple[Tensor, ...],
+    helped: list[ProcessorUse],
 ) -> tuple[Tensor, ...]:
     """The entries with the checksums of their chunks, which threads share where there are many."""
     chunks = [
@@ -208,7 +225,14 @@ def _with_checksums(
         digests = iter([_hash(descriptor, path, *chunk) for chunk in chunks])
     else:
         with ThreadPoolExecutor(threads, "holdfast-seal") as pool:
-            digests = iter(list(pool.map(lambda chunk: _hash(descriptor, path, *chunk), chunks)))
+
+            def hashed(chunk: tuple[int, int]) -> str:
+                began = ProcessorUse.of_this_thread()
+                digest = _hash(descriptor, path, *chunk)
+                helped.append(ProcessorUse.of_this_thread().since(began))
+                return digest
+
+            digests = iter(list(pool.map(hashed, chunks)))
     return tuple(
         entry.with_checksums(
             tuple(next(digests) for _ in range(entry.begin, entry.end, CHUNK_BYTES))

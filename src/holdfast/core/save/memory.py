@@ -124,6 +124,7 @@ class MemoryTier:
     _ready: list[int] = field(init=False)  # how many buffers each has
     _extremes: Extremes = field(init=False)  # of these numbers
     _seals_ns: tuple[int, ...] = ()  # the last few
+    _taken_ns: tuple[int, ...] = ()  # by them, of processors' time
     _sealing_ns: tuple[tuple[SetInBuffer, int], ...] = ()
     _free: tuple[int, ...] = ()
     _free_by: tuple[Buffers, tuple[int, ...]] | None = None
@@ -175,6 +176,11 @@ class MemoryTier:
     def seal_ns(self) -> int:
         """What a seal takes; 0: there was none yet."""
         return median(self._seals_ns)
+
+    @property
+    def taken_ns(self) -> int:
+        """What a seal takes from the training, of processors' time."""
+        return median(self._taken_ns)
 
     @property
     def seal_limit_ns(self) -> int:
@@ -245,6 +251,8 @@ class MemoryTier:
         for known, since_ns in self._sealing_ns:
             if known == kept:
                 self._seals_ns = latest(self._seals_ns, max(1, event.at_ns - since_ns))
+                if isinstance(event, ev.Sealed):
+                    self._taken_ns = latest(self._taken_ns, event.taken_ns)
         self._sealing_ns = tuple(pair for pair in self._sealing_ns if pair[0] != kept)
         # A set of an attempt that is over came too late for the choice: it is off the lineage.
         counts = isinstance(event, ev.Sealed) and event.of_attempt == self.attempt

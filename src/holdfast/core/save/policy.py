@@ -38,7 +38,8 @@ class SaveView(NamedTuple):
     from its order to its commit. `failures_seen` in `observed_ns` of running, the last of them
     `calm_ns` of running ago, or none yet; `recent_ns`: one in so long of running, of the last few;
     0: too few. `slowdown_ppm`: by how much writing beside training was
-    seen to slow the steps; None: not measured.
+    seen to slow the steps; None: not measured. `taken_ns`: of processors' time, what a seal took
+    from the training.
 
     Where there is a memory tier, each tier has its own view and policy. `tier` MEMORY: the sets in
     memory stand for durable ones, and `save_total_ns` is a copy with its seal. DURABLE: what is
@@ -58,6 +59,7 @@ class SaveView(NamedTuple):
     calm_ns: int | None = None
     recent_ns: int = 0
     slowdown_ppm: int | None = None
+    taken_ns: int = 0
     tier: Tier = Tier.ALONE
 
     @property
@@ -217,8 +219,9 @@ class Optimal(SavePolicy):
     Cost of a failure: the steps lost, counted `loss_weight` times. The optimum is flat: with 2,
     saves cost 1.4 times and losses 0.7 times what they would, in sum 6 % more than the least.
 
-    Cost of a save: the time it blocks training, and `background_share` of the time it writes
-    beside training, which takes processors, memory bandwidth and disk from it. Not less than
+    Cost of a save: the time it blocks training, what its checksums take from processors that are
+    busy with it, and `background_share` of the time it writes beside training, which takes
+    processors, memory bandwidth and disk from it. Not less than
     `max_duty` allows: writing is at most that share of the time, however cheap it looks.
 
     As long as no save was measured, the first one is due `first_s` after the attempt began, or
@@ -297,7 +300,8 @@ class Optimal(SavePolicy):
         share = self.background_share
         if view.slowdown_ppm is not None:
             share = max(LEAST_SHARE, view.slowdown_ppm / 1e6)
-        cost_s = blocked_s + share * (total_s - blocked_s)
+        taken_s = view.taken_ns / SECOND_NS
+        cost_s = blocked_s + taken_s + share * (total_s - blocked_s)
         best_s = exact_interval_s(cost_s, self.mtbf_s(view) / self.loss_weight)
         return best_s, max(self.min_s, total_s / self.max_duty)
 
@@ -332,6 +336,8 @@ class Optimal(SavePolicy):
         total, mtbf = in_words(view.save_total_ns), seconds_in_words(self.mtbf_s(view))
         if view.tier is Tier.MEMORY:
             because = f"a copy blocks {in_words(view.save_blocked_ns)}"
+            if view.taken_ns * TOLD_FROM >= view.save_blocked_ns > 0:
+                because += f", its checksums take {in_words(view.taken_ns)} of busy processors"
             because += f" and {self._failures_in_words(view)}"
         elif view.tier is Tier.DURABLE:
             slows = view.slowdown_ppm
@@ -359,10 +365,12 @@ class Optimal(SavePolicy):
 
 LEAST_SHARE = 0.005  # of a flush's time: what no measurement of steps can tell from nothing
 
+TOLD_FROM = 4  # what costs a quarter of the copy is worth a word
+
 # Copies are cheap and failures of processes come in bursts. No copy is made twice in 5 ms, which is
-# about what an order takes. A seal stands back behind everything else, so it is long and costs next
-# to nothing; where seals do not keep up, no buffer is free, which is bound enough. A lost step is
-# done again by people who wait for it, on data that were seen: it counts twice.
+# about what an order takes. What a seal takes is measured; where seals do not keep up, no buffer is
+# free, which is bound enough. A lost step is done again by people who wait for it, on data that
+# were seen: it counts twice.
 IN_MEMORY = Optimal(
     burst_s=15.0,
     loss_weight=2.0,

@@ -420,6 +420,7 @@ class Saving:
             self.failures.observed_at_ns(at_ns),
             calm_ns=self.failures.calm_ns(at_ns),
             recent_ns=self.failures.recent_ns(at_ns),
+            taken_ns=tier.taken_ns,
             tier=Tier.MEMORY,
         )
 

@@ -47,7 +47,8 @@ class Sealed:
     with several hosts, what all of them hold alike.
 
     `is_compared`: on one host, that what the framework keeps equal on all ranks was whole on each
-    of them; `differing`: what of it was not the same.
+    of them; `differing`: what of it was not the same. `taken_ns`: of processors' time, that the
+    training would have had.
     """
 
     at_ns: int
@@ -58,6 +59,7 @@ class Sealed:
     alike: AlikeDigests = ()
     is_compared: bool = False
     differing: tuple[ReplicaDifference, ...] = ()
+    taken_ns: int = 0
 
 
 @value
