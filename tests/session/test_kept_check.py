@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.session.kept_check import KeptCheck
+from holdfast.journal.attempts import create_attempt
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.session.kept_check import KeptCheck, resume_after
 
 pytest.importorskip("jax")
 
@@ -142,3 +145,37 @@ def test_one_that_traces_is_broken_off() -> None:
     assert thread is not None
     assert not thread.is_alive()
     assert looked.check.suspicion == ""
+
+
+class InAttempt(NamedTuple):
+    """Stands in for an attachment: the run, and the attempt that this process is."""
+
+    folder: RunFolder
+    attempt: int
+
+
+@pytest.mark.parametrize(
+    ("right_until", "back_to"),
+    [
+        (None, 90),  # nothing is known: what this attempt has done
+        (3, 90),  # compared in the attempt before
+        (2, 80),  # 3 had ended before it was
+        (1, 60),  # and so had 2
+        (0, 40),
+        (4, 90),  # in this very one
+    ],
+)
+def test_the_run_goes_back_to_where_the_program_was_right_last(
+    tmp_path: Path, right_until: int | None, back_to: int
+) -> None:
+    folder = RunStore.at(str(tmp_path)).open("r")
+    for attempt, resume_step in enumerate([0, 40, 60, 80, 90]):
+        create_attempt(folder, attempt, parent=None, resume_step=resume_step, restore_set=None)
+    attachment: Any = InAttempt(folder, 4)
+    assert resume_after(attachment, 90, right_until) == back_to
+
+
+def test_where_the_store_is_away_it_goes_back_to_before_this_attempt(tmp_path: Path) -> None:
+    folder = RunStore.at(str(tmp_path)).open("r")
+    folder.path.rename(tmp_path / "away")
+    assert resume_after(InAttempt(folder, 4), 90, 0) == 90  # type: ignore[arg-type]

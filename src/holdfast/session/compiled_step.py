@@ -308,19 +308,24 @@ class CompiledStep:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> KeptCheck | None:
-        """Compare what was found with its function, later; None: another rank does."""
-        compiling, backend, surroundings = self._compiling, self._backend(call), self._surroundings
+        """Compare what was found with its function, later; None: nobody does here. Never raises."""
+        compiling, surroundings = self._compiling, self._surroundings
         if not compiling.compares:
+            return None  # another rank of this host does
+        try:
+            backend = self._backend(call)
+            check = KeptCheck(
+                self._jitted,
+                key,
+                found.words["traced"],
+                (args, kwargs),
+                is_alike=lambda: executables.surroundings(backend) == surroundings,
+                proved=lambda: compiling.proved(key),
+            )
+            compiling.compare(cache, check, found.words.get("traced_ns"))
+        except Exception as error:  # an argument of a kind that is not known here; no thread left
+            say(f"{self._name} cannot be compared with its kept program: {error!r}")
             return None
-        check = KeptCheck(
-            self._jitted,
-            key,
-            found.words["traced"],
-            (args, kwargs),
-            is_alike=lambda: executables.surroundings(backend) == surroundings,
-            proved=lambda: compiling.proved(key),
-        )
-        compiling.compare(cache, check, found.words.get("traced_ns"))
         return check
 
     def _confirm(
