@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+
+PF_FORKNOEXEC = 0x40  # include/linux/sched.h
+JOURNAL = re.compile(rb"/attempt-(\d+)/rank-\d+\.hfj")
 
 
 def is_alive(pid: int) -> bool:
@@ -41,7 +45,18 @@ def _environment(pid: int) -> list[str]:
 
 
 def attempt_of(pid: int) -> int | None:
-    """The attempt that a rank's process belongs to."""
+    """The attempt that a rank's process belongs to.
+
+    What was forked has the environment of where it comes from, perhaps an older attempt's: there
+    the journal counts that it has mapped.
+    """
+    try:
+        flags = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[6])
+        if flags & PF_FORKNOEXEC:
+            found = JOURNAL.search(Path(f"/proc/{pid}/maps").read_bytes())
+            return int(found[1]) if found else None
+    except OSError:
+        return None
     for word in _environment(pid):
         name, _, value = word.partition("=")
         if name == "HOLDFAST_ATTEMPT" and value.isdecimal():
