@@ -617,6 +617,9 @@ def test_a_host_that_would_run_something_else_is_refused_and_told_how_it_differs
     assert other.refused == "it has Holdfast '1', not '2': start the same on all hosts"
     assert len(lab.said) == 1  # once
     assert "other" not in lab.hosts.membership.members
+    assert decode_host(other.says(0, None))[0].runs == ()  # it was heard, and need not say it again
+    lab.up(other)
+    assert "other" not in lab.hosts.membership.members
     same = Seat(1, "same", Obeys)  # type: ignore[arg-type]
     same.runs = (("Holdfast", "2"), ("--ranks", "8"))
     lab.up(same)
@@ -653,3 +656,52 @@ def test_nothing_is_said_of_chips_where_no_host_does() -> None:
     zero, _ = lab.seat(0), lab.seat(1)
     lab.down(zero)
     assert launched_by(lab, zero).chips is None
+
+
+def test_what_a_host_runs_is_told_until_the_controller_is_heard_and_again_to_the_next_one() -> None:
+    lab = Lab(runs=(("Holdfast", "2"),))
+    seat = Seat(0, "host 0", Obeys)  # type: ignore[arg-type]
+    seat.runs = (("Holdfast", "2"),)
+    told = lambda: decode_host(seat.says(0, None))[0].runs  # noqa: E731
+    lab.up(seat)
+    assert told() == seat.runs
+    lab.down(seat)
+    assert told() == ()
+    lab.up(seat)
+    assert lab.hosts.heard["host 0"].refused is None
+    seat.meet_controller()
+    assert told() == seat.runs
+
+
+def test_facts_that_were_read_are_not_read_again() -> None:
+    lab = Lab()
+    zero = lab.seat(0)
+    lab.down(zero)
+    report = HostReport(1, 0)
+    report.note(ev.Launched(lab.now_ns + AHEAD, 0))
+    lab.up(zero, report)
+    report.number = 2
+    report.note(ev.TreeGone(lab.now_ns + AHEAD, 0))
+    lab.up(zero, report)
+    read = [heard.facts.after(0) for _, heard in lab.board.told[-2:]]
+    assert [[type(one) for one in facts] for facts in read] == [[ev.Launched], [ev.TreeGone]]
+    assert lab.board.told[-1][1].facts.newest == 2
+    lab.hosts.gone("host 0", "it is gone")  # another one in its place is read from the beginning
+    again = lab.seat(0, "host 0 again")
+    lab.down(again)
+    lab.up(again, report)
+    assert len(lab.board.told[-1][1].facts.after(0)) == 2
+
+
+def test_a_report_that_was_overtaken_hides_no_fact() -> None:
+    lab = Lab()
+    zero = lab.seat(0)
+    lab.down(zero)
+    newer, older = HostReport(5, 0), HostReport(4, 0)
+    older.note(ev.Launched(lab.now_ns + AHEAD, 0))
+    lab.up(zero, newer)
+    lab.up(zero, older)  # its facts count for nothing
+    newer.number = 6
+    newer.note(ev.Launched(lab.now_ns + AHEAD, 0))
+    lab.up(zero, newer)
+    assert len(lab.board.told[-1][1].facts.after(0)) == 1

@@ -31,6 +31,7 @@ class Inbox(Generic[T]):
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[T] = queue.SimpleQueue()
+        self._unread = 0  # items that were taken, and whose bytes in the pipe were not
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
@@ -47,12 +48,16 @@ class Inbox(Generic[T]):
 
     def take(self) -> Iterator[T]:
         """Everything that waits, oldest first."""
+        if not self._unread and self._items.empty():
+            return
         with contextlib.suppress(BlockingIOError):
-            while os.read(self._read_fd, 4096):
-                pass
+            while read := os.read(self._read_fd, 4096):
+                self._unread -= len(read)
         with contextlib.suppress(queue.Empty):
             while True:
-                yield self._items.get_nowait()
+                item = self._items.get_nowait()
+                self._unread += 1
+                yield item
 
     def close(self) -> None:
         """Close the pipe."""

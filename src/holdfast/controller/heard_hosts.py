@@ -16,13 +16,20 @@ FORGOTTEN = 64  # hosts at a time that the membership has forgotten
 
 @dataclass(slots=True)
 class RemoteHost:
-    """One agent, as far as it was heard. `heard`: how many of its messages, by their number."""
+    """One agent, as far as it was heard. `heard`: how many of its messages, by their number.
+
+    `report`: the number of the newest report that was read for the part that it has, with its facts
+    up to number `facts`.
+    """
 
     heard: int = 0
+    report: int = 0
+    facts: int = 0
     sent: int = 0
     clock: ClockDifference = field(default_factory=ClockDifference)
     assignment: Assignment | None = None
     refused: str | None = None
+    is_other: bool = False  # it would run something else than the run is
     is_told_given_up: bool = False  # by the newest message
     preflight: PreflightOrder | None = None  # what it is to do
     says: HostSays | None = None

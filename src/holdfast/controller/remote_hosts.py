@@ -230,15 +230,16 @@ class RemoteHosts:
 
     def take(self, incarnation: str, message: object) -> None:
         """An agent has sent this. `incarnation`: whose, by the connection."""
-        at_ns = self._now_ns()
+        at_ns, host = self._now_ns(), self.heard.get(incarnation)
         try:
-            says, report = decode_host(message)
+            says, report = decode_host(message, 0 if host is None else host.facts)
         except ValueError as error:
             if incarnation not in self._unreadable:  # it says so again and again
                 self._unreadable.add(incarnation)
                 self._say("error", f"What a host says cannot be read: {error}")
             return
-        host = self.heard.setdefault(incarnation, RemoteHost())
+        if host is None:
+            host = self.heard[incarnation] = RemoteHost()
         if says.incarnation != incarnation or says.number <= host.heard:
             return
         host.heard, host.says = says.number, says
@@ -277,13 +278,16 @@ class RemoteHosts:
         assignment = host.assignment
         if assignment is not None and says.assignment == assignment.number:
             self._told.hear(report, assignment.slot)
+            if report.number > host.report:
+                host.report, host.facts = report.number, report.facts.newest
             self.heard_of(says.index, report)
 
     def _is_refused(self, host: RemoteHost, says: HostSays) -> bool:
         """Whether it runs something else than this run is; it is told so whenever it is heard."""
         differ = differences(self._runs, says.runs)
         if not differ:
-            return False
+            return host.is_other
+        host.is_other = True
         if host.refused is None:
             host.refused = f"it has {', '.join(differ)}: start the same on all hosts"
             self._say("error", f"Host {says.index} is refused: {host.refused}")
@@ -366,8 +370,9 @@ class RemoteHosts:
         self, incarnation: str, slot: int, begins_at: int, *, goes_on: bool = False
     ) -> None:
         self._assignments += 1
-        assignment = Assignment(self._assignments, slot, begins_at, goes_on)
-        self.heard[incarnation].assignment = assignment
+        host = self.heard[incarnation]
+        host.assignment = Assignment(self._assignments, slot, begins_at, goes_on)
+        host.report = host.facts = 0
         self.awaited.chips.have(slot, self.heard.chips_of(incarnation))
 
 

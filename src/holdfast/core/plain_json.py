@@ -128,7 +128,8 @@ class Parts:
         return self._fields(wanted)
 
     def _named(self, options: tuple[type[Any], ...], data: Any) -> Any:
-        name = data.get(self._tag) if isinstance(data, Mapping) else None
+        is_mapping = type(data) is dict or isinstance(data, Mapping)
+        name = data.get(self._tag) if is_mapping else None
         kind = self._kinds.get(name) if isinstance(name, str) else None
         if kind is None or not issubclass(kind, options):
             wanted = options[0].__name__ if len(options) == 1 else self._tag
@@ -146,7 +147,7 @@ class Parts:
         each = {name: self._reader(types[name]) for name in names}
 
         def read(data: Any) -> Any:
-            if not isinstance(data, Mapping):
+            if type(data) is not dict and not isinstance(data, Mapping):
                 raise ValueError(f"{kind.__name__} has no fields")
             values, name = {}, ""
             try:

@@ -15,6 +15,13 @@ from holdfast.core.plain_json import packed_json
 
 _LENGTH = struct.Struct(">I")
 
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)  # `json.loads` would make one each time
+
 Message = Mapping[str, Any]
 
 
@@ -68,7 +75,7 @@ def pack_json(message: Message) -> bytes:
 def unpack_json(body: bytes) -> dict[str, Any]:
     """The inverse, of whatever came; raises LinkError."""
     try:
-        message = json.loads(body.decode(), parse_constant=_refuse)
+        message = _DECODER.decode(body.decode())
     except RecursionError:
         raise LinkError("a message that is nested too deep") from None
     except ValueError as error:
@@ -76,7 +83,3 @@ def unpack_json(body: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise LinkError(f"a message that is no object, but a {type(message).__name__}")
     return message
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number")

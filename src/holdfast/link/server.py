@@ -207,7 +207,13 @@ class LinkServer:
         peer = _peer_of(connection)
         if self._records[peer].connection is connection:
             with self._bell.lock:
+                if not self._messages:  # once for all that have come by now
+                    asyncio.get_running_loop().call_soon(self._ring)
                 self._messages[peer] = message
+
+    def _ring(self) -> None:
+        with self._bell.lock:
+            if self._messages:
                 self._bell.ring()
 
     def revived(self, connection: LinkConnection) -> None:

@@ -89,12 +89,15 @@ def encode_report(report: HostReport) -> dict[str, Any]:
     }
 
 
-def decode_report(data: object) -> HostReport:
-    """Raises ValueError for what is no report, or one of a newer version."""
+def decode_report(data: object, read: int = 0) -> HostReport:
+    """Without the facts up to number `read`, which are known.
+
+    Raises ValueError for what is no report, or one of a newer version.
+    """
     fields = _mapping(data)
     number, attempt = (_FORM.read(int, fields.get(name)) for name in ("number", "attempt"))
     ranks: tuple[RankState, ...] = _FORM.read(tuple[RankState, ...], fields.get("ranks"))
-    facts = _register(fields.get("facts"), ev.Event, subject_of_fact)
+    facts = _register(fields.get("facts"), ev.Event, subject_of_fact, read)
     ended: tuple[RankEvidence, ...] = _FORM.read(tuple[RankEvidence, ...], fields.get("ended"))
     return HostReport(number, attempt, ranks, facts, ended)
 
@@ -104,9 +107,14 @@ def _entries(register: Register[Any]) -> dict[str, Any]:
     return {"newest": register.newest, "entries": entries}
 
 
-def _register(data: object, kind: Any, subject: Callable[[T], Hashable]) -> Register[T]:
+def _register(
+    data: object, kind: Any, subject: Callable[[T], Hashable], read: int = 0
+) -> Register[T]:
     fields = _mapping(data)
-    pairs = _FORM.read(list[tuple[int, kind]], fields.get("entries"))
+    entries = fields.get("entries")
+    if read and isinstance(entries, list):
+        entries = [one for one in entries if not _is_read(one, read)]
+    pairs = _FORM.read(list[tuple[int, kind]], entries)
     register: Register[T] = Register()
     for number, entry in pairs:
         if number <= register.newest:
@@ -118,6 +126,11 @@ def _register(data: object, kind: Any, subject: Callable[[T], Hashable]) -> Regi
         raise ValueError(f"the newest entry is {newest}, and entry {register.newest} is there")
     register.newest = newest
     return register
+
+
+def _is_read(entry: object, read: int) -> bool:
+    number = entry[0] if isinstance(entry, list) and entry else None
+    return type(number) is int and number <= read
 
 
 def _mapping(data: object) -> Mapping[str, Any]:

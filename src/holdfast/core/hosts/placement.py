@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 MOST_RANKS = 1 << 20
@@ -56,17 +57,7 @@ class Placement:
     @classmethod
     def of_runs(cls, runs: Iterable[tuple[int, int, int]]) -> Placement:
         """The inverse of `runs`; raises ValueError for more ranks than any run has."""
-        runs = list(runs)
-        if sum(abs(hosts * each) for _, hosts, each in runs) > MOST_RANKS:
-            raise ValueError(f"{runs} would be more than {MOST_RANKS} ranks")
-        return cls(
-            tuple(
-                host
-                for first, hosts, each in runs
-                for host in range(first, first + hosts)
-                for _ in range(each)
-            )
-        )
+        return _of_runs(tuple(runs))
 
     def on_hosts(self, hosts: Sequence[int]) -> Placement:
         """With as many ranks on each host, but on these hosts alone."""
@@ -74,6 +65,20 @@ class Placement:
         if len(hosts) == len(counts):
             return self
         return place(max(counts.values(), default=0) * len(hosts), hosts)
+
+
+@lru_cache(maxsize=4)  # each order says it again, and hosts may be ten thousand
+def _of_runs(runs: tuple[tuple[int, int, int], ...]) -> Placement:
+    if sum(abs(hosts * each) for _, hosts, each in runs) > MOST_RANKS:
+        raise ValueError(f"{list(runs)} would be more than {MOST_RANKS} ranks")
+    return Placement(
+        tuple(
+            host
+            for first, hosts, each in runs
+            for host in range(first, first + hosts)
+            for _ in range(each)
+        )
+    )
 
 
 NOWHERE = Placement()

@@ -10,7 +10,6 @@ Times are on the sender's clock, and `sent_ns` too (`core.hosts.clocks`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -26,6 +25,7 @@ from holdfast.core.hosts.preflight import Neighbour, PreflightAnswer, PreflightO
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.notices.board import Notice
 from holdfast.core.plain_json import Parts, packed_json
+from holdfast.core.value import value
 
 PROTOCOL = 8
 
@@ -38,7 +38,7 @@ class Asking(StrEnum):
     STOP_NOW = "stop now"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostAsks:
     """`number`: counts what this agent was asked. `deadline_ns`: on its clock."""
 
@@ -48,7 +48,7 @@ class HostAsks:
     deadline_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HeldSlot:
     """What a host runs, for a controller that takes over. `slot`: which part of the attempt.
 
@@ -62,7 +62,7 @@ class HeldSlot:
     attention: Attention
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostSays:
     """An agent. `number`: counts its messages. `assignment`: the number of the one it acts on.
 
@@ -71,6 +71,7 @@ class HostSays:
     `difference_ns`: what it has measured between the controller's clock and its own.
 
     `runs`: what it would run, and with what, as pairs of a name and a value: the same on all hosts.
+    It is told until the controller is heard, which has it then.
 
     `held`: what it runs; None: it has no slot. `address` and `ports`: where its ranks can be met,
     should one of them be rank 0. `heard`: the number of the controller's newest message, by which
@@ -104,7 +105,7 @@ class HostSays:
     chips: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assignment:
     """A host has this slot, as a new and empty one. `begins_at`: the wants after that are its own.
 
@@ -118,7 +119,7 @@ class Assignment:
     goes_on: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Over:
     """The run is over for this controller: with which exit code, and in words.
 
@@ -130,7 +131,7 @@ class Over:
     leaves_memory: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ControllerSays:
     """To one host. `assignment` None: it is a spare, and ends what it runs.
 
@@ -168,11 +169,14 @@ def encode_host(says: HostSays, report: HostReport) -> dict[str, Any]:
     return {"protocol": PROTOCOL, "says": _FORM.write(says), "report": encode_report(report)}
 
 
-def decode_host(data: object) -> tuple[HostSays, HostReport]:
-    """Raises ValueError for what is none, or one of another version."""
+def decode_host(data: object, read: int = 0) -> tuple[HostSays, HostReport]:
+    """Without the report's facts up to number `read`, which are known.
+
+    Raises ValueError for what is none, or one of another version.
+    """
     fields = _checked(data)
     says: HostSays = _FORM.read(HostSays, fields.get("says"))
-    return says, decode_report(fields.get("report"))
+    return says, decode_report(fields.get("report"), read)
 
 
 def encode_controller(says: ControllerSays, order: bytes | None) -> bytes:

@@ -177,7 +177,7 @@ class Seat:
             at_ns,
             self._clock.measured_ns,
             0 if self.assignment is None else self.assignment.number,
-            self.runs,
+            () if self._heard else self.runs,
             self.address,
             self.ports,
             self._asks,
