@@ -145,7 +145,8 @@ def test_a_standby_is_forked_as_soon_as_there_is_a_server(order, server, is_aske
 
 def test_a_server_that_cannot_be_is_not_tried_again():
     asked = rules()
-    asked.server_lost("an import has started threads")
+    words = asked.server_lost("an import has started threads")
+    assert words == "Standbys are not forked: an import has started threads"
     assert asked.due(sight(StandbyStage.COLD)) == (StandbyMove.PREPARE, "")
 
 
@@ -153,7 +154,8 @@ def test_a_server_that_ends_by_itself_is_tried_a_few_times():
     asked = rules()
     for _ in range(TRIES):
         assert asked.due(sight(StandbyStage.COLD)) == (StandbyMove.START_SERVER, "")
-        asked.server_lost("")
+        words = asked.server_lost("", "MemoryError")
+    assert words == "Standbys are not forked: MemoryError"
     assert asked.due(sight(StandbyStage.COLD)) == (StandbyMove.PREPARE, "")
 
 

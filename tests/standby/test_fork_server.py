@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 import standing
 from forking import Forking
+
+from holdfast.agent.reaper import processes
 
 Serve = Callable[..., Forking]
 pytestmark = pytest.mark.real
@@ -152,13 +155,70 @@ def test_when_the_agent_is_killed_all_goes(tmp_path: Path, surroundings: dict[st
     standing.await_dead(*pids)
 
 
-def test_a_thread_that_stays_is_the_end_of_it(library: Path, serve: Serve) -> None:
-    (library / "threaded.py").write_text(
-        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-    )
-    server = serve(SAY, "threaded")
+LEFT_BEHIND = {
+    "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()": (
+        "an import has started threads, which a fork would lose"
+    ),
+    "import subprocess\nCHILD = subprocess.Popen(['sleep', '600'])": (
+        "an import has started a process, which would be the child of no fork"
+    ),
+    "import os\nFILE = open(os.environ['COUNT'], 'w')": (
+        "an import has left .*/count open, which all forks would share"
+    ),
+    "import multiprocessing\nLOCK = multiprocessing.Lock()": (
+        "an import has made memory .* that all forks would share"
+    ),
+    "import faulthandler, signal\nfaulthandler.register(signal.SIGUSR2)": (
+        "an import handles SIGUSR2 outside of Python, and a fork would not"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", LEFT_BEHIND)
+def test_what_a_fork_cannot_have_for_itself_is_the_end_of_it(
+    code: str, library: Path, serve: Serve
+) -> None:
+    (library / "leaving.py").write_text(code + "\n")
+    server = serve(SAY, "leaving")
     server.until(lambda: server.server.has_ended)
-    assert server.server.unfit == "an import has started threads, which a fork would lose"
+    assert re.fullmatch(LEFT_BEHIND[code], server.server.unfit)
+    while processes.has_children():  # what the import has started came to us
+        os.waitpid(-1, 0)
+
+
+def test_a_handler_that_an_import_has_set_is_the_ranks(library: Path, serve: Serve) -> None:
+    (library / "handling.py").write_text(
+        "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: None)\n"
+    )
+    server = serve("import signal; print(signal.getsignal(signal.SIGUSR1))", "handling")
+    server.until_ready()
+    forked = server.fork()
+    forked.launch()
+    assert "lambda" in forked.result().stdout
+
+
+def test_what_libraries_print_in_each_child_is_nobodys(library: Path, serve: Serve) -> None:
+    (library / "talking.py").write_text(
+        "import os\nos.register_at_fork(after_in_child=lambda: print('I am a child'))\n"
+    )
+    server = serve("print('I am a rank')", "talking")
+    server.until_ready()
+    for _ in range(2):
+        forked = server.fork()
+        forked.launch()
+        assert forked.result().stdout == "I am a rank\n"
+        forked.close()
+
+
+def test_if_what_it_forks_ends_at_once_it_is_given_up(library: Path, serve: Serve) -> None:
+    (library / "ending.py").write_text(
+        "import os\nos.register_at_fork(after_in_child=lambda: os._exit(3))\n"
+    )
+    server = serve(SAY, "ending")
+    server.until_ready()
+    asked = server.ask()
+    server.until(lambda: server.server.has_ended)
+    assert asked.tree is None
 
 
 def test_it_imports_anew_what_has_changed(tmp_path: Path, library: Path, serve: Serve) -> None:

@@ -138,9 +138,9 @@ class ForkServer:
             try:
                 data = self._socket.recv(MESSAGE_BYTES)
             except BlockingIOError:
-                if self.asked is not None and self.asked.is_lost():
-                    self._give_up_asked()
-                return None
+                if self.asked is None or not self.asked.is_lost():
+                    return None
+                data = b""  # it lives, but what it forks does not
             except OSError:
                 data = b""
             if not data:
@@ -180,6 +180,9 @@ class ForkServer:
             os.killpg(self._process.pid, signal.SIGKILL)  # what its imports have started
         self._process.kill()
         self._process.wait()
+        with contextlib.suppress(ChildProcessError):  # those of its children that came to us
+            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
+                pass
 
     def last_words(self) -> str:
         """What it printed last: why it has ended by itself; "" for nothing."""

@@ -259,7 +259,8 @@ class Standbys:
         if tree is not None:
             self._keep(Standby(outputs, tree))
         if server.has_ended:
-            self._rules.server_lost(server.unfit)
+            if words := self._rules.server_lost(server.unfit, server.last_words()):
+                self._say(words)
             self._drop_server()
 
     def _prepare(self, pids: Sequence[int]) -> None:

@@ -32,6 +32,18 @@ class HeldOutput:
         """Descriptors that must stay open until `restore`."""
         return {*self._saved.values(), *self._memory.values()}
 
+    def mute(self) -> None:
+        """What is printed from now on is nobody's; until `hold`, or `lead_to`."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        for fd in self._memory:
+            os.dup2(null, fd)
+        os.close(null)
+
+    def hold(self) -> None:
+        """Hold back once more."""
+        for fd, memory in self._memory.items():
+            os.dup2(memory, fd)
+
     def lead_to(self, stdout_fd: int, stderr_fd: int) -> None:
         """In a fork: hold back for these instead, with what was printed before the fork."""
         own = {memory: _copied(memory) for memory in set(self._memory.values())}

@@ -7,7 +7,8 @@ agent's: who forks it ends at once, so that the agent, a subreaper, becomes its 
 
 A thread would not be there after a fork, and what it held would never be let go of. Some libraries
 end theirs before each fork, and begin them again when they need them (OpenBLAS does): a first fork
-shows which. If any are left, there is no fork server.
+shows which. If any are left, there is no fork server; nor if imports have left behind what else a
+fork cannot have for itself (`left_behind`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ import time
 import warnings
 
 from .channel import VARIABLE, Task
+from .left_behind import LeftBehind, open_fds, threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from typing import Any, NoReturn
 
     from .output import HeldOutput
@@ -77,7 +79,9 @@ class TreeForker:
         self._output = output
         self._surroundings = surroundings
         self._socket = socket.socket(fileno=task.wake_fd)
-        self._handlers = {number: signal.getsignal(number) for number in _GUARD.SWALLOWED}
+        self._handlers: dict[int, Any] = {}
+        own = {task.wake_fd, task.status_fd} | output.fds | STREAMS
+        self._left = LeftBehind(_GUARD.SWALLOWED, own)
 
     def serve(
         self,
@@ -96,13 +100,13 @@ class TreeForker:
             # Later on this is what ranks have imported since: the next ones have it, too.
             if ready() and not is_ready:
                 is_ready = True
-                self._see_to_threads()
+                self._see_to_what_is_left()
                 self._task.tell_ready()
             message, fds = self._next()
             if why := change():
                 self._task.tell("stale", why=why)
                 anew()
-            self._see_to_threads()
+            self._see_to_what_is_left(fds)
             task = self._fork(message, fds)
             for fd in fds:
                 os.close(fd)
@@ -115,24 +119,29 @@ class TreeForker:
             os._exit(0)
         return json.loads(data), fds
 
-    def _see_to_threads(self) -> None:
-        if _threads() > 1:
+    def _see_to_what_is_left(self, given: Collection[int] = ()) -> None:
+        """End where no fork could have for itself what imports have left behind."""
+        if threads() > 1:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # newer Pythons warn of a fork with threads
                 child = os.fork()
             if not child:
                 os._exit(0)
             os.waitpid(child, 0)
-        if _threads() > 1:
-            self._task.tell("unfit", why="an import has started threads, which a fork would lose")
+        why = "an import has started threads, which a fork would lose" if threads() > 1 else ""
+        if why := why or self._left.obstacle(_PROCESSES.has_children, given):
+            self._task.tell("unfit", why=why)
             os._exit(0)
 
     def _fork(self, message: dict[str, Any], fds: list[int]) -> Task | None:
         """A tree; None in the server, and in each of the tree's interpreters its task."""
-        kept = _open_fds() - set(fds) - {self._task.wake_fd, self._task.status_fd} | STREAMS
+        kept = open_fds() - set(fds) - {self._task.wake_fd, self._task.status_fd} | STREAMS
+        self._handlers = {number: signal.getsignal(number) for number in _GUARD.SWALLOWED}
+        self._output.mute()  # some libraries print in each child
         between = os.fork()
         if between:
             os.waitpid(between, 0)
+            self._output.hold()
             return None
         between = os.getpid()
         if os.fork():
@@ -146,6 +155,7 @@ class TreeForker:
         except Forked as forked:
             task = self._be_standby(forked.rank, kept)
         except BaseException as error:
+            self._output.hold()
             print(f"holdfast: fork server: {type(error).__name__}: {error}", file=sys.stderr)
             os._exit(1)
         if is_collecting:
@@ -156,10 +166,10 @@ class TreeForker:
     def _be_guard(self, agent: int, fds: list[int]) -> NoReturn:
         os.setsid()  # a terminal's Ctrl-C is for the agent alone
         control, report, *outputs = fds
-        os.dup2(control, 0)
-        os.dup2(report, 1)
+        os.dup2(control, _PROCESSES.CONTROL_FD)
         os.close(control)
-        os.close(report)
+        # Not where standard output is: some libraries print in each child.
+        _PROCESSES.REPORT_FD = report
         if os.getppid() == agent:
             self._task.tell("tree", pid=os.getpid(), fds=outputs)
         self._task.close()
@@ -189,27 +199,10 @@ class TreeForker:
         os.dup2(null, 0)
         os.close(null)
         kept |= {task.wake_fd, task.status_fd} | self._output.fds
-        for fd in _open_fds() - kept:
+        for fd in open_fds() - kept:
             os.close(fd)
         _be_another_process()
         return task
-
-
-def _threads() -> int:
-    return len(os.listdir("/proc/self/task"))
-
-
-def _open_fds() -> set[int]:
-    found = {int(name) for name in os.listdir("/proc/self/fd")}
-    return {fd for fd in found if _is_open(fd)}
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False  # that of the listing itself
-    return True
 
 
 def _be_another_process() -> None:

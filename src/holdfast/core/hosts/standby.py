@@ -168,10 +168,17 @@ class StandbyRules:
             return ""
         return f"The standby processes ended by themselves ({why}); restarts will take longer"
 
-    def server_lost(self, unfit: str) -> None:
-        """The fork server has ended by itself; `unfit`: why another one would, too."""
+    def server_lost(self, unfit: str, last_words: str = "") -> str:
+        """The fork server has ended by itself; what people are to know of it: that none follows.
+
+        `unfit`: why another one would, too.
+        """
         self.servers_ended += 1
-        self.server_is_refused = bool(unfit) or self.servers_ended >= TRIES
+        if self.server_is_refused or not (unfit or self.servers_ended >= TRIES):
+            return ""
+        self.server_is_refused = True
+        why = unfit or last_words or "it ended by itself, again and again"
+        return f"Standbys are not forked: {why}"
 
     def used(self, stage: StandbyStage) -> None:
         """An attempt has begun with it."""
