@@ -105,6 +105,8 @@ class TreeForker:
             message, fds = self._next()
             if why := change():
                 self._task.tell("stale", why=why)
+                for fd in fds:
+                    os.close(fd)
                 anew()
             self._see_to_what_is_left(fds)
             task = self._fork(message, fds)
