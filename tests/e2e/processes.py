@@ -307,6 +307,14 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def short_name(pid: int) -> str:
+    """What ps and top show; '' when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
     try:
@@ -325,7 +333,7 @@ def guards_of(supervisor: Process) -> list[int]:
 
     The guard of an attempt that is over may be there for a moment more: nobody is below it.
     """
-    guards = [pid for pid in children(supervisor.pid) if "agent/reaper/" in command_line(pid)]
+    guards = [pid for pid in children(supervisor.pid) if short_name(pid) == "hf-guard"]
     return list(dropwhile(lambda guard: not any(map(children, children(guard))), guards))
 
 
