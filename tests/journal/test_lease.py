@@ -166,9 +166,9 @@ def test_a_reused_pid_is_not_the_holder(folder: RunFolder) -> None:
 
 def test_how_it_ended_the_run_is_told(folder: RunFolder) -> None:
     lease = acquire(folder)
-    lease.release(LastWords(75, "asked to stop"))
+    lease.release(LastWords(75, "asked to stop", leaves_memory=False))
     lease.release()
-    assert view(folder).last_words == LastWords(75, "asked to stop")
+    assert view(folder).last_words == LastWords(75, "asked to stop", leaves_memory=False)
     acquire(folder).release()
     assert view(folder).last_words is None
 
@@ -241,7 +241,7 @@ def test_the_end_of_a_run_stands_if_its_holder_was_taken_for_silent(folder: RunF
     assert over_meanwhile(begun_again, over_before=1) is None
     begun_again.release(LastWords(75, "stopped"))
     late = acquire(folder)
-    assert over_meanwhile(late, over_before=1) == (75, "stopped")
+    assert over_meanwhile(late, over_before=1) == LastWords(75, "stopped")
     assert over_meanwhile(late, over_before=2) is None
     late.release()
     assert over_meanwhile(acquire(folder), over_before=0) is None

@@ -17,7 +17,6 @@ from holdfast.core.hosts.succession import FollowStep, LeaseSight, Succession
 from holdfast.distribution import VERSION
 from holdfast.errors import (
     EXIT_CONFIGURATION,
-    EXIT_DONE,
     EXIT_SAVED_START_ME_AGAIN,
     EXIT_UNAVAILABLE,
     HoldfastError,
@@ -124,8 +123,7 @@ class ControllerWatch:
             at_ns, sight, is_linked=self.is_linked, is_starting=self._is_starting()
         )
         if step is FollowStep.LEAVE and lease.last_words is not None:
-            code, words = lease.last_words
-            self._seen(Sighting(over=Over(code, words, leaves_memory=code != EXIT_DONE)))
+            self._seen(Sighting(over=Over(*lease.last_words)))
         elif step is FollowStep.FOLLOW:
             self._follow(lease, at_ns)
             self._tell_whether_linked(lease.epoch, at_ns)

@@ -68,10 +68,14 @@ class LeaseState(Enum):
 
 
 class LastWords(NamedTuple):
-    """How a supervisor ended its run: with which exit code, and in words."""
+    """How a supervisor ended its run: with which exit code, and in words.
+
+    `leaves_memory`: a set in memory is newer than all that is durable, or may be.
+    """
 
     exit_code: int
     words: str
+    leaves_memory: bool = True
 
 
 class WatchedHolder(NamedTuple):
@@ -337,7 +341,8 @@ def _last_words(folder: RunFolder, epoch: int) -> LastWords | None:
     """None if nothing was told, or nothing that can be read."""
     with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
         raw = read_json(_path(folder, epoch, _RELEASED))
-        return LastWords(whole(raw, "exit_code", high=255), text(raw, "words"))
+        leaves_memory = raw.get("leaves_memory", True) is not False
+        return LastWords(whole(raw, "exit_code", high=255), text(raw, "words"), leaves_memory)
     return None
 
 

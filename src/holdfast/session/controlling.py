@@ -327,7 +327,9 @@ class Controlling:
         if not self._upkeep.close(limit_s):
             say(f"The journal's end is not in the run store: it is kept in {self._live.parent}")
         finish = self._controller.finish if self.proposals.has_begun else None
-        words = None if finish is None else LastWords(finish.exit_code, finish.words)
+        words = None
+        if finish is not None:
+            words = LastWords(finish.exit_code, finish.words, finish.leaves_memory)
         with contextlib.suppress(HoldfastError, OSError):
             self._run_of.lease.release(words)
 
