@@ -159,7 +159,7 @@ LEFT_BEHIND = {
     "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()": (
         "an import has started threads, which a fork would lose"
     ),
-    "import subprocess\nCHILD = subprocess.Popen(['sleep', '600'])": (
+    "import subprocess\nCHILD = subprocess.Popen(['true'])": (
         "an import has started a process, which would be the child of no fork"
     ),
     "import os\nFILE = open(os.environ['COUNT'], 'w')": (
