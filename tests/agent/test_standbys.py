@@ -340,11 +340,15 @@ class Keeper:
         self.how: dict[str, str] = {}
         self.selector = selector
         job = StandbyJob(WAITING, is_hot=hot)
-        self.standbys = Standbys(job, (0,), scratch, selector, self._commands, self.said.append)
+        self.standbys = Standbys(job, (0,), scratch, selector, self._commands, self._say)
         self.order(StandbyOrder.READY)
 
     def _commands(self, outputs, *, attempt, gate):
         return commands(outputs, **self.how)
+
+    def _say(self, words: str) -> None:
+        if words != "Standbys are not forked: a stand-in":  # which is so for all of them
+            self.said.append(words)
 
     def order(self, wanted: StandbyOrder) -> None:
         self.standbys.stand_by(act.StandBy(1, wanted))
