@@ -334,12 +334,14 @@ def test_when_the_agent_is_killed_the_interpreters_go(victims):
 class Keeper:
     """The standbys of a run of one rank, whose first attempt has told what it imports."""
 
-    def __init__(self, scratch: Path, selector: selectors.BaseSelector, *, hot: bool) -> None:
+    def __init__(
+        self, scratch: Path, selector: selectors.BaseSelector, *, hot: bool, argv=WAITING
+    ) -> None:
         imports_path(scratch, 0).write_text('{"restores": true}')
         self.said: list[str] = []
         self.how: dict[str, str] = {}
         self.selector = selector
-        job = StandbyJob(WAITING, is_hot=hot)
+        job = StandbyJob(argv, is_hot=hot)
         self.standbys = Standbys(job, (0,), scratch, selector, self._commands, self._say)
         self.order(StandbyOrder.READY)
 
@@ -439,6 +441,16 @@ def test_a_folder_that_cannot_be_made(tmp_path, hot_keeper):
     hot_keeper.turn_until(lambda: hot_keeper.said)
     assert "attempt-0001 cannot be made (File exists)" in hot_keeper.said[0]
     assert not hot_keeper.standbys.words
+
+
+@pytest.mark.real
+def test_where_no_interpreter_can_be_started_the_run_goes_on_without(tmp_path):
+    with selectors.DefaultSelector() as selector:
+        keeper = Keeper(tmp_path, selector, hot=False, argv=[str(tmp_path / "gone")])
+        keeper.turn_until(lambda: len(keeper.said) == 2)
+        assert "cannot be started (No such file or directory)" in keeper.said[0]
+        assert "restarts will take longer" in keeper.said[1]
+        keeper.standbys.close()
 
 
 @pytest.mark.real

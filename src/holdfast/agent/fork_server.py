@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from holdfast.agent.tree_process import TreeProcess
 from holdfast.config.rank import IMPORTS_VARIABLE
 
 MESSAGE_BYTES = 1 << 20
+CLOSE_LIMIT_S = 0.5
 
 
 class AskedTree:
@@ -76,7 +78,8 @@ class ForkServer:
     `argv`: what an interpreter that stands by is started as.
 
     `is_ready`: all is imported. `has_ended`: nothing is to be had of it any more; `unfit`: nor of
-    another one, and why. `memory_bytes`: what it has resident.
+    another one, and why. `memory_bytes`: what it has resident. Raises OSError where it cannot be
+    started.
     """
 
     def __init__(self, argv: Sequence[str], rank: RankCommand) -> None:
@@ -87,26 +90,35 @@ class ForkServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         self._words = os.memfd_create("holdfast-fork-server")
-        with theirs:
-            second = theirs.dup()
-            with second:
-                task = {
-                    "imports": rank.environment[IMPORTS_VARIABLE],
-                    "argv": list(rank.argv),
-                    "wake_fd": theirs.fileno(),
-                    "status_fd": second.fileno(),
-                    "server_of": os.getpid(),
-                }
-                self._process = subprocess.Popen(
-                    argv,
-                    env={**rank.environment, STANDBY_VARIABLE: json.dumps(task)},
-                    cwd=rank.working_directory,
-                    pass_fds=[theirs.fileno(), second.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._words,
-                    stderr=self._words,
-                    start_new_session=True,
-                )
+        self._ending = threading.Thread(target=self._await_end, name="holdfast-fork", daemon=True)
+        try:
+            with theirs, theirs.dup() as second:
+                self._process = self._start(argv, rank, theirs.fileno(), second.fileno())
+        except OSError:
+            self._socket.close()
+            os.close(self._words)
+            raise
+
+    def _start(
+        self, argv: Sequence[str], rank: RankCommand, wake_fd: int, status_fd: int
+    ) -> subprocess.Popen[bytes]:
+        task = {
+            "imports": rank.environment[IMPORTS_VARIABLE],
+            "argv": list(rank.argv),
+            "wake_fd": wake_fd,
+            "status_fd": status_fd,
+            "server_of": os.getpid(),
+        }
+        return subprocess.Popen(
+            argv,
+            env={**rank.environment, STANDBY_VARIABLE: json.dumps(task)},
+            cwd=rank.working_directory,
+            pass_fds=[wake_fd, status_fd],
+            stdin=subprocess.DEVNULL,
+            stdout=self._words,
+            stderr=self._words,
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:
@@ -179,6 +191,10 @@ class ForkServer:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # what its imports have started
         self._process.kill()
+        # Whoever hangs in the kernel cannot be waited for by a loop that answers signals.
+        self._ending.start()
+
+    def _await_end(self) -> None:
         self._process.wait()
         with contextlib.suppress(ChildProcessError):  # those of its children that came to us
             while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
@@ -193,5 +209,6 @@ class ForkServer:
         """Nobody wants it any more; trees that it has forked live on."""
         if not self.has_ended:
             self._end()
+        self._ending.join(CLOSE_LIMIT_S)
         self._socket.close()
         os.close(self._words)

@@ -243,7 +243,12 @@ class Standbys:
         for output in outputs:
             os.close(output.write_fd)
             output.close()
-        self._server = ForkServer(self._argv, first)
+        try:
+            self._server = ForkServer(self._argv, first)
+        except OSError as error:
+            why = f"the process to fork from cannot be started ({error.strerror or error})"
+            self._say(self._rules.server_lost(why))
+            return
         self._server_idle_since_ns = now_ns()
         self._selector.register(self._server, selectors.EVENT_READ)
 

@@ -21,7 +21,7 @@ from holdfast.journal.scratch import make_scratch
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import signals
-from holdfast.session.attachment import Attachment, how_it_ended, identity
+from holdfast.session.attachment import GAVE_UP, Attachment, how_it_ended, identity
 from holdfast.session.channel import find_world
 from holdfast.session.controlling import CLOSE_LIMIT_S, BareRun, Controlling
 from holdfast.session.own_host import OwnHost
@@ -152,7 +152,7 @@ class Alone(Attachment):
         failure: DeclaredFailure,
         to: int | str | None,
         skip_batches: int,
-        said: str = "The script gave up: ",
+        said: str = GAVE_UP,
     ) -> None:
         """As any rank; before the attempt has begun there is nothing to go back from."""
         if not self._controlling.proposals.has_begun:

@@ -25,6 +25,8 @@ from holdfast.session.say import say
 from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
 
+GAVE_UP = "The script gave up: "
+
 
 class Programs(NamedTuple):
     """Where compiled programs are kept: a folder of this host, its home in the store, its bound.
@@ -151,7 +153,7 @@ class Attachment(ABC):
         failure: DeclaredFailure,
         to: int | str | None,
         skip_batches: int,
-        said: str = "The script gave up: ",
+        said: str = GAVE_UP,
     ) -> None:
         """Put on record why the script gives up, and where it wants the run to go back to.
 
