@@ -29,6 +29,7 @@ HOSTILE = (
 ATTEMPTS, STEPS = 40, 200
 DRAWN = "() => document.getElementById('course-place').dataset.drawn"
 VIEW = "() => document.getElementById('course-place').dataset.drawn.split(',').map(Number)"
+INCIDENT = "#incidents .incidents summary"
 Open = Callable[..., Any]
 
 
@@ -143,7 +144,7 @@ def js(number: float) -> str:
 
 def test_a_disruption_is_shown_on_the_time_line(opened: Open) -> None:
     page = opened()
-    page.locator("#incidents details summary").first.click()
+    page.locator(INCIDENT).first.click()
     before = page.evaluate(DRAWN)
     page.locator("#incidents [data-show]").first.click()
     page.wait_for_function("b => document.getElementById('course-place').dataset.drawn != b",
@@ -167,7 +168,10 @@ def test_colours_follow_the_system(opened: Open) -> None:
 @pytest.mark.parametrize("width", [360, 800])
 def test_no_scrolling_sideways(opened: Open, width: int) -> None:
     page = opened(width=width, scheme="dark")
-    page.locator("#incidents details summary").first.click()
+    for story in page.locator(
+        "#first-start > summary, #incidents .incidents > details > summary"
+    ).all():
+        story.click()
     assert page.evaluate("document.documentElement.scrollWidth") == width
     for drawing in page.locator(".chart svg:visible, #course-canvas").all():
         assert drawing.bounding_box()["width"] <= width

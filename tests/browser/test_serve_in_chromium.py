@@ -111,6 +111,7 @@ def shot(page: Any, name: str) -> None:
         page.screenshot(path=f"{place}/{name}.png")
 
 
+INCIDENT_IS_OPEN = "document.querySelector('#incidents .incidents details').open"
 STEPS = (
     "Number((document.getElementById('goodput').textContent.match(/([\\d,]+) steps kept/)"
     " || [0, '0'])[1].replaceAll(',', ''))"
@@ -127,7 +128,7 @@ def test_a_run_is_watched_while_it_is_killed_and_comes_back(
     page.evaluate("document.body.dataset.same = 'page'")
     page.click("#timeline details summary")
     os.kill(int(running.read_text().split()[-1]), signal.SIGKILL)
-    page.wait_for_selector("#incidents details")
+    page.wait_for_selector("#incidents .incidents details")
     shot(page, "killed")
     eventually(lambda: len(running.read_text().split()) > 1)
     eventually(
@@ -138,11 +139,11 @@ def test_a_run_is_watched_while_it_is_killed_and_comes_back(
     shot(page, "back")
     assert page.evaluate("document.body.dataset.same") == "page"
     assert page.evaluate("document.querySelector('#timeline details').open")
-    page.click("#incidents details summary")
-    eventually(lambda: page.evaluate("document.querySelector('#incidents details').open"))
+    page.click("#incidents .incidents summary")
+    eventually(lambda: page.evaluate(INCIDENT_IS_OPEN))
     mark = page.evaluate("document.getElementById('head').innerText")
     eventually(lambda: page.evaluate(f"document.getElementById('head').innerText !== {mark!r}"))
-    assert page.evaluate("document.querySelector('#incidents details').open")
+    assert page.evaluate(INCIDENT_IS_OPEN)
     assert page.title() != "owned"
     for width, scheme in ((1280, "dark"), (390, "light")):
         other = open_page("/run/watched", width, scheme)
