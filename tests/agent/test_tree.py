@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import tree
-from holdfast.agent.reaper.processes import PR_SET_CHILD_SUBREAPER, descendants
+from holdfast.agent.reaper.processes import PR_SET_CHILD_SUBREAPER, descendants, fate
 from holdfast.agent.tree import RankCommand, Tree, become_subreaper
 
 pytestmark = pytest.mark.real
@@ -330,6 +330,31 @@ def test_closing_waits_no_longer_than_it_may(attempt):
     for pid in (guard, reaper):
         os.kill(pid, signal.SIGCONT)
     wait_dead(guard)
+
+
+@pytest.mark.parametrize(
+    ("end", "is_told"),
+    [
+        ("os._exit(0)", False),  # the kernel says 0 as well where we may not know
+        ("os._exit(3)", True),
+        ("os.kill(os.getpid(), signal.SIGKILL)", True),
+        ("signal.signal(signal.SIGTERM, signal.SIG_DFL); os.kill(os.getpid(), 15)", False),
+        ("os.abort()", False),  # it may dump core
+    ],
+)
+def test_how_a_child_ends_is_known_before_it_is_waited_for(end, is_told):
+    """Nobody waits for it here: the kernel tells the same while it still frees the memory."""
+    command = [sys.executable, "-c", f"import os, signal; input(); {end}"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert fate(child.pid) is None
+    child.stdin.write(b"\n")
+    child.stdin.flush()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    told = fate(child.pid)
+    _, status = os.waitpid(child.pid, 0)
+    assert told == (status if is_told else None)
+    child.returncode = status
+    child.stdin.close()
 
 
 def test_descendants_are_found_through_dead_parents(attempt):

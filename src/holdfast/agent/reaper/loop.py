@@ -15,6 +15,7 @@ from .processes import (
     RESCAN_S,
     STUCK_AFTER_S,
     descendants,
+    fate,
     has_children,
     report,
     signal_to,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 STANDBY_VARIABLE = "HOLDFAST_STANDBY_TASK"
 WAKE_PIPE_BYTES = 1 << 20
+LOOK_S = 0.02  # 10 to 20 µs of a core for each rank, each time
 F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032
 
 
@@ -206,18 +208,26 @@ class Reaper:
             if pid == 0:
                 return
             self.lose_standby(pid)
-            rank = self.ranks.pop(pid, None)
-            if rank is None:
-                continue
-            signaled = os.WIFSIGNALED(status)
-            report(
-                "exit",
-                rank=rank,
-                pid=pid,
-                code=None if signaled else os.WEXITSTATUS(status),
-                signal=os.WTERMSIG(status) if signaled else None,
-                core_dumped=signaled and os.WCOREDUMP(status),
-            )
+            if pid in self.ranks:
+                self.tell_end(pid, status)
+
+    def foresee(self) -> None:
+        """Tell of the ranks that are ending, while the kernel still frees what they had."""
+        for pid in list(self.ranks):
+            if (status := fate(pid)) is not None:
+                self.tell_end(pid, status)
+
+    def tell_end(self, pid: int, status: int) -> None:
+        """A rank is one no more; `status` as of wait(2)."""
+        signaled = os.WIFSIGNALED(status)
+        report(
+            "exit",
+            rank=self.ranks.pop(pid),
+            pid=pid,
+            code=None if signaled else os.WEXITSTATUS(status),
+            signal=os.WTERMSIG(status) if signaled else None,
+            core_dumped=signaled and os.WCOREDUMP(status),
+        )
 
     def lose_standby(self, pid: int) -> None:
         """One that has died before it was woken: its rank starts cold."""
@@ -255,14 +265,19 @@ class Reaper:
             self.command(json.loads(line))
         return True
 
+    def wait_ms(self) -> float | None:
+        """How long to wait for something to happen before we look by ourselves."""
+        if self.killing_since is not None:
+            return RESCAN_S * 1000
+        return LOOK_S * 1000 if self.ranks else None
+
     def run(self, wakeup_fd: int) -> None:
         """Until every process of the attempt is gone."""
         poll = select.poll()
         poll.register(CONTROL_FD, select.POLLIN | select.POLLHUP)
         poll.register(wakeup_fd, select.POLLIN)
         while True:
-            wait_ms = RESCAN_S * 1000 if self.killing_since is not None else None
-            for fd, _ in poll.poll(wait_ms):
+            for fd, _ in poll.poll(self.wait_ms()):
                 if fd == wakeup_fd:
                     os.read(wakeup_fd, 512)
                     # The kernel says SIGTERM when our parent dies; so does who stops a service by
@@ -280,6 +295,7 @@ class Reaper:
             for fd in self.speaking:
                 poll.register(fd, select.POLLIN)
             self.reap()
+            self.foresee()
             if self.sweep():
                 report("gone")
                 return

@@ -19,6 +19,7 @@ PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 STUCK_AFTER_S = 10.0
 RESCAN_S = 0.002
+PF_EXITING = 0x4
 CONTROL_FD = 0
 REPORT_FD = 1
 
@@ -62,6 +63,25 @@ def descendants(root: int) -> list[int]:
             if pid > 0:
                 found.append(pid)
     return found
+
+
+def fate(pid: int) -> int | None:
+    """How a child that is ending will have ended, before it can be waited for; None: not known.
+
+    The kernel frees its memory first, which for many GiB takes seconds. Told of those alone that
+    were ended by SIGKILL, or left with a code that is not 0: others may dump core meanwhile, and 0
+    is also what the kernel says to who may not know.
+    """
+    try:
+        # Of the main thread: to sum up all of them costs more.
+        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as file:  # noqa: PTH123 - as above
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    flags, status = int(fields[6]), int(fields[-1])
+    if not flags & PF_EXITING or not status:
+        return None
+    return status if os.WIFEXITED(status) or os.WTERMSIG(status) == signal.SIGKILL else None
 
 
 def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> int:
