@@ -6,8 +6,10 @@ The controller is `holdfast run`'s own process, whole: lease, journal, machine, 
 The agents are in other processes, many in each: real seats and real conversations, with a rank each
 that makes a step a second and copies at once. They speak as often as those of such a run. The store
 is not measured: a commit is told as done where it would have begun. An agreed save is measured from
-the rank's word that it asks for one until every rank is known to have its copy. CPU and memory are
-those of the controller's process.
+the rank's word that it asks for one until every rank is known to have its copy: the hosts are asked
+how far they are, ordered to save, and answer. The agents share the machine's cores, so that time is
+mostly theirs; what the controller takes of it is its own CPU time, and what is left for it to do
+once the last agent has answered. CPU and memory are those of the controller's process.
 """
 
 from __future__ import annotations
@@ -68,6 +70,7 @@ class OneRank(Host):
         self._slot, self._reported = slot, reported
         self._state = RankState(has_session=True)
         self._order: news.PublishOrder | None = None
+        self.answered = 0  # orders
         self._stepped = 0
 
     def _now(self, **changes: Any) -> None:
@@ -112,6 +115,7 @@ class OneRank(Host):
         # The steps up to it take no time: the agreement is measured, and no training.
         while self._order is order and self._state.answers.step < order.step:
             self.step()
+        self.answered += 1
 
     def kill(self) -> None:
         self.report.note(ev.TreeGone(now_ns(), self.report.attempt))
@@ -144,6 +148,8 @@ class ManySeats:
         self._seats: dict[LinkConnection, Seat] = {}
         self._proved: dict[LinkConnection, asyncio.Event] = {}
         self._to_say: set[LinkConnection] = set()
+        self._answered: dict[LinkConnection, int] = {}  # how many orders
+        self._answered_s = 0.0  # when the last answer to one was written
 
     async def run(self, numbers: range) -> None:
         print("ready", flush=True)
@@ -154,6 +160,8 @@ class ManySeats:
                 for seat in self._seats.values():
                     if seat.index == 0 and isinstance(seat.host, OneRank):
                         seat.host.ask()
+            elif line == "answered\n":
+                print(self._answered_s, flush=True)
         for one in loops:
             one.cancel()
 
@@ -203,6 +211,9 @@ class ManySeats:
         host = seat.host
         report = host.report if isinstance(host, OneRank) else None
         connection.offer(pack_json(seat.says(now_ns(), report)))
+        if isinstance(host, OneRank) and host.answered != self._answered.get(connection, 0):
+            self._answered[connection] = host.answered
+            self._answered_s = time.monotonic()
 
     def opened(self, connection: LinkConnection) -> None:
         pass
@@ -235,24 +246,37 @@ def be_controller(arguments: list[str], *, tls: bool) -> None:
 
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    decide = Controller._decide
+    decide, hear = Controller._decide, Controller.hear
+
+    def tell(what: str) -> None:
+        out.write(f"{what} {time.monotonic()} {time.process_time()}\n")
 
     def decided(self: Controller, event: ev.Event) -> None:
         if isinstance(event, ev.Launched | ev.SaveAsked):
-            out.write(f"{type(event).__name__} {time.monotonic()}\n")
+            tell("launched" if isinstance(event, ev.Launched) else "ordered")
         decide(self, event)
 
+    def heard(self: Controller, report: HostReport, host: int = 0) -> None:
+        if any(rank.saves_asked for rank in report.ranks):
+            tell("asked")
+        hear(self, report, host)
+
     def commit(self: Any, attempt: int, epoch: int, step: int, _: int) -> None:
-        out.write(f"Copied {time.monotonic()}\n")
+        tell("agreed")
         at_ns = now_ns()
         self._tell(ev.Heard(at_ns, attempt, news.Committed(at_ns, epoch, step)))
 
     if not tls:
         several_hosts._certificate = lambda *_: None
-    Controller._decide = decided  # type: ignore[method-assign]
+    Controller._decide, Controller.hear = decided, heard  # type: ignore[method-assign]
     storekeeper.Storekeeper.commit = cast(Any, commit)  # type: ignore[method-assign]
     sys.argv = ["holdfast", *arguments]
     holdfast()
+
+
+def cpu_s(process: subprocess.Popen[str]) -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
 
 
 class Measured:
@@ -263,8 +287,7 @@ class Measured:
 
     @property
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        return cpu_s(self._process)
 
     @property
     def resident_mib(self) -> float:
@@ -276,13 +299,13 @@ class Measured:
         pid = str(self._process.pid)
         return subprocess.Popen(["py-spy", "record", "-f", "raw", "-o", file, "-p", pid])
 
-    def until(self, what: str) -> float:
-        """Its time of that."""
+    def until(self, what: str) -> tuple[float, float]:
+        """When that was, and what processor time it had used by then."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            name, at_s = line.split()
+            name, at_s, cpu_s = line.split()
             if name == what:
-                return float(at_s)
+                return float(at_s), float(cpu_s)
         raise RuntimeError(f"the controller has ended before it came to {what}")
 
 
@@ -337,7 +360,7 @@ def _measure(
     before_s, before_mib = controller.cpu_s, controller.resident_mib
     start_s = time.monotonic()
     _tell(agents, "go")
-    found["launched s"] = controller.until("Launched") - start_s  # all are there, and have begun
+    found["launched s"] = controller.until("launched")[0] - start_s  # all are there, and have begun
     found["launched CPU s"] = controller.cpu_s - before_s
     time.sleep(5)  # until what was said at the beginning is over
     found["MiB"] = controller.resident_mib
@@ -346,16 +369,26 @@ def _measure(
     start_s, before_s = time.monotonic(), controller.cpu_s
     time.sleep(options.idle)
     found["idle cores"] = (controller.cpu_s - before_s) / (time.monotonic() - start_s)
-    start_s, before_s = time.monotonic(), controller.cpu_s
+    agents_s = sum(map(cpu_s, agents))
     _tell(agents, "save")
-    asked_s = controller.until("SaveAsked")
-    found["agreed s"] = controller.until("Copied") - asked_s
-    elapsed_s = time.monotonic() - start_s
-    found["agreed CPU s"] = controller.cpu_s - before_s - found["idle cores"] * elapsed_s
+    asked_s, asked_cpu_s = controller.until("asked")
+    ordered_s, _ = controller.until("ordered")
+    agreed_s, agreed_cpu_s = controller.until("agreed")
+    found["agreed s"] = agreed_s - asked_s
+    found["asking s of it"] = ordered_s - asked_s
+    found["agreed CPU s"] = agreed_cpu_s - asked_cpu_s
+    found["agents' CPU s"] = sum(map(cpu_s, agents)) - agents_s
+    _tell(agents, "answered")
+    found["after the last answer s"] = agreed_s - max(map(_said_s, agents))
     if spy is not None:
         spy.send_signal(signal.SIGINT)
         spy.wait()
     return found
+
+
+def _said_s(agents: subprocess.Popen[str]) -> float:
+    assert agents.stdout is not None
+    return float(agents.stdout.readline())
 
 
 def _tell(agents: list[subprocess.Popen[str]], word: str) -> None:

@@ -13,6 +13,7 @@ from holdfast.core.hosts.order import CALM, HostOrder
 from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.preflight import PreflightAnswer
 from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.says import ControllerSays, encode_controller, order_json
 from holdfast.core.hosts.seat import Seat
 from holdfast.core.run.machine import RunMachine, RunPolicy
 
@@ -77,8 +78,11 @@ class CareHouse:
         return False
 
     # --- agents
-    def put(self, incarnation: str, message: bytes) -> None:
-        self.sent[incarnation] = message
+    def written(self, order: HostOrder) -> bytes:
+        return order_json(order)
+
+    def put(self, incarnation: str, says: ControllerSays, order: bytes | None) -> None:
+        self.sent[incarnation] = encode_controller(says, order)
 
     def silent_ns(self, incarnation: str) -> int | None:
         return self.linked.get(incarnation)

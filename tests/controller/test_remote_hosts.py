@@ -21,9 +21,12 @@ from holdfast.core.hosts.placement import Meeting, place
 from holdfast.core.hosts.report import HostReport, Pace, RankState
 from holdfast.core.hosts.says import (
     Asking,
+    ControllerSays,
     Over,
     decode_controller,
     decode_host,
+    encode_controller,
+    order_json,
 )
 from holdfast.core.hosts.seat import Seat
 from holdfast.core.notices.board import Notice, NoticeAction
@@ -101,8 +104,11 @@ class Lab:
         )
         self.hosts.attach(self.board)
 
-    def put(self, incarnation: str, message: bytes) -> None:
-        self.sent[incarnation] = message
+    def written(self, order: HostOrder) -> bytes:
+        return order_json(order)
+
+    def put(self, incarnation: str, says: ControllerSays, order: bytes | None) -> None:
+        self.sent[incarnation] = encode_controller(says, order)
 
     def silent_ns(self, incarnation: str) -> int | None:
         return self.linked.get(incarnation)

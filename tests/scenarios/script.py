@@ -60,6 +60,7 @@ class Script:
         self.keep = 0  # so many sets; 0: all
         self.worlds: list[VirtualWorld] = []  # of one run
         self._watch_anew = partial(Watch, most_events, as_text=as_text)
+        self._as_text = as_text is not None
         self.watch = self._watch_anew()
         self.lines: list[str] = []
         self.broken = ""
@@ -146,6 +147,7 @@ class Script:
             clock=old.clock if old else VirtualClock(),
             delays=self.delays,
             watch=self.watch,
+            as_text=self._as_text,
         )
         if old:
             world.failures, world.seals_fail = old.failures, old.seals_fail

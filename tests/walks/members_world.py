@@ -26,6 +26,7 @@ from holdfast.core.hosts.order import Host, HostOrder
 from holdfast.core.hosts.placement import place
 from holdfast.core.hosts.reader import ReportReader
 from holdfast.core.hosts.report import HostReport
+from holdfast.core.hosts.says import ControllerSays, encode_controller, order_json
 from holdfast.core.hosts.seat import Seat
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
@@ -166,8 +167,11 @@ class Members:
 
     # --- the controller ---------------------------------------------------------------------
 
-    def put(self, incarnation: str, message: bytes) -> None:
-        self.ways[DOWN, incarnation] = json.loads(message)
+    def written(self, order: HostOrder) -> bytes:
+        return order_json(order)
+
+    def put(self, incarnation: str, says: ControllerSays, order: bytes | None) -> None:
+        self.ways[DOWN, incarnation] = json.loads(encode_controller(says, order))
 
     def silent_ns(self, incarnation: str) -> int | None:
         for agent in self.agents:

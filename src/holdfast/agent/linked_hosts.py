@@ -26,7 +26,13 @@ from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.regroup import ElasticLimits
 from holdfast.core.hosts.report import HostReport
-from holdfast.core.hosts.says import HostSays, Over
+from holdfast.core.hosts.says import (
+    ControllerSays,
+    HostSays,
+    Over,
+    encode_controller,
+    order_json,
+)
 from holdfast.core.hosts.waiting import why_nobody_comes
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy
@@ -135,10 +141,14 @@ class LinkedHosts:
 
     # --- controller.host_messages.Wire ------------------------------------------------------
 
-    def put(self, incarnation: str, message: bytes) -> None:
+    def written(self, order: HostOrder) -> bytes:
+        """As JSON, once for all hosts."""
+        return order_json(order)
+
+    def put(self, incarnation: str, says: ControllerSays, order: bytes | None) -> None:
         """Send that agent this, in place of what it was not sent yet."""
         if not self.has_given_up:
-            self._server.put(self._peers[incarnation], message)
+            self._server.put(self._peers[incarnation], encode_controller(says, order))
 
     def silent_ns(self, incarnation: str) -> int | None:
         """How long nothing has come from that agent; None: it has no link."""

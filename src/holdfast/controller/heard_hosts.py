@@ -62,6 +62,10 @@ class HeardHosts(dict[str, RemoteHost]):
             return None
         return CopyServer(says.address, says.copy_port)
 
+    def facts_of(self, incarnation: str) -> int:
+        """Up to which number the facts of its report are known."""
+        return self[incarnation].facts if incarnation in self else 0
+
     def chips_of(self, incarnation: str) -> int:
         """As it says; 0: it does not."""
         says = self.newest_of(incarnation)

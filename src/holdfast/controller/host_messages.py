@@ -9,19 +9,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.controller.awaited_hosts import AwaitedHosts
 from holdfast.controller.heard_hosts import HeardHosts
 from holdfast.core import actions as act
 from holdfast.core.hosts.copies import NOWHERE, CopyPlaces, CopyServer, has_own, source
 from holdfast.core.hosts.membership import Membership
-from holdfast.core.hosts.order import HostOrder, Want
+from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.placement import NOWHERE as NO_PLACEMENT
 from holdfast.core.hosts.placement import Meeting, Placement
 from holdfast.core.hosts.preflight import PreflightOrder
-from holdfast.core.hosts.register import Register
-from holdfast.core.hosts.says import ControllerSays, HostSays, Over, encode_controller, order_json
+from holdfast.core.hosts.says import ControllerSays, HostSays, Over
 from holdfast.core.save.choose import SealedSet
 
 PORTS = 2  # that a meeting needs
@@ -31,8 +30,14 @@ PREFLIGHT_PORT = PORTS  # beside these: the next one
 class Wire(Protocol):
     """The way to the agents."""
 
-    def put(self, incarnation: str, message: bytes) -> None:
-        """Send that agent this JSON, in place of what it was not sent yet; returns at once."""
+    def written(self, order: HostOrder) -> Any:
+        """The order as it goes to every host; it does not change any more."""
+
+    def put(self, incarnation: str, says: ControllerSays, order: Any) -> None:
+        """Send that agent this, in place of what it was not sent yet; returns at once.
+
+        `order`: as it was written; None: the agent is sent none.
+        """
 
     def silent_ns(self, incarnation: str) -> int | None:
         """How long nothing has come from that agent, not even a sign of life; None: no link."""
@@ -55,7 +60,7 @@ class HostMessages:
         self._awaited, self._now_ns = awaited, now_ns
         self._over: Over | None = None
         self._order: HostOrder | None = None
-        self._encoded: bytes | None = None  # the order, once it can be sent
+        self._written: Any = None  # the order, once it can be sent
         self._meeting: tuple[int, Meeting] | None = None  # of that attempt
         self._found_for = -1  # the attempt
         self._ring: tuple[Placement, list[int]] = NO_PLACEMENT, []  # its hosts, by number
@@ -115,40 +120,37 @@ class HostMessages:
             NOWHERE if slot is None else self._places_of(slot),
             host.preflight,
         )
-        order = None if slot is None else self._encoded
-        self._wire.put(incarnation, encode_controller(says, order))
+        self._wire.put(incarnation, says, None if slot is None else self._written)
 
     # --- the order --------------------------------------------------------------------------
 
     def look_at_order(self) -> None:
         """Somebody may have said where the ranks meet, for which the order has waited."""
-        if self._encoded is None and self._order is not None:
+        if self._written is None and self._order is not None:
             self._send_order()
 
     def _send_order(self) -> None:
         order = self._order
-        self._encoded = None if order is None else self._encode(order)
-        if self._encoded is None:
+        self._written = None if order is None else self._write(order)
+        if self._written is None:
             return  # a launch: who is to meet where is not known yet
         for slot in range(self._members.slots):
             member = self._members.host_of(slot)
             if member is not None:
                 self.send(member.incarnation)
 
-    def _encode(self, order: HostOrder) -> bytes | None:
+    def _write(self, order: HostOrder) -> Any:
         """With the place where the ranks meet; None: that is not known yet."""
-        wants: Register[Want] = Register()
-        for number, want in order.wants.numbered():
-            if isinstance(want, act.Launch):
-                meeting = self._meeting_of(want)
-                if meeting is None:
-                    return None
-                want = replace(want, meeting=meeting)
-                self._find_parts(want)
-            wants.newest = number - 1
-            wants.put(number, want)
-        wants.newest = order.wants.newest
-        return order_json(HostOrder(order.number, order.attention, wants))
+        wants = order.wants.copy()
+        launch = next((want for _, want in wants.numbered() if isinstance(want, act.Launch)), None)
+        if launch is not None:
+            meeting = self._meeting_of(launch)
+            if meeting is None:
+                return None
+            launch = replace(launch, meeting=meeting)
+            self._find_parts(launch)
+            wants.change_each(lambda want: launch if isinstance(want, act.Launch) else want)
+        return self._wire.written(HostOrder(order.number, order.attention, wants))
 
     def _meeting_of(self, launch: act.Launch) -> Meeting | None:
         """On the host of rank 0; the same for all hosts, for as long as the attempt lives."""

@@ -230,14 +230,18 @@ class RemoteHosts:
 
     def take(self, incarnation: str, message: object) -> None:
         """An agent has sent this. `incarnation`: whose, by the connection."""
-        at_ns, host = self._now_ns(), self.heard.get(incarnation)
         try:
-            says, report = decode_host(message, 0 if host is None else host.facts)
+            says, report = decode_host(message, self.heard.facts_of(incarnation))
         except ValueError as error:
             if incarnation not in self._unreadable:  # it says so again and again
                 self._unreadable.add(incarnation)
                 self._say("error", f"What a host says cannot be read: {error}")
             return
+        self.hear(incarnation, says, report)
+
+    def hear(self, incarnation: str, says: HostSays, report: HostReport) -> None:
+        """The same, of what was read already; the report is this end's own from then on."""
+        at_ns, host = self._now_ns(), self.heard.get(incarnation)
         if host is None:
             host = self.heard[incarnation] = RemoteHost()
         if says.incarnation != incarnation or says.number <= host.heard:

@@ -58,6 +58,13 @@ class Register(Generic[T]):
         found.reverse()
         return found
 
+    def copy(self, read: int = 0) -> Register[T]:
+        """Another one with the same entries, but for those up to number `read`."""
+        copy: Register[T] = Register()
+        copy.newest = self.newest
+        copy._entries = {of: one for of, one in self._entries.items() if one[0] > read}
+        return copy
+
     def __contains__(self, subject: Hashable) -> bool:
         return subject in self._entries
 

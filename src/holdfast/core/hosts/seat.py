@@ -77,7 +77,10 @@ class Seat:
 
     def take(self, at_ns: int, message: object) -> None:
         """The newest message; one that was overtaken changes nothing. Raises ValueError."""
-        says, order = decode_controller(message)
+        self.hear(at_ns, *decode_controller(message))
+
+    def hear(self, at_ns: int, says: ControllerSays, order: HostOrder | None) -> None:
+        """The same, of what was read already; the order is this end's own from then on."""
         if says.number <= self._heard:
             return
         self._heard = says.number
@@ -168,8 +171,12 @@ class Seat:
 
     def says(self, at_ns: int, report: HostReport | None) -> dict[str, Any]:
         """The message for the controller. `report`: the host's; None: it has none."""
+        return encode_host(self.newest(at_ns), report or NOTHING)
+
+    def newest(self, at_ns: int) -> HostSays:
+        """What goes with the report."""
         self._said += 1
-        says = HostSays(
+        return HostSays(
             self.index,
             self.incarnation,
             self._agent,
@@ -192,4 +199,3 @@ class Seat:
             self.wall_ns,
             self.chips,
         )
-        return encode_host(says, report or NOTHING)

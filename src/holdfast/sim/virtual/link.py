@@ -1,8 +1,8 @@
 """The link between a virtual controller and its virtual hosts: a call, or messages that go astray.
 
-A message is the order or the report as it stood when it was sent, as text. It may come late, twice,
-be overtaken or get lost; the newest is sent again now and then, as long as there is somebody to
-hear. A host may be cut off for a while: then nothing comes through.
+A message is the order or the report as it stood when it was sent, as text or copied. It may come
+late, twice, be overtaken or get lost; the newest is sent again now and then, as long as there is
+somebody to hear. A host may be cut off for a while: then nothing comes through.
 """
 
 from __future__ import annotations
@@ -26,14 +26,19 @@ LOST, TWICE = -1, -2
 ECHO_NS = 300 * MS
 
 
-def sent_order(order: HostOrder) -> HostOrder:
+def sent_order(order: HostOrder, *, as_text: bool = True) -> HostOrder:
     """The order as the host reads it from the wire."""
-    return decode_order(json.loads(json.dumps(encode_order(order))))
+    if as_text:
+        return decode_order(json.loads(json.dumps(encode_order(order))))
+    return HostOrder(order.number, order.attention, order.wants.copy())
 
 
-def sent_report(report: HostReport) -> HostReport:
-    """The report as the controller reads it from the wire."""
-    return decode_report(json.loads(json.dumps(encode_report(report))))
+def sent_report(report: HostReport, read: int = 0, *, as_text: bool = True) -> HostReport:
+    """The report as the controller reads it from the wire, without the facts up to `read`."""
+    if as_text:
+        return decode_report(json.loads(json.dumps(encode_report(report))), read)
+    facts = report.facts.copy(read)
+    return HostReport(report.number, report.attempt, report.ranks, facts, report.ended)
 
 
 class VirtualLink(OwnHosts):
@@ -147,7 +152,7 @@ class VirtualLink(OwnHosts):
         if self._is_a_call:
             host.obey(self._order)
         elif self._order.number and (takes_ns := self._takes_ns(host, HostOrder)) != LOST:
-            order = sent_order(self._order)
+            order = sent_order(self._order, as_text=self._world.as_text)
             self._deliver(takes_ns, lambda: host.obey(order))
 
     def _send_report(self, host: VirtualHost) -> None:
@@ -156,7 +161,7 @@ class VirtualLink(OwnHosts):
         takes_ns = self._takes_ns(host, HostReport)
         if takes_ns == LOST:
             return
-        report = sent_report(host.report_now())
+        report = sent_report(host.report_now(), as_text=self._world.as_text)
         hear = lambda: self._hear(host, report)  # noqa: E731
         self._deliver(takes_ns, lambda: self._world.heard.give(Source.WORDS, hear))
 

@@ -21,11 +21,12 @@ from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import Host, HostOrder
 from holdfast.core.hosts.report import HostReport
-from holdfast.core.hosts.seat import Seat
+from holdfast.core.hosts.says import ControllerSays, encode_controller, order_json
+from holdfast.core.hosts.seat import NOTHING, Seat
 from holdfast.core.save.choose import SealedSet
 from holdfast.sim.clock import MS
 from holdfast.sim.virtual.host import VirtualHost
-from holdfast.sim.virtual.link import ECHO_NS, LOST, TWICE
+from holdfast.sim.virtual.link import ECHO_NS, LOST, TWICE, sent_order, sent_report
 from holdfast.sim.virtual.loop import Source
 from holdfast.sim.virtual.shared import Shared
 
@@ -33,6 +34,8 @@ BEAT_NS = 500 * MS
 EMPTY_LOOK_NS = 5 * MS  # between two looks whether anything is left of what was ended
 PORTS = (20001, 20002)
 UP, DOWN = "up", "down"
+
+Message = bytes | tuple[ControllerSays, HostOrder | None]  # to an agent, as text or as it is
 
 
 class VirtualAgent:
@@ -68,12 +71,17 @@ class VirtualAgent:
         host.reported = self.reported
         return host
 
-    def take_text(self, incarnation: str, text: bytes) -> None:
+    def take(self, incarnation: str, message: Message) -> None:
         """The controller has said that to whoever this was then."""
         if self.is_lost or incarnation != self.seat.incarnation:
             return
         before = self.seat.heard
-        self.seat.take(self._world.now_ns, json.loads(text))
+        if isinstance(message, bytes):
+            self.seat.take(self._world.now_ns, json.loads(message))
+        else:
+            says, order = message
+            order = None if order is None else sent_order(order, as_text=False)
+            self.seat.hear(self._world.now_ns, says, order)
         if self.seat.heard != before:
             self.answered()
         if self.seat.must_leave and not self._is_ending:
@@ -94,11 +102,10 @@ class VirtualAgent:
         self.seat.has_left(self._incarnation())
         self.reported()
 
-    def says(self, *, with_progress: bool = False) -> dict[str, Any]:
-        """Its message now."""
+    def report(self, *, with_progress: bool) -> HostReport:
+        """How its host stands now."""
         host = self.host
-        report = None if host is None else host.report_now(with_progress=with_progress)
-        return self.seat.says(self._world.now_ns, report)
+        return NOTHING if host is None else host.report_now(with_progress=with_progress)
 
 
 class RemoteLink:
@@ -128,7 +135,7 @@ class RemoteLink:
         self._lives = count()
         self._in_slot: dict[int, VirtualAgent] = {}
         self._cut_until_ns: dict[int, int] = {}  # by index
-        self._last: dict[str, bytes] = {}  # by incarnation, what it was sent last
+        self._last: dict[str, Message] = {}  # by incarnation, what it was sent last
         self._is_begun = False
         self._agents = [self._agent(index) for index in range(shape.hosts + shape.spares)]
 
@@ -220,12 +227,20 @@ class RemoteLink:
 
     # --- the network ------------------------------------------------------------------------
 
-    def put(self, incarnation: str, message: bytes) -> None:
+    def written(self, order: HostOrder) -> bytes | HostOrder:
+        """As text, or as it is."""
+        return order_json(order) if self._world.as_text else order
+
+    def put(self, incarnation: str, says: ControllerSays, order: Any) -> None:
         """To an agent."""
+        message = encode_controller(says, order) if self._world.as_text else (says, order)
         self._last[incarnation] = message
+        self._send_down(incarnation, message)
+
+    def _send_down(self, incarnation: str, message: Message) -> None:
         for agent in self._agents:
             if agent.seat.incarnation == incarnation:
-                self._deliver(agent, DOWN, partial(agent.take_text, incarnation, message))
+                self._deliver(agent, DOWN, partial(agent.take, incarnation, message))
 
     def silent_ns(self, _: str) -> int | None:
         """Agents show life by what they say alone."""
@@ -234,10 +249,22 @@ class RemoteLink:
     def _send_up(self, agent: VirtualAgent, *, with_progress: bool = False) -> None:
         if agent.is_lost:
             return
-        says = agent.says(with_progress=with_progress)
-        text, incarnation = json.dumps(says), agent.seat.incarnation
-        take = lambda: self._remote.take(incarnation, json.loads(text))  # noqa: E731
+        take = self._said(agent, agent.report(with_progress=with_progress))
         self._deliver(agent, UP, lambda: self._world.heard.give(Source.WORDS, take))
+
+    def _said(self, agent: VirtualAgent, report: HostReport) -> Callable[[], None]:
+        """The controller takes what the agent says now."""
+        remote, incarnation, now_ns = self._remote, agent.seat.incarnation, self._world.now_ns
+        if self._world.as_text:
+            text = json.dumps(agent.seat.says(now_ns, report))
+            return lambda: remote.take(incarnation, json.loads(text))
+        says, sent = agent.seat.newest(now_ns), sent_report(report, as_text=False)
+
+        def take() -> None:  # which may come again
+            facts = remote.heard.facts_of(incarnation)
+            remote.hear(incarnation, says, sent_report(sent, facts, as_text=False))
+
+        return take
 
     def _deliver(self, agent: VirtualAgent, way: str, message: Callable[[], None]) -> None:
         if self._world.is_over or self._world.now_ns < self._cut_until_ns.get(agent.index, 0):
@@ -259,6 +286,6 @@ class RemoteLink:
             self._send_up(agent)
             last = self._last.get(agent.seat.incarnation)
             if last is not None:
-                self.put(agent.seat.incarnation, last)
+                self._send_down(agent.seat.incarnation, last)
         self._world.heard.give(Source.TIMER, self._remote.look)
         self._world.clock.later(BEAT_NS, self._beat)

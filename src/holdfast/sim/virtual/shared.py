@@ -115,6 +115,7 @@ class Shared(ABC):
         store: VirtualStore | None,
         memory: VirtualMemory | None,
         watch: Watcher | None,
+        as_text: bool,
     ) -> None:
         self.shape = shape
         self.placement: RanksByHost = shape.placement
@@ -126,6 +127,7 @@ class Shared(ABC):
         self.memory = memory or VirtualMemory(shape.placement, shape.buffers)
         self.memory.busy = {}  # seals and flushes end with the supervisor that they are children of
         self.watch: Any = watch or Unwatched()
+        self.as_text = as_text  # what goes over a wire
         self.epoch = 0  # of the lease
         self.died_ns: int | None = None
         self.live: VirtualAttempt | None = None

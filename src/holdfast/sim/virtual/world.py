@@ -51,8 +51,18 @@ class VirtualWorld(Shared):
         clock: VirtualClock | None = None,
         delays: Delays | None = None,
         watch: Watcher | None = None,
+        as_text: bool = True,
     ) -> None:
-        super().__init__(shape, clock=clock, delays=delays, store=store, memory=memory, watch=watch)
+        """`as_text`: what goes over a wire does so as text; else it is copied."""
+        super().__init__(
+            shape,
+            clock=clock,
+            delays=delays,
+            store=store,
+            memory=memory,
+            watch=watch,
+            as_text=as_text,
+        )
         self.policy = policy or RunPolicy(
             ranks=shape.ranks, hosts=shape.hosts, is_elastic=shape.elastic is not None
         )
