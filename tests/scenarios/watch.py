@@ -21,7 +21,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
 from holdfast.core.history.line import to_lines
-from holdfast.core.history.text import parse_text
+from holdfast.core.history.text import history_of, parse_text
 from holdfast.core.ledger import facts
 from holdfast.core.plain_json import copied
 from holdfast.core.run import as_json, restart
@@ -62,9 +62,9 @@ STEPPED = (facts.RestoreFact, facts.StepsFact)
 class Books:
     """What is written down about one supervisor, beside what its machine remembers."""
 
-    def __init__(self, world: VirtualWorld) -> None:
+    def __init__(self, world: VirtualWorld, policy: RunPolicy) -> None:
         self.world = world
-        self.again = RunMachine(_as_written(world.policy))  # hears what the journal has kept
+        self.again = RunMachine(policy)  # hears what the journal has kept
         self.left: tuple[RunState, Any] | None = None  # what it was, and that as plain data
         self.events = 0
         self.is_gone = True  # no attempt of its own is there
@@ -98,7 +98,8 @@ class Watch:
         for books in reversed(self._books):
             if books.world is world:
                 return books
-        self._books.append(Books(world))
+        policy = world.policy if self._as_text is None else _as_written(world.policy)
+        self._books.append(Books(world, policy))
         return self._books[-1]
 
     # --- whenever the machine has answered --------------------------------------------------
@@ -134,7 +135,8 @@ class Watch:
                 books.host_lost_in = event.attempt
         elif isinstance(event, ev.Sealed):
             is_whole = event.of_attempt != books.host_lost_in
-            require(is_whole, f"{event}, and one of its hosts was lost")
+            if not is_whole:
+                raise Broken(f"{event}, and one of its hosts was lost")
             books.sealed.add(event.step)
         for action in answer:
             if isinstance(action, act.CarryOut):
@@ -194,11 +196,13 @@ class Watch:
         heard = event.news if isinstance(event, ev.Heard) else None
         if isinstance(what, news.Abort) and isinstance(heard, news.Progress):
             epoch, _ = books.copying.get(heard.rank, (0, None))
-            require(epoch != what.epoch, f"{heard} counts as a miss, and it has taken the step")
+            if epoch == what.epoch:
+                raise Broken(f"{heard} counts as a miss, and it has taken the step")
         if isinstance(what, news.PublishOrder):
             written = {buffer for _, buffer in books.copying.values()} - {None}
             is_written = buffer_of(what.flags) in written
-            require(not is_written, f"{what} names a buffer, and a rank copies into it")
+            if is_written:
+                raise Broken(f"{what} names a buffer, and a rank copies into it")
             newer = books.epoch % MAX_EPOCH + 1
             require(what.epoch == newer, f"order {what.epoch} follows order {books.epoch}")
             books.epoch = what.epoch
@@ -362,7 +366,8 @@ class Watch:
         self._lineage()
         worlds = [books.world for books in self._books]
         if all(one.over_ns <= other.opened_ns for one, other in pairwise(worlds)):
-            _ledger(worlds, now_ns)  # while two are there, the later one's claim counts
+            # While two are there, the later one's claim counts.
+            _ledger(worlds, now_ns, as_text=self._as_text is not None)
 
     def _finished(self, books: Books, now_ns: int) -> None:
         world = books.world
@@ -444,10 +449,11 @@ def is_on_lineage(store: VirtualStore, attempt: int, step: int) -> bool:
     return False
 
 
-def _ledger(worlds: list[VirtualWorld], now_ns: int) -> None:
+def _ledger(worlds: list[VirtualWorld], now_ns: int, *, as_text: bool) -> None:
     """What was recorded is a legal history; every nanosecond and every step counts once."""
     told = list(_facts(worlds, now_ns))
-    require(parse_text("".join(to_lines(told))).facts, "nothing is on record")
+    history = parse_text("".join(to_lines(told))) if as_text else history_of(told)
+    require(history.facts, "nothing is on record")
     _follow_one_another(fact for fact in told if isinstance(fact, facts.AttemptFact))
     for world in worlds:  # one that was overtaken may wait on for a moment: that counts for nobody
         _follow_one_another(fact for fact in facts_of(world) if isinstance(fact, BUSY))

@@ -171,13 +171,34 @@ def packed_json(data: Mapping[str, Any]) -> bytes:
 
 def copied(part: Any) -> Any:
     """The same, to go on from apart. What cannot change is not copied."""
-    if isinstance(part, list | set):
-        return type(part)(part)  # of what cannot change
-    if isinstance(part, dict):
-        return {key: copied(value) for key, value in part.items()}
-    if is_dataclass(part) and not _is_frozen(type(part)):
-        return _as_it_was(type(part), {f.name: copied(getattr(part, f.name)) for f in fields(part)})
-    return part
+    kind = type(part)
+    if kind in _ATOMS:
+        return part
+    copy = _copies.get(kind)
+    if copy is None:
+        copy = _copies[kind] = _copy_of(kind)
+    return copy(part)
+
+
+_copies: dict[type[Any], Callable[[Any], Any]] = {}  # by type: made once
+
+
+def _copy_of(kind: type[Any]) -> Callable[[Any], Any]:
+    if issubclass(kind, list | set):
+        return kind  # of what cannot change
+    if issubclass(kind, dict):
+        return lambda part: {key: copied(value) for key, value in part.items()}
+    if not is_dataclass(kind) or _is_frozen(kind):
+        return lambda part: part
+    names = [one.name for one in fields(kind)]
+
+    def copy(part: Any) -> Any:
+        other = object.__new__(kind)
+        for name in names:
+            setattr(other, name, copied(getattr(part, name)))
+        return other
+
+    return copy
 
 
 def _default(field: Field[Any]) -> Any:
