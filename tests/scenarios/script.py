@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import count
+from typing import Any
 
 from watch import MOST_EVENTS, Watch
 
@@ -158,34 +159,37 @@ class Script:
 
     def _configure(self, arguments: str) -> None:
         policy = RunPolicy(ranks=1, save=saves.Never(), save_in_memory=saves.Never())
+        shape: dict[str, Any] = {}
+        delays: dict[str, Any] = {}
         for key, value in (word.split("=") for word in arguments.split()):
             if key == "in_memory":
                 policy = replace(policy, save_in_memory=_save_policy(value))
             elif key == "keep":
                 self.keep = int(value)
             elif key in ("ranks", "hosts", "spares", "until", "buffers", "failing"):
-                self.shape = replace(self.shape, **{key: int(value)})
+                shape[key] = int(value)
             elif key == "step":
-                self.shape = replace(self.shape, step_ns=tuple(map(ns, value.split(","))))
+                shape["step_ns"] = tuple(map(ns, value.split(",")))
             elif key == "later":
-                self.shape = replace(self.shape, later_ns=tuple(map(ns, value.split(","))))
+                shape["later_ns"] = tuple(map(ns, value.split(",")))
             elif key in DELAYS:
                 times = tuple(GOES[one] if one in GOES else ns(one) for one in value.split(","))
-                self.delays = replace(self.delays, **{DELAYS[key]: times})
+                delays[DELAYS[key]] = times
             elif key == "elastic":  # least hosts, when a lost one is back, for how long it stays
                 least, back, stays = value.split(":")
                 limits = ElasticLimits(int(least), ns(back), ns(stays))
-                self.shape = replace(self.shape, elastic=limits)
+                shape["elastic"] = limits
             elif key == "chips":  # of each host
-                self.shape = replace(self.shape, chips=tuple(map(int, value.split(","))))
+                shape["chips"] = tuple(map(int, value.split(",")))
             elif key == "agents":
-                self.delays = replace(self.delays, has_agents=value == "yes")
+                delays["has_agents"] = value == "yes"
             elif key == "save":
                 policy = replace(policy, save=_save_policy(value))
             elif key == "supervised":
-                bare = bare_policy(policy.save, self.shape.ranks, policy.hold_finished_ns / SECOND)
+                ranks = shape.get("ranks", self.shape.ranks)
+                bare = bare_policy(policy.save, ranks, policy.hold_finished_ns / SECOND)
                 policy = bare if value == "no" else policy
-                self.shape = replace(self.shape, hosts=policy.hosts)
+                shape["hosts"] = policy.hosts
             elif key == "budget":
                 parts = restart.HopelessCauses() | restart.Budget(int(value)) | restart.BackOff()
                 policy = replace(policy, restart=parts)
@@ -200,27 +204,29 @@ class Script:
                 chosen = OnNotice(value) if key == "on_notice" else value == "yes"
                 policy = replace(policy, notice=replace(policy.notice, **{field: chosen}))
             elif key == "ready":
-                self.shape = replace(self.shape, sees_device=value == "yes")
+                shape["sees_device"] = value == "yes"
             elif key == "span":
                 step, kind, time = value.split(":")
-                spans = {**self.shape.spans, int(step): (kind, ns(time))}
-                self.shape = replace(self.shape, spans=spans)
+                spans = shape.get("spans", self.shape.spans)
+                shape["spans"] = {**spans, int(step): (kind, ns(time))}
             elif key == "command":
                 self._command_exists = value != "missing"
             elif key == "session":
-                self.shape = replace(self.shape, has_session=value == "yes")
+                shape["has_session"] = value == "yes"
             elif key == "together":
-                self.shape = replace(self.shape, together=value == "yes")
+                shape["together"] = value == "yes"
             elif key == "on_sigterm":
-                self.shape = replace(self.shape, on_sigterm=value.replace("-", " "))
+                shape["on_sigterm"] = value.replace("-", " ")
             elif key == "poll":
-                self.shape = replace(self.shape, poll_ns=tuple(map(ns, value.split(","))))
+                shape["poll_ns"] = tuple(map(ns, value.split(",")))
             elif key == "pause":
                 step, time = value.split(":")
-                self.shape = replace(self.shape, pauses={**self.shape.pauses, int(step): ns(time)})
+                pauses = shape.get("pauses", self.shape.pauses)
+                shape["pauses"] = {**pauses, int(step): ns(time)}
             else:
-                self.shape = replace(self.shape, **{f"{key}_ns": ns(value)})
+                shape[f"{key}_ns"] = ns(value)
         self.policy = policy
+        self.shape, self.delays = replace(self.shape, **shape), replace(self.delays, **delays)
 
     def run_until(self, what: str, within: str | None) -> None:
         """Let time pass until something is so; `within` a time, or not at all."""

@@ -53,7 +53,7 @@ LATE_NS = 12 * SECOND
 MOST_EVENTS = 100_000
 REMEMBERED = 32  # after so many events what is remembered is copied, or written down
 STOPS = (ev.StopAsked, ev.StopNowAsked, ev.Interrupted)
-ROUTINE = (ev.TimerFired, ev.Examined, ev.Flushing)  # looks, which go on for as long as it takes
+ROUTINE = {ev.TimerFired, ev.Examined, ev.Flushing}  # looks, which go on for as long as it takes
 
 BUSY = (facts.AttemptFact, facts.WaitFact)
 STEPPED = (facts.RestoreFact, facts.StepsFact)
@@ -106,18 +106,18 @@ class Watch:
 
     def decided(self, world: VirtualWorld, event: ev.Event, answer: tuple[act.Action, ...]) -> None:
         """Replay, one attempt at a time, orders, and budgets."""
-        books = self._of(world)
-        books.events += not isinstance(event, ROUTINE)
+        books, kind = self._of(world), type(event)
+        books.events += kind not in ROUTINE
         require(books.events < self._most_events, "it goes round in circles")
         if books.events % REMEMBERED == REMEMBERED // 2:
             self._goes_on_elsewhere(books)
         state = books.again.state
         again = books.again.handle(as_journaled(event, as_text=self._as_text))
-        if books.again.state is not state and books.again.state not in TABLE[state][type(event)].to:
-            raise Broken(f"{event} led from {state} to {books.again.state}: not in the table")
+        to = books.again.state
+        if to is not state and to not in TABLE[state][kind].to:
+            raise Broken(f"{event} led from {state} to {to}: not in the table")
         if again != answer:  # the words only then: they take longer to find than the answer
             raise Broken(f"replayed, {event} is answered with {again}, not {answer}")
-        kind = type(event)
         if kind is ev.Launched:
             books.is_gone = False
         elif kind is ev.TreeGone or kind is ev.HostLost:
@@ -126,7 +126,8 @@ class Watch:
             books.has_gone_back = True
         elif isinstance(event, STOPS):
             self._note_stop(books, event)
-        books.reached = max(books.reached, world.reached)
+        if world.reached > books.reached:
+            books.reached = world.reached
         if isinstance(event, ev.Heard):
             self._note_copies(books, event.news)
         elif isinstance(event, ev.RankExited):
@@ -146,7 +147,7 @@ class Watch:
             elif isinstance(action, act.Launch):
                 self._launched(books, action)
         seen = world.machine.high_water
-        if seen > max(books.reached, world.machine.resume.step):
+        if seen > books.reached and seen > world.machine.resume.step:
             words = f"the machine believes in step {seen}, and all ranks have done {books.reached}"
             raise Broken(words)
 

@@ -195,7 +195,8 @@ def _copy_of(kind: type[Any]) -> Callable[[Any], Any]:
     def copy(part: Any) -> Any:
         other = object.__new__(kind)
         for name in names:
-            setattr(other, name, copied(getattr(part, name)))
+            value = getattr(part, name)
+            setattr(other, name, value if type(value) in _ATOMS else copied(value))
         return other
 
     return copy

@@ -31,7 +31,9 @@ class VirtualClock:
     def at(self, at_ns: int, do: Callable[[], None]) -> None:
         """Do this then, or now, if that is past."""
         self._asked += 1
-        heapq.heappush(self._due, (max(at_ns, self.now_ns), self._asked, do))
+        if at_ns < self.now_ns:
+            at_ns = self.now_ns
+        heapq.heappush(self._due, (at_ns, self._asked, do))
 
     def later(self, delay_ns: int, do: Callable[[], None]) -> None:
         """Do this in so many nanoseconds."""
@@ -43,10 +45,11 @@ class VirtualClock:
 
     def advance(self, limit_ns: int = NEVER_NS) -> bool:
         """Do the next thing if it is due by `limit_ns`; False (and it is then) if there is none."""
-        if not self._due or self._due[0][0] > limit_ns:
+        due = self._due
+        if not due or due[0][0] > limit_ns:
             self.now_ns = max(self.now_ns, limit_ns)
             return False
-        self.now_ns, _, do = heapq.heappop(self._due)
+        self.now_ns, _, do = heapq.heappop(due)
         do()
         return True
 

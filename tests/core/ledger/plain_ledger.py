@@ -119,11 +119,12 @@ def _attempt(life: Life, stop_ns: int, fates: Fates) -> list[Piece]:
     bounds += [_detected_ns(fault, cut_ns, stop_ns)] if fault else []
     bounds += [t for s in life.spans for t in (s.start_ns, _or(s.end_ns, cut_ns))]
     steps = life.completed + ([life.under_way] if life.under_way else [])
-    bounds += [t for e in steps for t in (e.start_ns, _or(e.end_ns, cut_ns))]
+    lasting = [(e.start_ns, _or(e.end_ns, cut_ns), e) for e in steps]
+    bounds += [t for start_ns, end_ns, _ in lasting for t in (start_ns, end_ns)]
     pieces = []
     for a, b in _between(bounds, life.start_ns, stop_ns):
         span = _winner(life.spans, a, cut_ns)
-        step = next((e for e in steps if e.start_ns <= a < _or(e.end_ns, cut_ns)), None)
+        step = next((e for start_ns, end_ns, e in lasting if start_ns <= a < end_ns), None)
         if span is not None:  # rule 2
             pieces.append(Piece(a, b, span.kind))
         elif step is not None and step.end_ns is not None:  # rule 3
@@ -278,10 +279,14 @@ def _first_start(story: Story, pieces: list[Piece]) -> dict[str, int]:
 
 def _cut(pieces: Iterable[Piece], start_ns: int, end_ns: int) -> list[Piece]:
     """The pieces between two moments."""
+    if start_ns >= end_ns:
+        return []
     return [
-        Piece(max(p.start_ns, start_ns), min(p.end_ns, end_ns), p.kind, p.execution)
+        p
+        if start_ns <= p.start_ns and p.end_ns <= end_ns
+        else Piece(max(p.start_ns, start_ns), min(p.end_ns, end_ns), p.kind, p.execution)
         for p in pieces
-        if max(p.start_ns, start_ns) < min(p.end_ns, end_ns)
+        if p.start_ns < end_ns and start_ns < p.end_ns and p.start_ns < p.end_ns
     ]
 
 

@@ -62,7 +62,10 @@ class Register(Generic[T]):
         """Another one with the same entries, but for those up to number `read`."""
         copy: Register[T] = Register()
         copy.newest = self.newest
-        copy._entries = {of: one for of, one in self._entries.items() if one[0] > read}
+        entries = self._entries
+        if read:
+            entries = {of: one for of, one in entries.items() if one[0] > read}
+        copy._entries = entries.copy()
         return copy
 
     def __contains__(self, subject: Hashable) -> bool:

@@ -48,6 +48,8 @@ class VirtualHost(Host):
         self.is_lost = self.is_given_up = False
         self.reported: Callable[[], None] = lambda: None
         self._world = world
+        self.clock: VirtualClock = world.clock
+        self.shape: Shape = world.shape
         self.heard = heard
         self._machine = host.HostMachine()
         self._launch: act.Launch | None = None
@@ -56,16 +58,6 @@ class VirtualHost(Host):
         self._report = HostReport()
         self._work = MemoryWork(world, number, heard, self._report, self._note)
         self._pages = HostPages(world, heard, self._report, lambda: self.reported())
-
-    @property
-    def clock(self) -> VirtualClock:
-        """The clock of the run."""
-        return self._world.clock
-
-    @property
-    def shape(self) -> Shape:
-        """What the ranks are like."""
-        return self._world.shape
 
     @property
     def tree(self) -> ProcessTree | None:

@@ -100,7 +100,7 @@ class VirtualAttempt:
         """The step that all ranks have completed by now."""
         if len(self.by_rank) < self._of:
             return self.resume.step
-        return min(max(one.words.step, self.resume.step) for one in self.by_rank.values())
+        return max(min([one.words.step for one in self.by_rank.values()]), self.resume.step)
 
 
 class Shared(ABC):

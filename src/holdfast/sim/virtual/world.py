@@ -150,8 +150,9 @@ class VirtualWorld(Shared):
 
     def run_until(self, reached: Callable[[], bool], limit_ns: int) -> bool:
         """Let time pass until it is so; False when the limit or the run's end came first."""
+        advance = self.clock.advance
         while not reached():
-            if self.is_over or not self.clock.advance(limit_ns):
+            if self.is_over or not advance(limit_ns):
                 return reached()
         return True
 
@@ -204,7 +205,7 @@ class VirtualWorld(Shared):
     @property
     def is_over(self) -> bool:
         """Whether the supervisor is gone, by itself or by force."""
-        return self.finish is not None or self.died_ns is not None
+        return self.controller.finish is not None or self.died_ns is not None
 
     # --- what comes from outside ------------------------------------------------------------
 
@@ -339,7 +340,7 @@ class VirtualWorld(Shared):
     def event(self, event: ev.Event) -> None:
         """What the controller writes down before it decides."""
         self.inputs.append(event)
-        if isinstance(event, ev.Replicated):
+        if type(event) is ev.Replicated:
             self.memory.hear(event)
         self._state = self.machine.state
 
