@@ -452,12 +452,13 @@ def is_on_lineage(store: VirtualStore, attempt: int, step: int) -> bool:
 
 def _ledger(worlds: list[VirtualWorld], now_ns: int, *, as_text: bool) -> None:
     """What was recorded is a legal history; every nanosecond and every step counts once."""
-    told = list(_facts(worlds, now_ns))
+    by_world = [facts_of(world) for world in worlds]
+    told = list(_facts(by_world, now_ns, worlds[0].shape.ranks))
     history = parse_text("".join(to_lines(told))) if as_text else history_of(told)
     require(history.facts, "nothing is on record")
     _follow_one_another(fact for fact in told if isinstance(fact, facts.AttemptFact))
-    for world in worlds:  # one that was overtaken may wait on for a moment: that counts for nobody
-        _follow_one_another(fact for fact in facts_of(world) if isinstance(fact, BUSY))
+    for found in by_world:  # one that was overtaken may wait on for a moment, which counts for none
+        _follow_one_another(fact for fact in found if isinstance(fact, BUSY))
     result = account(told, now_ns)  # which raises unless the kinds add up
     last = [f for f in told if isinstance(f, STEPPED)]
     if last:
@@ -475,14 +476,13 @@ def _follow_one_another(of: Iterable[facts.AttemptFact | facts.WaitFact]) -> Non
     require(all(one[1] <= other[0] for one, other in pairwise(busy)), f"they overlap: {busy}")
 
 
-def _facts(worlds: list[VirtualWorld], now_ns: int) -> Iterator[facts.Fact]:
+def _facts(by_world: list[list[facts.Fact]], now_ns: int, ranks: int) -> Iterator[facts.Fact]:
     run_ended_ns = None
-    for world in worlds:
-        found = facts_of(world)
+    for found in by_world:
         for fact in found:
             if isinstance(fact, facts.RunFact):
                 run_ended_ns = fact.ended_ns
             elif not isinstance(fact, facts.SeenFact):
                 yield fact
-    yield facts.RunFact("virtual", 0, run_ended_ns, worlds[0].shape.ranks)
+    yield facts.RunFact("virtual", 0, run_ended_ns, ranks)
     yield facts.SeenFact(now_ns)

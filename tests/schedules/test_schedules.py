@@ -77,6 +77,14 @@ def test_a_seed_is_a_story():
         assert len(one.worlds[-1].inputs) > 3
 
 
+@pytest.mark.parametrize("seed", [46, 50, 73, 243])
+def test_what_goes_as_text_is_the_same_story(seed):
+    """As what is copied. Messages are lost, and come twice; in 243 a host has sealed its part."""
+    one, other = (played(schedule(seed), as_written=as_text) for as_text in (True, False))
+    assert [w.inputs for w in one.worlds] == [w.inputs for w in other.worlds]
+    assert sum(len(w.inputs) for w in one.worlds) > 30
+
+
 def test_what_is_found_becomes_a_short_script():
     """Of a start with two dozen settings and what follows, the failure is left, and when it was."""
     with planted("budget is one too large"):

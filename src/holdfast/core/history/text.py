@@ -42,7 +42,11 @@ def parse(blocks: Iterable[bytes]) -> History:
 
 
 def history_of(facts: Iterable[Fact]) -> History:
-    """A history of these facts, as if each stood in a line. Raises HistoryError as `parse` does."""
+    """A history of these facts, as if each stood in a line.
+
+    Raises HistoryError for what they say together, as `parse` does, or for one that ends before it
+    starts.
+    """
     reading = _Reading()
     reading.take(facts)
     return reading.history()
@@ -143,6 +147,10 @@ class _Reading:
     def take(self, facts: Iterable[Fact]) -> None:
         """Each as if it stood in the next line."""
         numbered = list(enumerate(facts, self.number + 1))
+        for number, fact in numbered:
+            end_ns = getattr(fact, "end_ns", None)
+            if end_ns is not None and end_ns < fact.start_ns:  # type: ignore[union-attr]
+                raise HistoryError(number, f"{fact} ends before it starts")
         self._take(numbered)
         self.number += len(numbered)
 
