@@ -27,7 +27,8 @@ def played(lines: Sequence[str], *, as_written: bool = True) -> Script:
 
     That JSON keeps what an event is as plain data is tested elsewhere (tests/core/test_events.py,
     and of every scenario): here it would take a tenth of the time. `as_written`: events are
-    replayed from plain data, and the state goes on from it, which takes another tenth.
+    replayed from plain data, the state goes on from it, and messages and history are text. That
+    takes as long again, and tells the same story (test_schedules).
     """
     script = Script(MOST_EVENTS, as_text=False if as_written else None)
     script.run(["quiet", *lines])

@@ -31,7 +31,7 @@ sys.path.pop(0)
 
 BATCH = 200
 SELDOM = 50_000  # objects between two searches for garbage: a schedule makes a few thousand
-WRITTEN = 8  # of so many schedules one is replayed from plain data
+WRITTEN = 8  # of so many schedules one is replayed from plain data, and its messages are text
 SAY_EVERY_S = 10.0
 
 
