@@ -45,6 +45,7 @@ END_S = 180.0  # from the last blow to the end of the run
 LEFT_S = 30.0
 OPENS_S = 4.0  # an agent has opened its run by then
 GOOD_CODES = (0, -signal.SIGKILL)
+OF_BLOWS = ("killed", "host_lost", "unknown", "peer_lost")  # causes that blows have
 
 
 class Blow(NamedTuple):
@@ -71,6 +72,12 @@ class Night:
     causes: Counter[str] = field(default_factory=Counter)
     back_s: list[float] = field(default_factory=list)
     attempts: int = 0
+
+    @property
+    def strange(self) -> list[str]:
+        """What is worth a look though nothing was lost: an end that no blow has."""
+        strange = {cause for cause in self.causes if cause not in OF_BLOWS}
+        return [f"an attempt ended as {cause}" for cause in sorted(strange)]
 
 
 class Run:
@@ -317,7 +324,7 @@ class Campaign:
             with self._lock:
                 self.nights.append(night)
                 self._say(night)
-            if night.problems:
+            if night.problems or night.strange:
                 (night.folder / "output").write_text("\n".join(night.output))
             else:
                 shutil.rmtree(night.folder, ignore_errors=True)
@@ -325,8 +332,8 @@ class Campaign:
     def _say(self, night: Night) -> None:
         what = ", ".join(blow.what for blow in night.blows)
         print(f"night {night.number} ({night.ranks} hosts and a spare): {what}", flush=True)
-        for problem in night.problems:
-            print(f"  seed {night.seed}: {problem}\n  kept: {night.folder}", flush=True)
+        for words in (*night.problems, *night.strange):
+            print(f"  seed {night.seed}: {words}\n  kept: {night.folder}", flush=True)
 
 
 def main() -> int:
