@@ -16,10 +16,11 @@ from holdfast.agent.copying import Copying, CopyTrust
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import CopyServer
+from holdfast.errors import CorruptCheckpoint
 from holdfast.link.exchange import Exchange
 from holdfast.link.frames import LinkError
 from holdfast.link.values import Peer
-from holdfast.snapshot.part import PartName, held_copies
+from holdfast.snapshot.part import PartName, await_part, held_copies
 from holdfast.snapshot.ram import BufferFiles
 from holdfast.snapshot.ram_folder import buffer_name, sealed_buffers
 from holdfast.snapshot.seal import seal_buffer
@@ -134,6 +135,26 @@ def test_nobody_waits_for_a_fetch_that_is_not_wanted_any_more(
     again = Copying(spare.selector, dict(os.environ), spare.folder, trust)
     again.close()
     assert not waits.exists()
+
+
+@pytest.mark.real
+def test_who_waits_for_a_part_is_told_why_it_does_not_come(
+    hosts: list[CopyingHost], eventually: Eventually
+) -> None:
+    _, second, spare = hosts
+    folder, part = spare.folder / buffer_name(0), PartName(0, STEP, (0,))
+    spare.copying.fetch(part, 0, None)
+    with pytest.raises(CorruptCheckpoint, match="no host has said where it has it"):
+        await_part(folder)
+    spare.copying.fetch(part, 0, second.server)
+
+    def is_over() -> bool:
+        spare.turn()
+        return not (folder / "fetching").exists()
+
+    eventually(is_over, within_s=60.0)
+    with pytest.raises(CorruptCheckpoint, match="is not in memory there"):
+        await_part(folder)
 
 
 @pytest.mark.real

@@ -15,7 +15,7 @@ from holdfast.core.hosts.copies import (
     has_own,
     in_memory,
     restorable,
-    source,
+    sources,
 )
 from holdfast.core.hosts.placement import place
 from holdfast.core.save.choose import SealedSet
@@ -177,8 +177,30 @@ def test_the_buffer_is_that_in_which_most_hosts_have_it() -> None:
 
 def test_a_part_comes_from_whoever_has_it() -> None:
     copies = {"a": (own(10, (0, 1)), own(10, (2, 3), None)), "b": ()}
-    assert source(copies, SealedSet(0, 10, 0), (2, 3)) == "a"
-    assert source(copies, SealedSet(0, 20, 0), (2, 3)) is None
+    holders = {0: "a", 1: "b"}
+    assert sources(copies, SealedSet(0, 10, 0), TWO, holders) == {1: "a"}
+    assert sources(copies, SealedSet(0, 20, 0), TWO, holders) is None
+
+
+def test_no_part_comes_from_a_host_that_writes_over_it() -> None:
+    """Hosts a and b had these slots, and have each other's now; c, a spare, has copies."""
+    first, second = own(10, (0, 1)), own(10, (2, 3))
+    swapped = {0: "b", 1: "a"}
+    copies = {"a": (first,), "b": (second,)}
+    ten = SealedSet(0, 10, 0)
+    assert sources(copies, ten, TWO, swapped) is None
+    assert restorable(copies, TWO, swapped) == ()
+    assert restorable(copies, TWO, {0: "a", 1: "b"}) == (ten,)
+    copied = {"a": (own(10, (2, 3), None), first), "b": (second, own(10, (0, 1), None))}
+    assert restorable(copied, TWO, swapped) == ()  # a copy may be made of what is written over
+    copied |= {"c": (first._replace(buffer=None), second._replace(buffer=None))}
+    assert restorable(copied, TWO, swapped) == (ten,)
+    assert sources(copied, ten, TWO, swapped) == {0: "c", 1: "c"}
+    one_side = {"a": (first,), "c": (second,)}  # b, which is new, has the slot that a had
+    assert sources(one_side, ten, TWO, {0: "b", 1: "c"}) == {0: "a"}
+    assert sources(one_side, ten, TWO, swapped) is None
+    other = {"a": (first._replace(buffer=1),), "c": (second,)}
+    assert sources(other, ten, TWO, {0: "b", 1: "a"}) == {0: "a", 1: "c"}
 
 
 def test_a_set_is_replicated_if_each_part_is_on_a_second_host() -> None:
@@ -203,7 +225,7 @@ def test_a_set_that_restores_can_be_had_part_by_part(
     everywhere = {part for _, part, _ in held} == {0, 1, 2}
     assert bool(found) is everywhere
     for one in found:
-        assert all(source(copies, one, (rank,)) is not None for rank in range(3))
+        assert set(sources(copies, one, three, {}) or ()) == {0, 1, 2}
 
 
 def test_a_copy_is_to_be_there_in_half_of_the_time_between_two_sets() -> None:

@@ -16,6 +16,7 @@ from holdfast.snapshot.part import (
     OwnTensors,
     PartName,
     PartReader,
+    await_part,
     begin_fetch,
     copy_name,
     end_fetch,
@@ -199,6 +200,21 @@ def test_while_a_part_is_fetched_its_buffer_is_no_set_and_says_so(hosts: tuple[P
     end_fetch(a / "buffer-0")
     end_fetch(a / "buffer-0")
     assert not (a / "buffer-0" / "fetching").exists()
+
+
+def test_why_a_part_does_not_come_is_told_to_who_waits_for_it(hosts: tuple[Path, Path]) -> None:
+    folder = hosts[0] / "buffer-0"
+    await_part(folder)
+    begin_fetch(folder)
+    end_fetch(folder, "host 1 is gone")
+    with pytest.raises(CorruptCheckpoint, match=r"lacks of it cannot be had: host 1 is gone$"):
+        await_part(folder)
+    begin_fetch(folder)
+    end_fetch(folder)
+    await_part(folder)
+    end_fetch(folder, "it hangs")
+    pull(Direct(hosts[1]), PartName(0, STEP, (2, 3)), folder, OwnTensors())
+    await_part(folder)  # it is there by now
 
 
 def test_rubbish_in_the_place_of_a_copy_is_none(hosts: tuple[Path, Path]) -> None:

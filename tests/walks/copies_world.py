@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.hosts.copies import HeldPart, restorable, source
+from holdfast.core.hosts.copies import HeldPart, restorable, sources
 from holdfast.core.hosts.placement import place
 from holdfast.core.save.memory import MemoryTier
 from holdfast.snapshot.part import COPIES
@@ -200,16 +200,18 @@ def _lose(host: int, world: Copies) -> None:
     world.attempt += 1
     world.promised = 0  # until it is on two hosts each again
     held = world.held()
-    found = restorable(held, world.placement)
+    holders = {one: str(one) for one in world.hosts}
+    found = restorable(held, world.placement, holders)
     if not found:
         world.step = 0
         world._begin(ev.SCRATCH)
         return
     newest = found[-1]
     name = newest.attempt, newest.step
+    had = sources(held, newest, world.placement, holders)
     for one in world.hosts:
         if world.own[one].get(newest.buffer) != name:
-            if source(held, newest, (one,)) is None:
+            if had is None or one not in had:
                 raise Broken(f"nobody has the part of host {one} of {newest}")
             world.own[one][newest.buffer] = name
     world.step = newest.step

@@ -146,20 +146,20 @@ class Copying:
     def fetch(self, part: PartName, buffer: int, place: CopyServer | None) -> None:
         """Bring this host's own part of a set here; ranks that restore it wait until that is over.
 
-        What cannot be had they find missing, and the next choice is made without it.
+        What cannot be had they are told of, and the next choice is made without it.
         """
         folder = self._ram_dir / buffer_name(buffer)
         with contextlib.suppress(StoreUnavailable):
             begin_fetch(folder)
             if place is None:
-                end_fetch(folder)
+                end_fetch(folder, "no host has said where it has it")
                 return
             number = 0
 
-            def over(_: FlushResult) -> None:
+            def over(outcome: FlushResult) -> None:
                 if self._fetch == (number, folder):
                     self._fetch = None
-                    end_fetch(folder)
+                    end_fetch(folder, outcome.why or "")
 
             number = self._pull(place, part, folder.name, over, gives_way=False)
             self._fetch = number, folder

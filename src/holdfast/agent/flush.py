@@ -248,7 +248,7 @@ class FlushProcess:
                 os.write(self._process.stdin.fileno(), line)
 
     def _let_go(self) -> threading.Thread | None:
-        process, self._process = self._process, None
+        process, self._process, self.port = self._process, None, 0
         if process is None or process.stdout is None or process.stdin is None:
             return None
         self._selector.unregister(process.stdout)

@@ -100,12 +100,15 @@ class AwaitedHosts:
 
     def sealed(self) -> tuple[SealedSet, ...]:
         """Which sets such an attempt restores from the hosts' memory, as those have said."""
-        return restorable(self._heard.copies, self.placement)
+        return self._restorable(self.placement)
 
     def _in_memory(self, placement: Placement) -> int:
         """The step of the newest set that such an attempt restores from the hosts' memory."""
-        found = restorable(self._heard.copies, placement)
+        found = self._restorable(placement)
         return found[-1].step if found else 0
+
+    def _restorable(self, placement: Placement) -> tuple[SealedSet, ...]:
+        return restorable(self._heard.copies_for(placement), placement, self._members.holders)
 
     # --- what is known of it ----------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from holdfast.core.hosts.clocks import ClockBound, ClockDifference
 from holdfast.core.hosts.copies import CopyServer, HeldPart
 from holdfast.core.hosts.membership import Membership, MemberState
+from holdfast.core.hosts.placement import Placement
 from holdfast.core.hosts.preflight import PreflightOrder
 from holdfast.core.hosts.says import Assignment, HostSays
 from holdfast.core.notices.board import Notice
@@ -76,15 +77,23 @@ class HeardHosts(dict[str, RemoteHost]):
         """Which parts of sets are in memory, as all agents have said last."""
         return {name: host.says.copies for name, host in self.items() if host.says is not None}
 
-    @property
-    def copies(self) -> dict[str, tuple[HeldPart, ...]]:
-        """The same of those that have any, and are there."""
-        members = self._members.members
-        return {
-            incarnation: parts
-            for incarnation, parts in self.said_copies.items()
-            if parts and incarnation in members and members[incarnation].is_there
-        }
+    def copies_for(self, placement: Placement) -> dict[str, tuple[HeldPart, ...]]:
+        """The same, as far as the hosts of an attempt can have it.
+
+        Of a host that is there, and where others get it: of one whose memory nobody is served from
+        its own part alone.
+        """
+        members, found = self._members.members, {}
+        for incarnation, parts in self.said_copies.items():
+            member = members.get(incarnation)
+            if not parts or member is None or not member.is_there:
+                continue
+            if self.server_of(incarnation) is None:
+                own = () if member.slot is None else placement.on(member.slot)
+                parts = tuple(one for one in parts if one.ranks == own)
+            if parts:
+                found[incarnation] = parts
+        return found
 
     def is_given_up(self, incarnation: str) -> bool:
         """Whether it was taken for lost, or what it runs is of no use."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from holdfast.controller.awaited_hosts import AwaitedHosts
 from holdfast.controller.heard_hosts import HeardHosts
 from holdfast.core import actions as act
-from holdfast.core.hosts.copies import NOWHERE, CopyPlaces, CopyServer, has_own, source
+from holdfast.core.hosts.copies import NOWHERE, CopyPlaces, CopyServer, sources
 from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.order import HostOrder
 from holdfast.core.hosts.placement import NOWHERE as NO_PLACEMENT
@@ -179,15 +179,11 @@ class HostMessages:
         resume = launch.resume
         if resume.buffer is None or resume.parent is None:
             return
-        copies = self._heard.copies
+        copies = self._heard.copies_for(launch.placement)
         wanted = SealedSet(resume.parent, resume.step, resume.buffer)
-        ranks_of = launch.placement.by_host
-        for slot in range(self._members.slots):
-            member, ranks = self._members.host_of(slot), ranks_of.get(slot, ())
-            if member is None or has_own(copies.get(member.incarnation, ()), wanted, ranks):
-                continue
-            holder = source(copies, wanted, ranks)
-            if holder is not None and (place := self._heard.server_of(holder)) is not None:
+        found = sources(copies, wanted, launch.placement, self._members.holders) or {}
+        for slot, host in found.items():
+            if (place := self._heard.server_of(host)) is not None:
                 self._own_places[slot] = place
 
     def _places_of(self, slot: int) -> CopyPlaces:

@@ -1,12 +1,13 @@
 """What of which sets lies in the memory of a run's hosts, and where a host gets its part. Pure.
 
     copies = {"a": (HeldPart(0, 40, (0, 1), 4, buffer=2),), "b": (…)}
-    restorable(copies, placement) == (SealedSet(0, 40, buffer=2),)
-    source(copies, SealedSet(0, 40, 2), ranks=(2, 3)) == "b"
+    restorable(copies, placement, holders) == (SealedSet(0, 40, buffer=2),)
+    sources(copies, SealedSet(0, 40, 2), placement, holders) == {1: "b"}
 
 Each host seals the shards of its own ranks, its *part* of a set, in the buffer of the number that
 is the same on all hosts, and may hold copies of other hosts' parts. A set restores if some host
-that is there has each part of it.
+that is there has each part of it, and still has it when that is wanted: a host that gets its part
+writes over what lies in that buffer.
 """
 
 from __future__ import annotations
@@ -72,8 +73,16 @@ Copies = Mapping[str, Sequence[HeldPart]]
 """By host, what it holds."""
 
 
-def restorable(copies: Copies, placement: Placement) -> tuple[SealedSet, ...]:
-    """The sets of which each host of the placement can have its part, the oldest first."""
+NOBODY: Mapping[int, str] = {}
+
+
+def restorable(
+    copies: Copies, placement: Placement, holders: Mapping[int, str] = NOBODY
+) -> tuple[SealedSet, ...]:
+    """The sets of which each host of the placement can have its part, the oldest first.
+
+    `holders`: by slot, who has it; nobody has anything in the others.
+    """
     parts: dict[tuple[int, int], dict[tuple[int, ...], list[HeldPart]]] = {}
     for held in copies.values():
         for one in held:
@@ -81,11 +90,12 @@ def restorable(copies: Copies, placement: Placement) -> tuple[SealedSet, ...]:
                 there = parts.setdefault((one.attempt, one.step), {})
                 there.setdefault(one.ranks, []).append(one)
     wanted = [placement.on(host) for host in dict.fromkeys(placement.hosts)]
-    return tuple(
+    found = (
         _as_set(*name, [one for ranks in wanted for one in there[ranks]])
         for name, there in sorted(parts.items())
         if all(ranks in there for ranks in wanted)
     )
+    return tuple(one for one in found if sources(copies, one, placement, holders) is not None)
 
 
 def _as_set(attempt: int, step: int, parts: Sequence[HeldPart]) -> SealedSet:
@@ -130,10 +140,26 @@ def has_own(held: Sequence[HeldPart], wanted: SealedSet, ranks: tuple[int, ...])
     )
 
 
-def source(copies: Copies, wanted: SealedSet, ranks: tuple[int, ...]) -> str | None:
-    """Which host has the part of these ranks; None: none has."""
+def sources(
+    copies: Copies, wanted: SealedSet, placement: Placement, holders: Mapping[int, str]
+) -> dict[int, str] | None:
+    """By slot, which host has the part that its holder lacks; None: some part is to be had nowhere.
+
+    Not from a host that gets a part itself into that very buffer: what is there is written over,
+    and so is what its copies have of it (`snapshot.part`). Its other buffers stay.
+    """
+    lacking = {
+        slot: ranks
+        for slot, ranks in placement.by_host.items()
+        if not has_own(copies.get(holders.get(slot, ""), ()), wanted, ranks)
+    }
+    written = {holders[slot] for slot in lacking if slot in holders}
+    found: dict[tuple[int, ...], str] = {}
     for host, held in copies.items():
         for one in held:
-            if (one.attempt, one.step, one.ranks) == (wanted.attempt, wanted.step, ranks):
-                return host
-    return None
+            stays = host not in written or one.buffer not in (None, wanted.buffer)
+            if stays and (one.attempt, one.step) == (wanted.attempt, wanted.step):
+                found.setdefault(one.ranks, host)
+    if any(ranks not in found for ranks in lacking.values()):
+        return None
+    return {slot: found[ranks] for slot, ranks in lacking.items()}

@@ -107,6 +107,11 @@ class Membership:
         """Who has that slot."""
         return self._slots[slot]
 
+    @property
+    def holders(self) -> dict[int, str]:
+        """By slot, the incarnation that has it."""
+        return {slot: one.incarnation for slot, one in enumerate(self._slots) if one is not None}
+
     def next_look_ns(self) -> int | None:
         """When silence may mean something new, or before; None: never.
 
