@@ -61,6 +61,7 @@ LISTENER_LIMIT_S = 2.0
 LATE_NS = 5 * SECOND_NS  # after a stop's deadline: then this host leaves without a word
 SAID_AFTER_NS = 2 * SECOND_NS
 UNHEARD_NS = 15 * SECOND_NS  # the same where somebody wants to stop at once
+SERVED_NS = 5 * SECOND_NS  # until others get what lies in this host's memory: usually half a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +143,11 @@ class LinkedAgent:
             )
         )
         self._seat.copies = () if job.memory is None else held_parts(job.memory.folder.path)
+        # The controller counts on what it is told of. So this host joins once others get it here.
+        self._joins_by_ns: int | None = None
         if self._copying is not None and self._seat.copies:
             self._copying.serve()
+            self._joins_by_ns = now_ns() + SERVED_NS
         command = job.command
         facts = HostFacts(
             str(job.scratch), str(folder.path), command.argv, command.working_directory
@@ -283,6 +287,8 @@ class LinkedAgent:
             self._aim(dialer, self._claim)
 
     def _aim(self, dialer: LinkDialer, claim: Claim) -> None:
+        if self._joins_by_ns is not None:
+            return
         self._seat.address = self._place.address or _address_toward(claim)
         dialer.aim(claim)
 
@@ -430,6 +436,11 @@ class LinkedAgent:
         copying.turn()
         if copying.port != self._seat.copy_port:
             self._seat.copy_port, self._is_news = copying.port, True
+        is_known = bool(copying.port or copying.why_not)
+        if self._joins_by_ns is not None and (is_known or now_ns() > self._joins_by_ns):
+            self._joins_by_ns = None
+            if self._dialer is not None and self._claim is not None:
+                self._aim(self._dialer, self._claim)
 
     def _draw_ports(self) -> None:
         """Fresh ones for each attempt: no rank may meet a store or coordinator of the last one."""

@@ -91,13 +91,15 @@ class LinkedHosts:
         elastic: ElasticLimits | None = None,
         store: str = "",
         chips: int = 0,
+        silent_slot: int | None = None,
     ) -> None:
         """`runs`: what every host is to run (`core.hosts.says.HostSays`). `placement`: its ranks.
 
         `policy`: what follows where a host is announced to go. `care`: where it fails. `is_done`:
         the run was done before. `elastic`: how few hosts it trains on; None: all are waited for.
         `store`: where the hosts find this controller. `chips`: of all of them together, where they
-        do not say how many they have.
+        do not say how many they have. `silent_slot`: which part was on the host of the controller
+        before this one, if that was followed because it was silent.
         """
         self._is_done = is_done
         self._store = store
@@ -108,12 +110,12 @@ class LinkedHosts:
         self._remote = RemoteHosts(
             self, membership, now_ns, around.say, runs, placement, elastic, chips
         )
+        self._remote.silent_slot = silent_slot
         self._peers: dict[str, Peer] = {}  # by incarnation
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._waits_since_ns = self._next_say_ns = 0
         self._heard_ns = now_ns()
         self._strangers = 0
-        self._leaves_memory = True
         self._quarantine: dict[int, str] = {}  # as people want it
         self._evacuation = Evacuation(policy)
         self._remote.leaves_alone = self._leaves_alone
@@ -391,14 +393,13 @@ class LinkedHosts:
         self.has_given_up = True
         return True
 
-    def close(self, finish: act.Finish | None) -> None:
+    def close(self, _: act.Finish | None) -> None:
         """The hosts are told of it once it is on record (`end`)."""
-        self._leaves_memory = finish is None or finish.leaves_memory
 
     def end(self, over: Over) -> None:
         """It is on record: have all hosts leave."""
         self.care.end()
-        self._remote.end(replace(over, leaves_memory=self._leaves_memory))
+        self._remote.end(over)
         self._server.close()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.agent.flush import FlushProcesses, FlushResult, differences
@@ -17,11 +17,10 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import HeldPart
 from holdfast.core.hosts.order import Hurry
-from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.names import set_name
 from holdfast.snapshot.part import held_copies
-from holdfast.snapshot.ram_folder import RamFolder, buffer_name, claim_ram, sealed_buffers
+from holdfast.snapshot.ram_folder import RamFolder, buffer_name, sealed_buffers
 
 LOOK_NS = 1_000_000_000  # at a flush under way; at a long one more and more seldom
 LONGEST_LOOK_NS = 30 * LOOK_NS
@@ -50,22 +49,6 @@ class MemoryJob:
 
     folder: RamFolder
     buffers: int
-
-
-def _held(job: MemoryJob) -> MemoryJob:
-    """The same, held anew if it is gone: else the next run that needs room takes it for abandoned.
-
-    The ranks make their buffers again. What cannot be held now is tried again at the next look.
-    """
-    if job.folder.is_there:
-        return job
-    base, key = job.folder.path.parents[2], job.folder.path.parent.name
-    try:
-        again = claim_ram(base, key, tries=1)
-    except (StoreUnavailable, OSError):
-        return job
-    job.folder.release()
-    return replace(job, folder=again)
 
 
 def held_parts(ram_dir: Path) -> tuple[HeldPart, ...]:
@@ -126,7 +109,7 @@ class Memory:
         action, at_ns = self._flushing, now_ns()
         if self._job is not None and at_ns >= self._next_claim_ns:
             self._next_claim_ns = at_ns + LOOK_NS
-            self._job = _held(self._job)
+            self._job.folder.hold()
         if action is not None and at_ns >= self._next_look_ns:
             self._look_later(at_ns)
             of = (action.attempt, action.epoch, action.step)

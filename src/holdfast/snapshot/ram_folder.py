@@ -54,6 +54,18 @@ class RamFolder:
             return os.path.samestat(os.fstat(self._lock), (self.path / LOCK_FILE).lstat())
         return False
 
+    def hold(self) -> None:
+        """Hold it anew if it is gone: else the next run that needs room takes it for abandoned.
+
+        The ranks make their buffers again. What cannot be held now is tried again at the next look.
+        """
+        if self._lock < 0 or self.is_there:
+            return
+        with contextlib.suppress(StoreUnavailable, OSError):
+            again = claim_ram(self.path.parents[2], self.path.parent.name, tries=1)
+            os.close(self._lock)
+            self._lock = again._lock
+
     def release(self) -> None:
         """Leave the buffers to the run's next start on this host."""
         lock, self._lock = self._lock, -1
