@@ -15,6 +15,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.clocks import ClockDifference
+from holdfast.core.hosts.copies import CopyServer, HeldPart
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.order import CALM, HostOrder
 from holdfast.core.hosts.placement import Meeting, place
@@ -30,6 +31,7 @@ from holdfast.core.hosts.says import (
 )
 from holdfast.core.hosts.seat import Seat
 from holdfast.core.notices.board import Notice, NoticeAction
+from holdfast.core.save.choose import SealedSet
 from holdfast.core.save.ranks import RankAnswers
 
 S = 1_000_000_000
@@ -208,13 +210,14 @@ def trains(attempt: int = 4) -> HostReport:
     return made
 
 
-def succeeded(spares: int = 0) -> tuple[Lab, list[Seat], list[Any]]:
+def succeeded(spares: int = 0, silent: int | None = None) -> tuple[Lab, list[Seat], list[Any]]:
     """Two hosts that train, another controller that they have met, and what it has judged."""
     before, lab, judged = Lab(), Lab(spares=spares), []
     seats = [before.seat(0), before.seat(1)]
     for seat in seats:
         before.down(seat)
         seat.meet_controller()
+    lab.hosts.silent_slot = silent
     lab.hosts.gather(ADOPT, judged.append)
     return lab, seats, judged
 
@@ -246,6 +249,30 @@ def test_what_hosts_run_goes_on_under_another_controller() -> None:
         assert [one.number for one in seat.host.orders] == [1]
 
 
+def test_only_what_the_hosts_can_have_is_restored_from_their_memory() -> None:
+    """Host 0 was started again, and its memory holds its part; a spare has its place by now."""
+    lab = Lab(spares=1)
+    zero, one, spare = (lab.seat(index) for index in range(3))
+    lab.hosts.awaited.placement = LAUNCH.placement
+    one.copies, one.copy_port = (HeldPart(0, 40, (1,), 2, buffer=1),), 0
+    lab.up(one)
+    lab.hosts.gone(zero.incarnation, "its process has ended")
+    again = lab.seat(0, "host 0 again")
+    again.copies = (HeldPart(0, 40, (0,), 2, buffer=1),)
+    lab.up(again)
+    assert lab.hosts.membership.host_of(0).index == 2
+    assert lab.hosts.sealed() == ()  # nobody gets it from there yet
+    again.copy_port = 7000
+    lab.up(again)
+    assert lab.hosts.sealed() == (SealedSet(0, 40, 1),)
+    order = HostOrder()
+    order.number = 1
+    order.want(act.Launch(1, ev.Resume("0000-000000000040", 40, 0, buffer=1), LAUNCH.placement))
+    lab.hosts.obey(order)
+    places = {seat.index: lab.says(seat).places.own for seat in (spare, one)}
+    assert places == {2: CopyServer("10.0.0.0", 7000), 1: None}  # that one has its own
+
+
 def test_what_cannot_go_on_is_ended_on_each_host_before_it_joins() -> None:
     lab, (zero, one), judged = succeeded()
     lab.up(zero, trains())
@@ -266,6 +293,22 @@ def test_what_cannot_go_on_is_ended_on_each_host_before_it_joins() -> None:
         assert seat.host is not None
     assert lab.board.told == ["replaced 0", "replaced 1"]
     assert lab.said == []
+
+
+def test_a_spare_takes_the_part_of_the_host_that_is_silent_since_its_controller_is() -> None:
+    lab, (_, one), judged = succeeded(spares=1, silent=0)
+    spare = lab.seat(2)
+    lab.up(one, trains())
+    assert lab.hosts.next_look_ns == HostLimits().suspect_ns
+    lab.now_ns += HostLimits().suspect_ns
+    lab.hosts.look()
+    assert judged == ["nothing was heard of the host that runs its part 0"]
+    lab.down(one)
+    one.has_left("host 1 again")
+    for seat in (spare, one):
+        lab.up(seat)
+    lab.hosts.look()
+    assert [lab.hosts.membership.host_of(slot).index for slot in (0, 1)] == [2, 1]
 
 
 def test_hosts_keep_their_slots_where_another_controller_ends_what_they_run() -> None:

@@ -78,6 +78,19 @@ def test_who_is_not_heard_is_waited_for_as_long_as_a_host_is_before_it_is_lost()
     )
 
 
+def test_the_host_of_a_silent_controller_is_waited_for_as_long_as_one_that_lives_needs() -> None:
+    """It has been silent for longer than a host that is lost; the others have just been called."""
+    gathered = Gathering(4, range(3), 4, 10 * S, silent=(0, 2 * S))
+    gathered.heard(1, "b", held(1), report())
+    assert (gathered.until_ns, gathered.judge(9 * S)[0]) == (10 * S, Verdict.WAIT)
+    gathered.heard(3, "d", held(2), report())
+    assert (gathered.until_ns, gathered.judge(2 * S - 1)[0]) == (2 * S, Verdict.WAIT)
+    reason = "nothing was heard of the host that runs its part 0"
+    assert gathered.judge(2 * S) == (Verdict.END, reason)
+    gathered.heard(0, "a", held(0), report())
+    assert gathered.judge(2 * S)[0] is Verdict.ADOPT
+
+
 def test_once_all_hosts_are_heard_nobody_else_is_waited_for() -> None:
     gathered = gathering()
     gathered.heard(0, "a", held(0), report())

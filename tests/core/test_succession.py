@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.hosts.succession import (
+    BEAT_NS,
     LONGEST_TURN_NS,
     REST_NS,
     SECOND_NS,
@@ -14,6 +15,7 @@ from holdfast.core.hosts.succession import (
     LeaseSight,
     Succession,
 )
+from holdfast.journal.lease import HEARTBEAT_S, SILENT_AFTER_S
 
 FREE = LeaseSight(0, False)
 HELD = LeaseSight(1, True)
@@ -82,9 +84,25 @@ def test_who_is_linked_to_a_holder_does_not_judge_its_heartbeat() -> None:
     for at_ns in range(0, 10 * STILL_NS, SECOND_NS):
         step = succession.look(at_ns, still, is_linked=True, is_starting=False)
         assert step is FollowStep.FOLLOW
-    later = 10 * STILL_NS
-    assert look(succession, later, still) is FollowStep.FOLLOW
-    assert look(succession, later + STILL_NS, still) is FollowStep.START
+    left = STILL_NS - BEAT_NS  # of the time with a link one beat counts
+    later = 10 * STILL_NS - SECOND_NS
+    assert look(succession, later + left - 1, still) is FollowStep.FOLLOW
+    assert look(succession, later + left, still) is FollowStep.START
+
+
+def test_time_counts_from_the_last_beat_and_not_from_when_the_link_went_down() -> None:
+    """The host of the controller loses its power 3 s after the last beat that was seen."""
+    succession, beat = Succession(0), LeaseSight(1, None, beat=b"7")
+    succession.look(0, beat, is_linked=True, is_starting=False)
+    succession.look(4 * SECOND_NS, beat, is_linked=True, is_starting=False)
+    assert look(succession, STILL_NS - 1, beat) is FollowStep.FOLLOW
+    assert look(succession, STILL_NS, beat) is FollowStep.START
+    assert succession.watched(STILL_NS) == (1, b"7", STILL_NS)
+
+
+def test_the_controllers_of_the_first_two_in_turn_are_there_when_the_lease_is_free() -> None:
+    assert STILL_NS + 2 * TURN_NS == SILENT_AFTER_S * SECOND_NS
+    assert BEAT_NS == HEARTBEAT_S * SECOND_NS
 
 
 def test_while_the_store_is_away_no_time_counts() -> None:

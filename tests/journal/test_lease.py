@@ -217,20 +217,29 @@ def test_a_silent_host_is_replaced_after_it_was_watched(folder: RunFolder) -> No
     assert said[0].startswith("run 'r' was held by pid 1 on host far")
 
 
-def test_what_this_host_has_watched_already_counts_for_half_of_it_at_most(
-    folder: RunFolder,
-) -> None:
+@pytest.mark.parametrize("still_s", [0.2, 28.0, 29.9, 30.0, 99.0])
+def test_what_this_host_has_watched_already_counts(folder: RunFolder, still_s: float) -> None:
     elsewhere(folder).write_text("41")
-    clock, watched = Clock(), WatchedHolder.parse(str(WatchedHolder(1, 20.0)))
-    assert watched.still_s == leases.SILENT_AFTER_S / 2
-    acquire(folder, clock=clock, sleep=clock.sleep, watched=watched)
-    assert watched.still_s <= clock.now < watched.still_s + 1
+    clock, watched = Clock(), WatchedHolder(1, still_s, beat=b"41")
+    acquire(folder, clock=clock, sleep=clock.sleep, watched=WatchedHolder.parse(str(watched)))
+    assert clock.now == pytest.approx(max(0.0, leases.SILENT_AFTER_S - still_s))
+
+
+@pytest.mark.parametrize("still_s", [28.0, 99.0])
+def test_a_heart_that_has_beaten_since_it_was_watched_shows_life(
+    folder: RunFolder, still_s: float
+) -> None:
+    elsewhere(folder).write_text("42")
+    clock, watched = Clock(), WatchedHolder(1, still_s, beat=b"41")
+    with pytest.raises(RunHeld):
+        acquire(folder, clock=clock, sleep=clock.sleep, watched=watched)
+    assert clock.now < 1
 
 
 def test_what_was_watched_of_an_earlier_holder_counts_for_nothing(folder: RunFolder) -> None:
     elsewhere(folder, 2).write_text("41")
     clock = Clock()
-    acquire(folder, clock=clock, sleep=clock.sleep, watched=WatchedHolder(1, 15.0))
+    acquire(folder, clock=clock, sleep=clock.sleep, watched=WatchedHolder(1, 15.0, beat=b"41"))
     assert clock.now >= leases.SILENT_AFTER_S
 
 
@@ -248,9 +257,9 @@ def test_the_end_of_a_run_stands_if_its_holder_was_taken_for_silent(folder: RunF
 
 
 def test_what_an_agent_tells_its_controller_is_read_back() -> None:
-    watched = WatchedHolder(7, 12.5, 3)
-    assert WatchedHolder.parse(str(watched)) == watched
-    for rubbish in ("", "7", "7:1", "x:1:2", "7:1:2:3", "7:nothing:1"):
+    for watched in (WatchedHolder(7, 12.5, 3, b"41\n"), WatchedHolder(7, 12.5)):
+        assert WatchedHolder.parse(str(watched)) == watched
+    for rubbish in ("", "7", "7:1", "x:1:2:", "7:1:2", "7:1:2:3", "7:1:2:x:", "7:nothing:1:"):
         with pytest.raises(ValueError):
             WatchedHolder.parse(rubbish)
 

@@ -160,9 +160,9 @@ class ControllerWatch:
 
     def _start_one(self) -> None:
         try:
-            epoch, still_ns = self._succession.still_ns(now_ns())
-            over_before = self._succession.over_before
-            self._child = self._start(WatchedHolder(epoch, still_ns / SECOND_NS, over_before))
+            epoch, beat, still_ns = self._succession.watched(now_ns())
+            over_before, still_s = self._succession.over_before, still_ns / SECOND_NS
+            self._child = self._start(WatchedHolder(epoch, still_s, over_before, beat))
         except OSError as error:
             self._failures += 1
             self._say("warning", f"The controller of the run cannot be started: {error}")

@@ -63,11 +63,12 @@ from holdfast.errors import (
 )
 from holdfast.journal.adopt import bring_home
 from holdfast.journal.attempts import attempts
-from holdfast.journal.hosts_table import tell_hosts
+from holdfast.journal.hosts_table import read_hosts, tell_hosts
 from holdfast.journal.lease import (
     LastWords,
     Lease,
     LeaseState,
+    LeaseView,
     WatchedHolder,
     acquire,
     over_meanwhile,
@@ -137,6 +138,7 @@ def control(asked: RunAsked, watched: str) -> int:
     if (words := over_meanwhile(lease, known.over_before)) is not None:
         lease.release(words)  # the agents read there how the run has ended
         return EXIT_DONE
+    silent_slot = _silent_slot(folder, before) if lease.epoch == before.epoch + 1 else None
     # The agents listen for notices, each on its own host.
     start = RunStart.of(asked._replace(notices=NoticeSources((), asked.notices.around)), lease)
     try:
@@ -167,6 +169,7 @@ def control(asked: RunAsked, watched: str) -> int:
                 elastic=_elastic(settings),
                 store=settings.store,
                 chips=settings.total_chips,
+                silent_slot=silent_slot,
             )
             linked.append(found)
             with contextlib.suppress(StoreUnavailable):  # upkeep looks again
@@ -181,7 +184,7 @@ def control(asked: RunAsked, watched: str) -> int:
             return None if linked[0].has_given_up else words
 
         def told(words: LastWords) -> None:
-            linked[0].end(Over(words.exit_code, words.words))
+            linked[0].end(Over(*words))
 
         start.exporter = beside(settings, folder, asked.command.environment, screen)
         shown = "" if certificate is None else certificate.digest
@@ -190,6 +193,18 @@ def control(asked: RunAsked, watched: str) -> int:
         return EXIT_SAVED_START_ME_AGAIN if linked[0].has_given_up else code
     finally:
         start.close()
+
+
+def _silent_slot(folder: RunFolder, before: LeaseView) -> int | None:
+    """Which part of the run was on the machine of a controller that was followed for its silence.
+
+    As that one has told of its hosts; None: it was not followed for that, or nobody can tell.
+    """
+    if before.state is not LeaseState.UNKNOWN or before.holder is None:
+        return None
+    boot, rows = before.holder.boot_id, read_hosts(folder, before.epoch) or ()
+    there = [row.trains_as for row in rows if boot and row.boot == boot]
+    return there[0] if len(there) == 1 else None
 
 
 def _listens_at() -> str:

@@ -114,6 +114,9 @@ class RemoteHosts:
         self.leaves_alone: Callable[[HostSays, Notice], bool] = lambda _, __: False
         self.heard_of: Callable[[int, HostReport], None] = lambda _, __: None  # one that trains
         self.lost: Callable[[int, str], None] = lambda _, __: None  # who had a part, and why
+        # The part of the run that was on the host of the controller before this one, if that was
+        # followed because it was silent.
+        self.silent_slot: int | None = None
         self._gathering: Gathering | None = None  # what runs, and is not adopted yet
         self._judged: Callable[[LastOrdered | str], None] | None = None
 
@@ -162,10 +165,16 @@ class RemoteHosts:
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts; they look for their controller by the store, and dial."""
         members, now = self.membership, self._now_ns()
-        until_ns = now + members.limits.lost_ns
+        limits, slot = members.limits, self.silent_slot
         self.awaited.placement = action.placement
         slots = frozenset(action.placement.hosts)
-        self._gathering = Gathering(action.attempt, slots, members.most, until_ns)
+        self._gathering = Gathering(
+            action.attempt,
+            slots,
+            members.most,
+            now + limits.lost_ns,
+            None if slot is None else (slot, now + limits.suspect_ns),
+        )
         self._judged, self.messages.is_undecided = judged, True
 
     def go_on(self) -> None:
@@ -212,7 +221,8 @@ class RemoteHosts:
     @property
     def next_look_ns(self) -> int | None:
         """When `look` is due, if nothing is heard until then; None: never."""
-        due_ns = (self._inquiries.due_ns, self.membership.next_look_ns())
+        gathered_ns = None if self._gathering is None else self._gathering.until_ns
+        due_ns = (self._inquiries.due_ns, self.membership.next_look_ns(), gathered_ns)
         return min((one for one in due_ns if one is not None), default=None)
 
     @property

@@ -2,7 +2,8 @@
 
     lease/000007.hosts    one object: the rows, replaced once a second; of many hosts less often
 
-Nothing is decided by it.
+A controller that follows a silent one finds in it which part of the run was on that one's machine,
+and waits for that host no longer than for one that lives. Nothing else is decided by it.
 """
 
 from __future__ import annotations

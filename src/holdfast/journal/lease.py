@@ -79,25 +79,26 @@ class LastWords(NamedTuple):
 
 
 class WatchedHolder(NamedTuple):
-    """For so long this host has watched the heartbeat of that epoch, and it stood still.
+    """For so long this host has watched the heartbeat of that epoch, and it stood still at `beat`.
 
-    Whoever goes on to watch must do so for some heartbeats: it may have moved in between.
-    `over_before`: if the run was over by a lease up to this one, it is begun again.
+    Whoever goes on to watch compares: beats are counted, so none has come in between if it is the
+    same. `over_before`: if the run was over by a lease up to this one, it is begun again.
     """
 
     epoch: int
     still_s: float
     over_before: int = 0
+    beat: bytes = b""
 
     @classmethod
     def parse(cls, words: str) -> WatchedHolder:
-        """From `7:12.5:3`, as `str` gives it; raises ValueError. At most half of 30 s counts."""
-        epoch, still_s, over_before = words.split(":")
-        counts_s = min(max(0.0, float(still_s)), SILENT_AFTER_S / 2)
-        return cls(int(epoch), counts_s, int(over_before))
+        """From `7:12.5:3:0a`, as `str` gives it; raises ValueError."""
+        epoch, still_s, over_before, beat = words.split(":")
+        counts_s = min(max(0.0, float(still_s)), SILENT_AFTER_S)
+        return cls(int(epoch), counts_s, int(over_before), bytes.fromhex(beat))
 
     def __str__(self) -> str:
-        return f"{self.epoch}:{self.still_s}:{self.over_before}"
+        return f"{self.epoch}:{self.still_s}:{self.over_before}:{self.beat.hex()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +200,8 @@ def acquire(
     epoch = _newest_epoch(folder)
     while True:
         if epoch:
-            seen_s = watched.still_s if watched is not None and watched.epoch == epoch else 0.0
-            _ensure_free(folder, epoch, on_wait, SILENT_AFTER_S - seen_s, clock, sleep)
+            seen = watched if watched is not None and watched.epoch == epoch else None
+            _ensure_free(folder, epoch, on_wait, seen, clock, sleep)
         epoch += 1
         try:
             create_exclusive(_path(folder, epoch, _CLAIM), encode_json(holder.to_json()))
@@ -237,7 +238,7 @@ def _ensure_free(
     folder: RunFolder,
     epoch: int,
     on_wait: Callable[[str], None],
-    silent_after_s: float,
+    seen: WatchedHolder | None,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
@@ -245,11 +246,13 @@ def _ensure_free(
     holder = holder_of(folder, epoch)
     state = _state(folder, epoch, holder)
     if state is LeaseState.UNKNOWN:
+        first = heartbeat(folder, epoch) if seen is None else seen.beat
+        silent_after_s = SILENT_AFTER_S - (0.0 if seen is None else seen.still_s)
         on_wait(
             f"run {folder.name!r} was held by {holder or 'an unknown process'}; waiting up to "
-            f"{seconds_in_words(silent_after_s)} to see whether it is alive"
+            f"{seconds_in_words(max(0.0, silent_after_s))} to see whether it is alive"
         )
-        state = _watch(folder, epoch, silent_after_s, clock, sleep)
+        state = _watch(folder, epoch, first, silent_after_s, clock, sleep)
     elif state is LeaseState.HELD and holder is not None:
         state = _watch_dying(folder, epoch, holder, clock, sleep)
     if state is LeaseState.HELD:
@@ -262,22 +265,24 @@ def _ensure_free(
 def _watch(
     folder: RunFolder,
     epoch: int,
+    first: bytes,
     silent_after_s: float,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> LeaseState:
     """Watch a heartbeat from elsewhere until it moves, is given up, or stood still long enough."""
-    began, first = clock(), heartbeat(folder, epoch)
-    while clock() - began < silent_after_s:
-        sleep(WATCH_EVERY_S)
+    until = clock() + silent_after_s
+    left_s = silent_after_s
+    while True:
+        sleep(max(0.0, min(left_s, WATCH_EVERY_S)))
+        left_s = until - clock()
         refresh(folder.lease_dir)
         if _path(folder, epoch, _RELEASED).exists():
             return LeaseState.RELEASED
         if heartbeat(folder, epoch) != first:
             return LeaseState.HELD
-        if _path(folder, epoch + 1, _CLAIM).exists():
-            return LeaseState.DEAD  # somebody else saw it; who holds the next one is asked next
-    return LeaseState.DEAD
+        if left_s <= 0 or _path(folder, epoch + 1, _CLAIM).exists():
+            return LeaseState.DEAD  # of the next one, if somebody else saw it, is asked next
 
 
 def _watch_dying(

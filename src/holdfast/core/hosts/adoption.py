@@ -7,7 +7,9 @@
 It does if every host of the attempt says that all its ranks were started, and that none has ended.
 Else the attempt is ended: ranks that train together are of no use one by one. Hosts that are not
 heard are waited for in any case, since they look for the new controller by the store: what they
-have in memory may be what the next attempt begins from.
+have in memory may be what the next attempt begins from. All but the host of the controller before
+this one are waited for as long as one that falls silent. That host has been silent for longer,
+since its controller was followed on that account: it is waited for as long as one that lives needs.
 """
 
 from __future__ import annotations
@@ -61,9 +63,17 @@ class LastOrdered(NamedTuple):
 class Gathering:
     """What was heard so far. `slots`: those of the attempt; `hosts`: how many, with spares."""
 
-    def __init__(self, attempt: int, slots: Collection[int], hosts: int, until_ns: int) -> None:
-        self.until_ns = until_ns
+    def __init__(
+        self,
+        attempt: int,
+        slots: Collection[int],
+        hosts: int,
+        until_ns: int,
+        silent: tuple[int, int] | None = None,
+    ) -> None:
+        """`silent`: the slot of the controller's host, and until when it alone is waited for."""
         self.holders: dict[int, Holder] = {}  # by slot
+        self._until_ns, self._silent = until_ns, silent
         self._attempt = attempt
         self._slots = slots
         self._hosts = hosts
@@ -83,7 +93,7 @@ class Gathering:
     def judge(self, at_ns: int) -> tuple[Verdict, str]:
         """What follows from what was heard."""
         against = next((one.why_not for one in self.holders.values() if one.why_not), "")
-        missing = [slot for slot in sorted(self._slots) if slot not in self.holders]
+        missing = self._missing
         if not missing:
             verdict = Verdict.END if against else Verdict.ADOPT
             return verdict, against or "all its hosts are there"
@@ -95,6 +105,18 @@ class Gathering:
             return Verdict.END, against or silent
         # Also where it cannot go on: the next one begins from what lies in the hosts' memory.
         return Verdict.WAIT, f"nothing was heard yet of the host that runs its part {which}"
+
+    @property
+    def _missing(self) -> list[int]:
+        return [slot for slot in sorted(self._slots) if slot not in self.holders]
+
+    @property
+    def until_ns(self) -> int:
+        """Until then hosts are waited for, as things stand."""
+        silent = self._silent
+        if silent is not None and self._missing == [silent[0]]:
+            return min(silent[1], self._until_ns)
+        return self._until_ns
 
     @property
     def found(self) -> LastOrdered:

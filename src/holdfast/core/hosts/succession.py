@@ -6,7 +6,9 @@
 Whoever holds the run's lease is its controller. Where nobody does, each host leaves it to those
 with lower numbers first, so that not all start one; of several that are started, one gets the
 lease. A holder on another machine is known by its heartbeat alone: it is followed until that has
-stood still for a while, and only who has no link to it judges that.
+stood still for a while, and only who has no link to it judges that. Time counts from the last beat
+on, and not from when the link went down; but of the time with a link no more than one beat counts,
+since a holder that is linked lives, be its way to the store ever so slow.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from typing import NamedTuple
 SECOND_NS = 1_000_000_000
 TURN_NS = 2 * SECOND_NS
 LONGEST_TURN_NS = 10 * SECOND_NS
-STILL_NS = 15 * SECOND_NS
+# Two turns before the lease is free (journal.lease.SILENT_AFTER_S): whoever is first or second in
+# turn has its controller there by then, which watches the heart on.
+STILL_NS = 26 * SECOND_NS
+BEAT_NS = 5 * SECOND_NS  # between two beats (journal.lease.HEARTBEAT_S)
 REST_NS = 60 * SECOND_NS  # of a host whose controller had no link to the others
 
 
@@ -63,9 +68,9 @@ class Succession:
         """The controller that was started here has left the run to others."""
         self._rests_until_ns = at_ns + REST_NS
 
-    def still_ns(self, at_ns: int) -> tuple[int, int]:
-        """Of which lease the heartbeat is watched, and for how long it has stood still."""
-        return self._beat[0], at_ns - self._beat_ns
+    def watched(self, at_ns: int) -> tuple[int, bytes, int]:
+        """Of which lease the heartbeat is watched, the last beat, and how long ago that was."""
+        return *self._beat, at_ns - self._beat_ns
 
     @property
     def over_before(self) -> int:
@@ -99,8 +104,10 @@ class Succession:
 
     def _is_held(self, at_ns: int, sight: LeaseSight, *, is_linked: bool) -> bool:
         beat = sight.epoch, sight.beat
-        if beat != self._beat or is_linked:
+        if beat != self._beat:
             self._beat, self._beat_ns = beat, at_ns
+        elif is_linked:
+            self._beat_ns = max(self._beat_ns, at_ns - BEAT_NS)
         if sight.is_held is not None:
             return sight.is_held
         return at_ns - self._beat_ns < STILL_NS
