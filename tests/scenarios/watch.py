@@ -21,7 +21,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import decode, encode
 from holdfast.core.history.line import to_lines
-from holdfast.core.history.text import history_of, parse_text
+from holdfast.core.history.text import parse_text
 from holdfast.core.ledger import facts
 from holdfast.core.plain_json import copied
 from holdfast.core.run import as_json, restart
@@ -57,6 +57,7 @@ ROUTINE = {ev.TimerFired, ev.Examined, ev.Flushing}  # looks, which go on for as
 
 BUSY = (facts.AttemptFact, facts.WaitFact)
 STEPPED = (facts.RestoreFact, facts.StepsFact)
+OF_AN_ATTEMPT = (*STEPPED, facts.FaultFact, facts.SpanFact)
 
 
 class Books:
@@ -454,9 +455,9 @@ def _ledger(worlds: list[VirtualWorld], now_ns: int, *, as_text: bool) -> None:
     """What was recorded is a legal history; every nanosecond and every step counts once."""
     by_world = [facts_of(world) for world in worlds]
     told = list(_facts(by_world, now_ns, worlds[0].shape.ranks))
-    history = parse_text("".join(to_lines(told))) if as_text else history_of(told)
-    require(history.facts, "nothing is on record")
-    _follow_one_another(fact for fact in told if isinstance(fact, facts.AttemptFact))
+    if as_text:
+        require(parse_text("".join(to_lines(told))).facts, "nothing is on record")
+    is_legal(told)
     for found in by_world:  # one that was overtaken may wait on for a moment, which counts for none
         _follow_one_another(fact for fact in found if isinstance(fact, BUSY))
     result = account(told, now_ns)  # which raises unless the kinds add up
@@ -471,9 +472,32 @@ def _ledger(worlds: list[VirtualWorld], now_ns: int, *, as_text: bool) -> None:
         )
 
 
+def is_legal(told: list[facts.Fact]) -> None:
+    """What facts say together can be, as a reader of their text finds it (`core.history.check`)."""
+    attempts = [fact for fact in told if isinstance(fact, facts.AttemptFact)]
+    _follow_one_another(attempts)
+    by_number = {one.attempt: one for one in attempts}
+    require(len(by_number) == len(attempts), f"an attempt is told twice: {attempts}")
+    steps: dict[int, list[facts.StepsFact]] = {}
+    chips = next(fact.chips for fact in told if isinstance(fact, facts.RunFact))
+    for fact in told:
+        if isinstance(fact, OF_AN_ATTEMPT) and fact.attempt not in by_number:
+            raise Broken(f"{fact}, and nothing is told of that attempt")
+        if isinstance(fact, facts.StepsFact):
+            steps.setdefault(fact.attempt, []).append(fact)
+        elif isinstance(fact, facts.CapacityFact):
+            require(fact.chips <= (fact.of or chips), f"{fact} of {chips}")
+    for number, rows in steps.items():
+        of = by_number[number]
+        bounds = [at_ns or 0 for row in rows for at_ns in (row.start_ns, row.end_ns)]
+        if bounds != sorted(bounds) or bounds[0] < of.start_ns or bounds[-1] > (of.end_ns or 0):
+            raise Broken(f"steps out of order, or outside of {of}: {rows}")
+
+
 def _follow_one_another(of: Iterable[facts.AttemptFact | facts.WaitFact]) -> None:
-    busy = sorted((fact.start_ns, fact.end_ns or 0) for fact in of)
-    require(all(one[1] <= other[0] for one, other in pairwise(busy)), f"they overlap: {busy}")
+    busy = sorted([(fact.start_ns, fact.end_ns or 0) for fact in of])
+    if any(one[1] > other[0] for one, other in pairwise(busy)):
+        raise Broken(f"they overlap: {busy}")
 
 
 def _facts(by_world: list[list[facts.Fact]], now_ns: int, ranks: int) -> Iterator[facts.Fact]:

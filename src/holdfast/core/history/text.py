@@ -38,18 +38,11 @@ def parse(blocks: Iterable[bytes]) -> History:
         raise HistoryError(
             max(reading.number, 1), "the file is empty; a history has at least a run line"
         )
-    return reading.history()
-
-
-def history_of(facts: Iterable[Fact]) -> History:
-    """A history of these facts, as if each stood in a line.
-
-    Raises HistoryError for what they say together, as `parse` does, or for one that ends before it
-    starts.
-    """
-    reading = _Reading()
-    reading.take(facts)
-    return reading.history()
+    steps = StepRows.sorted(*(column.view for column in reading.steps))
+    spans = SpanRows.sorted(*(column.view for column in reading.spans))
+    check(reading.facts, reading.lines, steps, spans, reading.number)
+    kinds = tuple(reading.span_kinds)
+    return History(tuple(reading.facts), tuple(reading.lines), steps, spans, kinds)
 
 
 def parse_text(text: str) -> History:
@@ -90,13 +83,6 @@ class _Reading:
     def is_empty(self) -> bool:
         return not (self.facts or len(self.steps[0]) or len(self.spans[0]))
 
-    def history(self) -> History:
-        """All of it, if it can be."""
-        steps = StepRows.sorted(*(column.view for column in self.steps))
-        spans = SpanRows.sorted(*(column.view for column in self.spans))
-        check(self.facts, self.lines, steps, spans, self.number)
-        return History(tuple(self.facts), tuple(self.lines), steps, spans, tuple(self.span_kinds))
-
     def read(self, block: bytes) -> None:
         """Read a block of whole lines; only the file's last line may lack its line end."""
         if not self.number:
@@ -135,29 +121,15 @@ class _Reading:
     def _decode(self, block: bytes, lines: Ints) -> None:
         """Read these lines of the block one by one."""
         texts = block.split(b"\n")
-        found: list[tuple[int, Fact]] = []
+        steps: list[tuple[int, ...]] = []
+        spans: list[tuple[int, ...]] = []
         for at in lines.tolist():
             number = self.number + at + 1
             text = _text(texts[at], number).strip()
-            if text:
-                torn = at == len(texts) - 1  # the line end is missing
-                found.append((number, decode(text, number, torn=torn)))
-        self._take(found)
-
-    def take(self, facts: Iterable[Fact]) -> None:
-        """Each as if it stood in the next line."""
-        numbered = list(enumerate(facts, self.number + 1))
-        for number, fact in numbered:
-            end_ns = getattr(fact, "end_ns", None)
-            if end_ns is not None and end_ns < fact.start_ns:  # type: ignore[union-attr]
-                raise HistoryError(number, f"{fact} ends before it starts")
-        self._take(numbered)
-        self.number += len(numbered)
-
-    def _take(self, numbered: Iterable[tuple[int, Fact]]) -> None:
-        steps: list[tuple[int, ...]] = []
-        spans: list[tuple[int, ...]] = []
-        for number, fact in numbered:
+            if not text:
+                continue
+            torn = at == len(texts) - 1  # the line end is missing
+            fact = decode(text, number, torn=torn)
             if isinstance(fact, StepsFact) and fact.end_ns is not None:
                 row = (fact.attempt, fact.first, fact.last, fact.start_ns, fact.end_ns, number)
                 steps.append(row)
