@@ -51,6 +51,8 @@ class Register(Generic[T]):
     def after(self, number: int) -> list[T]:
         """Those that are newer than the one that had this number, the oldest first."""
         found: list[T] = []
+        if number >= self.newest:
+            return found
         for at, entry in reversed(self._entries.values()):
             if at <= number:
                 break
