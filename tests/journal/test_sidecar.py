@@ -99,3 +99,20 @@ def test_what_is_written_is_read(tmp_path_factory, payload):
     writer.close()
     ((line,), _) = read_sidecar(path)
     assert line.payload == json.loads(json.dumps(payload))
+
+
+def test_of_lines_that_a_full_disk_has_cut_those_before_it_stay(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    writer = SidecarWriter(path)
+    payloads = [{"n": n} for n in range(5)]
+    write, room = os.write, [20, 0, 1000]  # a line has 8 bytes
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[: room.pop(0)]))
+    offsets = [writer.write_all(payloads) for _ in range(3)]
+    monkeypatch.undo()
+    writer.close()
+    assert offsets[0] == [0, 8, None, None, None]
+    assert offsets[1] == [None] * 5
+    assert [(line.offset, line.payload) for line in read_sidecar(path)[0]] == [
+        *zip(offsets[0][:2], payloads[:2], strict=True),
+        *zip(offsets[2], payloads, strict=True),
+    ]

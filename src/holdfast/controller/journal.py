@@ -3,13 +3,16 @@
 With that a recorded night can be decided again (`controller.replay`). The actions follow from the
 inputs, so only a checksum of them is written, beside the next input; the facts among them are for
 the ledger.
+
+Thousands of hosts have thousands of inputs a turn, and most of them lead to nothing. Those wait for
+one that does, or for the end of the turn, and all are written at once.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.controller.tally import SaveCounts
@@ -22,7 +25,7 @@ from holdfast.core.save import events as news
 from holdfast.journal.clocks import boot_id, read_clock_pair
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, RankPhase, Word
 from holdfast.journal.store import RunFolder
-from holdfast.journal.writer import JournalWriter
+from holdfast.journal.writer import JournalWriter, Record
 
 SEEN_NS = 1_000_000_000
 LONGEST_BOOT_NS = 86_400 * 1_000_000_000  # beyond, somebody has set the clock
@@ -37,6 +40,7 @@ class ControllerJournal:
         self._seen_ns = 0
         self._tally = SaveCounts()
         self._decided = 0
+        self._inputs: list[tuple[int, dict[str, Any]] | Record] = []  # not yet written
 
     @staticmethod
     def identity(folder: RunFolder, epoch: int, incarnation: str) -> Identity:
@@ -79,27 +83,38 @@ class ControllerJournal:
         """An input of the run's machine; one rank's plain progress takes 32 bytes."""
         heard = event.news if isinstance(event, ev.Heard) else None
         if isinstance(event, ev.Heard) and isinstance(heard, news.Progress):
-            self._writer.record(event.at_ns, Kind.PROGRESS, heard.rank, heard.step, event.attempt)
+            of = event.at_ns, Kind.PROGRESS, heard.rank, heard.step, event.attempt
+            self._inputs.append(Record(*of))
         else:
-            self._writer.note(NoteType.INPUT, encode(event) | {"decided": self._decided})
+            self._inputs.append((NoteType.INPUT, encode(event) | {"decided": self._decided}))
         if self._tally.event(event):
             self.fact(self._tally.fact)
 
-    def answered(self, actions: Iterable[act.Action], at_ns: int) -> None:
+    def answered(self, actions: Collection[act.Action], at_ns: int) -> None:
         """What the machine decided on the last input."""
+        if actions:
+            self._write()
         for action in actions:
             self._decided = checksum(action, self._decided)
             self._tally.action(action, at_ns)
 
     def fact(self, fact: Mapping[str, Any]) -> None:
         """A fact for the ledger."""
+        self._write()
         self._writer.note(NoteType.FACT, dict(fact))
 
-    def seen(self, at_ns: int, *, is_held: bool = False) -> None:
-        """A sign of life, once a second. `is_held`: all steps are done, and the last not durable.
+    def _write(self) -> None:
+        if self._inputs:
+            inputs, self._inputs = self._inputs, []
+            self._writer.note_all(inputs)
 
-        That stands in a word of the journal's page, which needs no room in any store.
+    def seen(self, at_ns: int, *, is_held: bool = False) -> None:
+        """The turn ends. A sign of life, once a second.
+
+        `is_held`: all steps are done, and the last not durable. That stands in a word of the
+        journal's page, which needs no room in any store.
         """
+        self._write()
         if at_ns - self._seen_ns >= SEEN_NS:
             self._seen_ns = at_ns
             self._writer.page.store(
@@ -109,6 +124,7 @@ class ControllerJournal:
 
     def close(self) -> None:
         """Write down the last decisions' checksum too, and let go of the file."""
+        self._write()
         self._writer.note(NoteType.CONTROLLER, {"decided": self._decided})
         self._writer.close()
 

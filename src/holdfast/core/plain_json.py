@@ -22,6 +22,7 @@ Read = Callable[[Any], Any]
 Write = Callable[[Any], Any]
 _ATOMS = frozenset({int, float, bool, str, NoneType})
 _SCALARS = (int, float, bool, str)
+_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Parts:
@@ -166,7 +167,7 @@ class Parts:
 
 def packed_json(data: Mapping[str, Any]) -> bytes:
     """As JSON in ASCII, with no space in it; raises ValueError or TypeError for what it has not."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODE(data).encode()
 
 
 def copied(part: Any) -> Any:

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ from holdfast.journal.regular import open_regular
 Payload = dict[str, Any]
 
 _BLOCK_BYTES = 1 << 20
+# default=str: a path or a numpy number in a note must not cost the note.
+_ENCODE = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def sidecar_path(journal: str | os.PathLike[str]) -> Path:
@@ -48,24 +50,31 @@ class SidecarWriter:
 
     def write(self, payload: Payload) -> int | None:
         """Append one line; its byte offset, or None when it could not be written whole."""
+        return self.write_all([payload])[0]
+
+    def write_all(self, payloads: Iterable[Payload]) -> list[int | None]:
+        """The same of several, with one system call."""
+        lines = [_encode(payload) for payload in payloads]
+        nowhere: list[int | None] = [None] * len(lines)
         file = self._file
         if file is None:
-            return None
-        line = _encode(payload)
+            return nowhere
         with self._lock:
-            if self._torn:  # close the half line that a full disk left behind
-                line = b"\n" + line
+            # Close the half line that a full disk left behind.
+            data = b"".join([b"\n" if self._torn else b"", *lines])
             try:
-                written = os.write(file.descriptor(), line)
+                written = os.write(file.descriptor(), data)
             except OSError:
-                return None
+                return nowhere
             offset = self._size_bytes + self._torn
             self._size_bytes += written
-            if written < len(line):
-                self._torn = True
-                return None
-            self._torn = False
-            return offset
+            self._torn = written < len(data)
+            offsets: list[int | None] = []
+            for line in lines:
+                is_whole = offset + len(line) <= self._size_bytes
+                offsets.append(offset if is_whole else None)
+                offset += len(line)
+            return offsets
 
     def close(self) -> None:
         """Close the file; later writes go nowhere."""
@@ -75,8 +84,7 @@ class SidecarWriter:
 
 
 def _encode(payload: Payload) -> bytes:
-    # default=str: a path or a numpy number in a note must not cost the note.
-    line = json.dumps(payload, separators=(",", ":"), default=str)
+    line = _ENCODE(payload)
     if len(line) >= MAX_LINE_BYTES:
         line = json.dumps({"cut": len(line), "text": line[: MAX_LINE_BYTES // 8]})
     return line.encode("ascii") + b"\n"

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import ClockPair, now_ns, read_clock_pair
@@ -58,6 +58,16 @@ OWNER_LIMIT_S = 0.05  # many steps' records take less
 
 _PAGE_WORDS = PAGE_BYTES // WORD_BYTES
 _CLOCKS_WORD = CLOCKS_OFFSET // WORD_BYTES
+
+
+class Record(NamedTuple):
+    """One that has no text."""
+
+    time_ns: int
+    kind: int
+    arg: int = 0
+    step: int = 0
+    value: int = 0
 
 
 class JournalWriter:
@@ -227,7 +237,22 @@ class JournalWriter:
 
         Not for signal handlers. One system call, no fsync. What JSON cannot hold becomes a string.
         """
-        offset = self._sidecar.write(payload)
+        self._point_to(self._sidecar.write(payload), note, step)
+
+    def note_all(self, noted: Sequence[tuple[int, dict[str, Any]] | Record]) -> None:
+        """Notes, and records that lie between them: in this order, with one system call.
+
+        The owner only.
+        """
+        payloads = [one[1] for one in noted if not isinstance(one, Record)]
+        offsets = iter(self._sidecar.write_all(payloads))
+        for one in noted:
+            if isinstance(one, Record):
+                self.record(*one)
+            else:
+                self._point_to(next(offsets), one[0])
+
+    def _point_to(self, offset: int | None, note: int, step: int = 0) -> None:
         if offset is not None:
             self.record(now_ns(), Kind.NOTE, note, step, offset)
         else:

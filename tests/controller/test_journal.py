@@ -1,0 +1,64 @@
+"""When the controller's journal is written: before what comes of an input, and once a turn."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.controller.journal import ControllerJournal
+from holdfast.controller.replay import inputs
+from holdfast.core import actions as act
+from holdfast.core import events as ev
+from holdfast.core.save import events as news
+from holdfast.journal.layout import CONTROLLER_RANK, Identity
+from holdfast.journal.reader import read_journal
+from holdfast.journal.writer import JournalWriter
+
+
+def of_ranks(ranks: int) -> list[ev.Event]:
+    told: list[ev.Event] = []
+    for rank in range(ranks):
+        told.append(ev.Heard(7, 1, news.Snapped(7, rank, 3, 20)))
+        told.append(ev.Heard(7, 1, news.Progress(7, rank, 20)))
+        told.append(ev.SaveTook(7, 1, 5))
+    return told
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "controller-000001.hfj"
+
+
+@pytest.fixture
+def journal(path: Path) -> ControllerJournal:
+    identity = Identity("night", 1, "abc", 0, "host", CONTROLLER_RANK, "boot")
+    return ControllerJournal(JournalWriter.create(path, identity))
+
+
+def test_thousands_of_inputs_that_lead_to_nothing_are_one_system_call(
+    journal: ControllerJournal, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = of_ranks(1000)
+    write, writes = os.write, []
+    monkeypatch.setattr(os, "write", lambda fd, data: (writes.append(fd), write(fd, data))[1])
+    for event in told:
+        journal.event(event)
+        journal.answered((), 7)
+    journal.seen(8)
+    assert len(writes) == 1
+    assert list(inputs(read_journal(path))) == told
+
+
+def test_an_input_is_written_before_what_comes_of_it_is_done(
+    journal: ControllerJournal, path: Path
+) -> None:
+    told = of_ranks(2)
+    for event in told:
+        journal.event(event)
+        journal.answered((), 7)
+    told.append(ev.StopNowAsked(9, "SIGQUIT"))
+    journal.event(told[-1])
+    journal.answered((act.Kill("stop"),), 9)
+    assert list(inputs(read_journal(path))) == told
