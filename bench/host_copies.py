@@ -1,12 +1,13 @@
 """Copies on peers: what they cost the training, and how soon a set is on two hosts.
 
-    python bench/host_copies.py --mib 200 --seconds 60 --rounds 2
+    python bench/host_copies.py --mib 200 --seconds 60 --rounds 2 [--busy 0.83]
 
 Two hosts of one rank each, as processes of this machine in a network namespace whose loopback is
 limited to 1 GB/s (`tc`, of all together). Each rank has a state of its own, which changes in every
 step, and sleeps for the rest of the step, as beside an accelerator. In turn with it the same run
 with hosts that cannot be reached, which is how copies are switched off: all the rest is the same.
-The hosts share the machine's cores. It needs root.
+The hosts share the machine's cores. `--busy`: for so much of a step each rank computes, as much in
+each step, so that a step is longer where something else takes its core. It needs root.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from several_hosts import SAFE, Progress, until
 
 from holdfast.snapshot.part import held_copies
@@ -35,13 +38,17 @@ import numpy as np
 import holdfast as hf
 run = hf.start()
 count = int(os.environ["MIB"]) << 18
+units, rest_s = int(os.environ["UNITS"]), float(os.environ["REST_S"])
+work = np.ones(1 << 14, np.float32)
 state = run.restore(init=lambda: {"own": np.full(count, run.rank, np.float32), "n": np.zeros(1)})
 out = open(os.environ["PROGRESS"] + f"/{run.rank}", "a", buffering=1)
 for step in run.steps(1_000_000):
     began_s = time.monotonic()
     state["own"] += 1
     state["n"] += 1
-    time.sleep(max(0.0, 0.5 - (time.monotonic() - began_s)))
+    for _ in range(units):
+        np.multiply(work, 1.0, out=work)
+    time.sleep(rest_s if units else max(0.0, 0.5 - (time.monotonic() - began_s)))
     run.done(step, state)
     out.write(f"{step} {time.time()} {os.getpid()}\\n")
 """
@@ -49,6 +56,7 @@ IN_NAMESPACE = "HOLDFAST_BENCH_NAMESPACE"
 NOBODY = "192.0.2.1"  # an address for examples: no way leads there
 ALONE = "hosts alone: a neighbour cannot be reached"
 HOSTS = 2
+STEP_S = 0.44  # with --busy
 EVERY_STEPS = 4  # a snapshot: each 2 s
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -72,6 +80,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each run")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--rate", default="8gbit", help="of the loopback")
+    parser.add_argument("--busy", type=float, default=0.0, help="share of a step of 0.44 s")
     asked = parser.parse_args()
     if IN_NAMESPACE not in os.environ:
         words = [sys.executable, *sys.argv]
@@ -79,6 +88,8 @@ def main() -> None:
     limit = ["rate", asked.rate, "burst", "2mb", "latency", "50ms"]
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", "tbf", *limit], check=True)
+    os.environ["UNITS"] = str(units(asked.busy * STEP_S))
+    os.environ["REST_S"] = str((1 - asked.busy) * STEP_S)
     found: dict[bool, list[Found]] = {True: [], False: []}
     for _ in range(asked.rounds):
         for has_copies, of in found.items():
@@ -88,6 +99,23 @@ def main() -> None:
     print(f"median step: {on:.4f} s with copies, {off:.4f} s without: {on / off - 1:+.2%}")
     on, off = (statistics.mean(one.mean_s for one in found[has]) for has in (True, False))
     print(f"mean step: {on:.4f} s with copies, {off:.4f} s without: {on / off - 1:+.2%}")
+
+
+def units(busy_s: float) -> int:
+    """How often the trainer's piece of work is done in so much processor time."""
+    work = np.ones(1 << 14, np.float32)
+
+    def once() -> None:
+        for _ in range(1000):
+            np.multiply(work, 1.0, out=work)
+
+    return round(busy_s * 1000 / min(used_s(once) for _ in range(20)))
+
+
+def used_s(do: Callable[[], None]) -> float:
+    began_s = time.process_time()
+    do()
+    return time.process_time() - began_s
 
 
 def told(one: Found, mib: int) -> str:
