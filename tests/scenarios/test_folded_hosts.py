@@ -97,11 +97,12 @@ def played(plan: Plan) -> VirtualWorld:
 
 
 def left(world: VirtualWorld) -> tuple[object, ...]:
-    """What a run leaves, but for how many ranks it had."""
+    """What a run leaves, but for how many ranks it had, and their numbers in its words."""
+    finish = world.finish
+    assert finish is not None
     return (
         [one for one in facts_of(world) if not isinstance(one, facts.RunFact)],
-        world.finish,
-        world.finished_ns,
+        (finish.exit_code, finish.leaves_memory, world.finished_ns),
         [(one.attempt, one.resume) for one in world.launches],
         [(one.attempt, one.cause) for one in world.ends],
         [one.name for one in world.store.sets],
