@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from lab import Lab, LabProcess
-from processes import EXIT_DONE, EXIT_SAVED, FAR, TRAINER, expected_digest
+from processes import EXIT_DONE, EXIT_SAVED, FAR, LIMIT_S, TRAINER, expected_digest
 
 sys.path.insert(0, str(TRAINER.parent))
 from elastic_trainer import final
@@ -70,6 +70,14 @@ class RunInLab:
 
     def start_all(self, steps: int, *flags: object) -> list[LabProcess]:
         return [self.start(host.index, steps, *flags) for host in self.lab.hosts]
+
+
+def saw(agents: list[LabProcess], pattern: str) -> None:
+    """Any of them has printed such a line: the next controller may be on each of them."""
+    end_s = time.monotonic() + LIMIT_S
+    while not any(re.search(pattern, line) for one in agents for line in one.lines[:]):
+        assert time.monotonic() < end_s, f"no {pattern!r} in:\n{[one.text for one in agents]}"
+        time.sleep(0.02)
 
 
 def both_did(agents: list[LabProcess], step: int) -> None:
@@ -176,16 +184,17 @@ def test_an_elastic_run_goes_on_with_fewer_hosts_and_takes_the_lost_one_in_again
         all_did(agents, 7)
         lab.hosts[victim].power_off()
         first, second = (agents[index] for index in range(3) if index != victim)
-        first.saw("Attempt 1: starting from step 5 of attempt 0")  # the next controller's, too
+        saw([first, second], "Attempt 1: starting from step 5 of attempt 0")  # or the next one's
         second.saw(r"\[1\] from 5 of 2$")  # it was rank 2
         lab.hosts[victim].power_on()
         agents[victim] = run.start(victim, MANY)
         step = 7
-        while "Restarting: a host is back, and the run trains on 2" not in first.text:
+        taken_in = "Restarting: a host is back, and the run trains on 2"
+        while not any(taken_in in one.text for one in (first, second)):
             step += 1
             assert step < MANY, "it is never taken in"
             run.allow(step)
-            first.saw(rf"\[0\] did {step}$|Restarting: ")
+            saw(agents, rf"\[0\] did {step}$|Restarting: ")
             time.sleep(0.1)  # so that the end of the run is far away
         run.allow(FAR)
         for rank, agent in enumerate(agents):
