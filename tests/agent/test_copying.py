@@ -7,6 +7,7 @@ import selectors
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ Eventually = Callable[..., object]
 STEP = 7
 SECRET = b"s" * 40
 ME = Peer(5, "0a" * 16)
+ORDER = act.Replicate(0, 3, STEP, 0)
 
 
 class CopyingHost:
@@ -74,9 +76,14 @@ def hosts(tmp_path: Path, eventually: Eventually) -> Iterator[list[CopyingHost]]
         host.selector.close()
 
 
-def replicate(host: CopyingHost, of: CopyingHost, rank: int, eventually: Eventually) -> ev.Event:
+def replicate(
+    host: CopyingHost,
+    of: CopyingHost,
+    rank: int,
+    eventually: Eventually,
+    order: act.Replicate = ORDER,
+) -> ev.Event:
     host.told = []
-    order = act.Replicate(0, 3, STEP, 0)
     host.copying.replicate(order, (rank,), of.server, host.told.append)
 
     def told() -> bool:
@@ -167,6 +174,21 @@ def test_what_cannot_be_had_is_said(hosts: list[CopyingHost], eventually: Eventu
     failed = replicate(second, first, 0, eventually)
     assert isinstance(failed, ev.NotReplicated)
     assert "cannot be reached at 127.0.0.1, port " in failed.why
+
+
+@pytest.mark.real
+def test_a_host_that_had_another_part_copies_what_it_is_to_have_now(
+    hosts: list[CopyingHost], eventually: Eventually
+) -> None:
+    """The spare has had either neighbour: both of its copies are of the set that is to be kept."""
+    first, second, spare = hosts
+    again = replace(ORDER, kept=(0, STEP))
+    for host, rank in ((first, 0), (second, 1)):
+        assert isinstance(replicate(spare, host, rank, eventually, again), ev.Replicated)
+    assert {one.ranks for one in held_copies(spare.folder)} == {(0,), (1,)}
+    missing = replicate(spare, second, 1, eventually, replace(again, step=STEP + 1))
+    assert isinstance(missing, ev.NotReplicated)
+    assert [one.ranks for one in held_copies(spare.folder)] == [(1,)]
 
 
 @pytest.mark.real

@@ -26,6 +26,7 @@ from holdfast.snapshot.part import (
     own_tensors,
     pull,
     read_receipts,
+    room_for_copy,
 )
 from holdfast.snapshot.ram import BufferFiles
 from holdfast.snapshot.ram_folder import buffer_name, sealed_buffers
@@ -170,6 +171,18 @@ def test_what_is_not_there_is_not_given(hosts: tuple[Path, Path]) -> None:
             pull(Direct(a), part, b / copy_name(0), OwnTensors())
 
 
+def test_a_copy_is_none_any_more_once_what_it_is_made_of_is_another_set(
+    hosts: tuple[Path, Path],
+) -> None:
+    a, b = hosts
+    pull(Direct(a), FIRST, b / copy_name(0), own_tensors(b, 0, STEP))
+    assert len(held_copies(b)) == 1
+    host(b, (2, 3), buffer=0, step=STEP + 1)
+    assert held_copies(b) == ()
+    pull(Direct(a), FIRST, b / copy_name(1), OwnTensors())  # nothing of it is this host's own
+    assert [one.path.name for one in held_copies(b)] == [copy_name(1)]
+
+
 def test_another_set_than_the_one_that_was_asked_for_is_refused(hosts: tuple[Path, Path]) -> None:
     a, b = hosts
 
@@ -200,6 +213,29 @@ def test_while_a_part_is_fetched_its_buffer_is_no_set_and_says_so(hosts: tuple[P
     end_fetch(a / "buffer-0")
     end_fetch(a / "buffer-0")
     assert not (a / "buffer-0" / "fetching").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "written"),
+    [
+        (None, None, 0),
+        (PartName(0, 8, (0,)), None, 1),
+        (None, PartName(0, 8, (0,)), 0),
+        (PartName(0, 8, (0,)), PartName(0, 7, (0,)), 1),
+        (PartName(0, 7, (0,)), PartName(0, 8, (0,)), 0),
+        (PartName(0, 8, (0,)), PartName(0, 8, (1,)), 1),  # from when it had another part
+        (PartName(0, 8, (1,)), PartName(0, 8, (0,)), 0),
+        (PartName(0, 8, (1,)), PartName(0, 7, (0,)), 1),
+        (PartName(1, 8, (0,)), PartName(0, 8, (0,)), 0),
+    ],
+)
+def test_a_copy_of_the_set_that_is_kept_is_written_over_by_no_other(
+    first: PartName | None, second: PartName | None, written: int
+) -> None:
+    both = {copy_name(0): first, copy_name(1): second}
+    held = {name: one for name, one in both.items() if one is not None}
+    assert room_for_copy(held, PartName(0, 8, (0,))) == copy_name(written)
+    assert room_for_copy(held, None) == copy_name(0)
 
 
 def test_why_a_part_does_not_come_is_told_to_who_waits_for_it(hosts: tuple[Path, Path]) -> None:

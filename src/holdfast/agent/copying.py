@@ -26,12 +26,11 @@ from holdfast.core.save.word import MAX_BUFFERS
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.part import (
-    COPIES,
     PartName,
     begin_fetch,
-    copy_name,
     end_fetch,
     held_copies,
+    room_for_copy,
 )
 from holdfast.snapshot.ram_folder import buffer_name
 
@@ -109,8 +108,9 @@ class Copying:
     ) -> None:
         """Keep a copy of the part of these ranks; Replicated or NotReplicated is fed.
 
-        Of the two copies that there is room for, the one of the set to be kept stays. One at a
-        time: another one that is under way is of an earlier attempt, and its host may be gone.
+        Of the two copies that there is room for, that of these ranks in the set to be kept stays;
+        one of other ranks is from when this host had another part of the run. One at a time:
+        another one that is under way is of an earlier attempt, and its host may be gone.
         """
         of = (action.attempt, action.epoch, action.step)
 
@@ -121,8 +121,8 @@ class Copying:
 
         part = PartName(action.attempt, action.step, ranks)
         held = held_copies(self._ram_dir)
-        names = {one.path.name: (one.attempt, one.step) for one in held}
-        if any((one.attempt, one.step, tuple(one.ranks)) == part for one in held):
+        known = {one.path.name: PartName(one.attempt, one.step, tuple(one.ranks)) for one in held}
+        if part in known.values():
             over(None)
         elif self._copy is not None:
             number, *wanted = self._copy
@@ -132,9 +132,8 @@ class Copying:
         elif place is None:
             over("its neighbour has not said where its part can be had")
         else:
-            kept = action.kept
-            free = (copy_name(one) for one in range(COPIES))
-            into = next(one for one in free if kept is None or names.get(one) != kept)
+            kept = None if action.kept is None else PartName(*action.kept, ranks)
+            into = room_for_copy(known, kept)
 
             def done(outcome: FlushResult) -> None:
                 self._copy = None

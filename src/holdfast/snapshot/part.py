@@ -24,7 +24,7 @@ from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.regular import is_real_folder, open_regular, read_regular
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.manifest import compose_part, is_shared
+from holdfast.snapshot.manifest import Manifest, compose_part, is_shared
 from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
@@ -87,8 +87,34 @@ def held_copies(ram_dir: Path) -> tuple[SetInfo, ...]:
                 manifest = read_manifest(folder)
                 for rank in manifest.ranks:
                     check_size(folder, rank, manifest.shards[rank].file_bytes)
-                found.append(info(folder, manifest))
+                if _is_lent(ram_dir, folder, manifest):
+                    found.append(info(folder, manifest))
     return tuple(found)
+
+
+def _is_lent(ram_dir: Path, folder: Path, manifest: Manifest) -> bool:
+    """Whether what a copy has of the host's own part of its set is there still."""
+    borrowed = [one for ranges in _read_borrowed(folder).values() for one in ranges]
+    for buffer, rank in {(one.buffer, one.own_rank) for one in borrowed}:
+        own = read_manifest(ram_dir / buffer_name(buffer))
+        if (own.attempt, own.step) != (manifest.attempt, manifest.step) or rank not in own.ranks:
+            return False
+    return True
+
+
+def room_for_copy(held: Mapping[str, PartName], kept: PartName | None) -> str:
+    """Which copy is written over: none of the set that is to be kept, if there is another one.
+
+    `held`: by folder, what lies there. Of two of that set one is of other ranks than are kept now.
+    """
+
+    def worth(name: str) -> int:
+        one = held.get(name)
+        if one is None or kept is None or one[:2] != kept[:2]:
+            return 0
+        return 2 if one == kept else 1
+
+    return min(map(copy_name, range(COPIES)), key=worth)
 
 
 def find_part(ram_dir: Path, part: PartName) -> Path:
