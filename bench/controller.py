@@ -179,9 +179,7 @@ class ManySeats:
         seat.address, seat.ports = "127.0.0.1", (1, 2)
         proved = self._proved[connection] = asyncio.Event()
         async with self._gate:
-            await loop.create_connection(
-                lambda: cast(asyncio.Protocol, connection), "127.0.0.1", self._port
-            )
+            await loop.create_connection(lambda: connection, "127.0.0.1", self._port)
             await proved.wait()
         every_s, progress_s = beat_s(self._hosts), progress_ns(self._hosts) / SECOND_NS
         spread_s = max(every_s, progress_s) * (number % 1000) / 1000

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from holdfast.link.certificate import make_certificate
 from holdfast.link.connection import LinkConnection
@@ -58,9 +58,7 @@ class ManyAgents:
         connection = LinkConnection(self, conversation, channel)
         proved = self._proved[connection] = asyncio.Event()
         async with self._gate:
-            await loop.create_connection(
-                lambda: cast(asyncio.Protocol, connection), "127.0.0.1", self._port
-            )
+            await loop.create_connection(lambda: connection, "127.0.0.1", self._port)
             await proved.wait()
         await asyncio.sleep(beat_s(self._hosts) * (number % 1000) / 1000)  # as time scatters them
         while True:

@@ -228,15 +228,33 @@ def test_a_set_that_restores_can_be_had_part_by_part(
         assert set(sources(copies, one, three, {}) or ()) == {0, 1, 2}
 
 
-def test_a_copy_is_to_be_there_in_half_of_the_time_between_two_sets() -> None:
+def test_a_copy_is_to_be_there_in_three_eighths_of_the_time_between_two_sets() -> None:
     tier = MemoryTier(1, replicas=Replicas(is_on=True))
     tier.begin(0, 0, ev.SCRATCH, 1)
     tier.has(0, 3)
     orders = []
-    for number, at_ns in enumerate((10, 30, 70), start=1):
+    for number, at_ns in enumerate((100, 260, 580), start=1):
         tier.copied(at_ns, number, number, number - 1)
-        tier.seal_over(ev.Sealed(at_ns + 5, 0, number, number, number - 1))
-        late_ns = at_ns + (25 if number == 3 else 5)
+        tier.seal_over(ev.Sealed(at_ns + 20, 0, number, number, number - 1))
+        late_ns = at_ns + (170 if number == 3 else 20)
         orders.append(tier.to_replicate(late_ns))
-        tier.replicas.over(ev.Replicated(at_ns + 6, 0, number, number))
-    assert [one.within_ns for one in orders if one is not None] == [0, 5, 10]
+        tier.replicas.over(ev.Replicated(at_ns + 24, 0, number, number))
+    assert [one.within_ns for one in orders if one is not None] == [0, 40, 60]
+
+
+def test_each_set_has_its_copy_though_copies_are_late_and_rest_for_as_long() -> None:
+    tier = MemoryTier(1, replicas=Replicas(is_on=True))
+    tier.begin(0, 0, ev.SCRATCH, 1)
+    tier.has(0, 3)
+    apart_ns, sealed_ns, late_ns = 2000, 100, 200
+    replicated = []
+    for number in range(1, 20):
+        at_ns = number * apart_ns
+        tier.copied(at_ns, number, number, number % 3)
+        tier.seal_over(ev.Sealed(at_ns + sealed_ns, 0, number, number, number % 3))
+        order = tier.to_replicate(at_ns + sealed_ns)
+        if order is not None:
+            over_ns = at_ns + sealed_ns + order.within_ns + late_ns
+            tier.replicas.over(ev.Replicated(over_ns, 0, number, number))
+            replicated.append(number)
+    assert replicated == list(range(1, 20))

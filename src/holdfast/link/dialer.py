@@ -8,7 +8,7 @@ import os
 import random
 import secrets
 import time
-from typing import Any, cast
+from typing import Any
 
 from holdfast.link.connection import LinkConnection, pass_over
 from holdfast.link.conversation import Conversation
@@ -169,9 +169,7 @@ class LinkDialer:
         where = f"{address}, port {claim.port}"
         try:
             await asyncio.wait_for(
-                loop.create_connection(
-                    lambda: cast(asyncio.Protocol, connection), address, claim.port
-                ),
+                loop.create_connection(lambda: connection, address, claim.port),
                 CONNECT_S,
             )
         except TimeoutError:

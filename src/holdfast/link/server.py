@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from holdfast.errors import ConfigurationError
 from holdfast.link.connection import LinkConnection, pass_over
@@ -159,7 +159,7 @@ class LinkServer:
         self._has_left = asyncio.Event()
         for sock in sockets:
             server = await loop.create_server(
-                lambda: cast(asyncio.Protocol, self._connection()),
+                self._connection,
                 sock=sock,
                 backlog=_ACCEPTED_AT_ONCE,
             )

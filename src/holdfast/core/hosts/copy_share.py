@@ -1,7 +1,8 @@
 """How fast a part of a set is copied beside the training: as fast as it must be, and no faster.
 
-A copy is to be there in half of the time between two sets. Then it rests for as long, so that half
-of the time the network is free (`core.save.replicas`). Its process pauses after each block for so
+A copy is to be there in three eighths of the time between two sets. Then it rests for as long, so
+that half of the time the network is free (`core.save.replicas`), and the last quarter is for what
+comes late. Its process pauses after each block for so
 long that it uses a share of one core. A twelfth is taken in any case, as by a flush that nobody
 waits for; more only while it waits for a core no longer than it runs.
 """

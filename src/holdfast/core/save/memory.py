@@ -289,8 +289,10 @@ class MemoryTier:
         """The newest set, once no rank reads it any more at its start."""
         if self.buffers.read is not None:
             return None
-        half_ns = self.apart_ns // 2  # then it rests for as long, until the next set is there
-        within_ns = max(half_ns // 2, self.copied_ns + half_ns - at_ns)
+        # Then it rests for as long: both must be over when the next set is sealed, though a copy
+        # is there later than it is to be. One that misses its turn comes an interval later.
+        aim_ns = self.apart_ns * 3 // 8
+        within_ns = max(aim_ns // 2, self.copied_ns + aim_ns - at_ns)
         return self.replicas.next(at_ns, self.newest, within_ns)
 
     def flush_over(self, event: FlushOver) -> tuple[SetInBuffer | None, tuple[act.Action, ...]]:
