@@ -41,6 +41,7 @@ from holdfast.core.hosts.seat import Seat
 from holdfast.core.save import events as news
 from holdfast.core.save.word import Agreed
 from holdfast.journal.clocks import now_ns
+from holdfast.journal.lease import WatchedHolder
 from holdfast.journal.listening import read_listening, run_secret
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.link.connection import LinkConnection
@@ -315,7 +316,7 @@ def measure(options: argparse.Namespace, agents: int) -> dict[str, float]:
     command = [sys.executable, __file__]
     # fmt: off
     asked = [
-        "run", "--as-controller", "0:0:0", "--hosts", str(agents), "--name", RUN,
+        "run", "--as-controller", str(WatchedHolder(0, 0.0)), "--hosts", str(agents), "--name", RUN,
         "--store", str(place), "--save-every", "1000000", "--memory", "off", "--hang", "off",
         "--standby", "off", "--status", "plain", "--log-level", "warning", "--host-lost", "120",
         "--", sys.executable, "train.py",
@@ -331,6 +332,8 @@ def measure(options: argparse.Namespace, agents: int) -> dict[str, float]:
         )  # fmt: skip
         processes.append(controller)
         while read_listening(folder, 1) is None:
+            if controller.poll() is not None:
+                raise RuntimeError("the controller has ended before it listened")
             time.sleep(0.05)
         share = -(-agents // PROCESSES)
         for start in range(0, agents, share):
