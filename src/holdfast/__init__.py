@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Unstorable,
     )
     from holdfast.report.look import Look, look
+    from holdfast.session.framework_loop import Due, FrameworkLoop
     from holdfast.session.load import load
     from holdfast.session.run import Run
     from holdfast.session.start import start
@@ -49,6 +50,8 @@ _HOMES = {
     "Stop": "holdfast.errors",
     "StoreUnavailable": "holdfast.errors",
     "Unstorable": "holdfast.errors",
+    "Due": "holdfast.session.framework_loop",
+    "FrameworkLoop": "holdfast.session.framework_loop",
     "Keep": "holdfast.snapshot.keep",
     "Look": "holdfast.report.look",
     "Run": "holdfast.session.run",
@@ -61,6 +64,8 @@ __all__ = [
     "ConfigurationError",
     "DataTopologyChanged",
     "DeclaredFailure",
+    "Due",
+    "FrameworkLoop",
     "HoldfastError",
     "Keep",
     "Look",

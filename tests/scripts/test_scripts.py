@@ -23,6 +23,8 @@ KILL_AT = 5
 
 NOISE = random.Random(7)
 SUM = sum(batch * NOISE.random() for batch in range(10))
+NOISE = random.Random(7)
+FRAMEWORK_SUM = sum(step * NOISE.random() for step in range(1, 11))
 
 # What each prints last, and how often it ends before it is done, of its own accord.
 SCRIPTS = {
@@ -31,6 +33,7 @@ SCRIPTS = {
     "compiled": ("float32 0.6513 [3.33333333]", 0),
     "data": (f"{SUM!r} [4, 8] {{'evaluated': [4, 8]}}", 0),
     "early_stop": ("7 True", 0),
+    "framework": (f"{FRAMEWORK_SUM!r}", 0),
     "gives_up": ("[1, 2, 3, 7, 8, 9]", 1),
     "is_stopped": ("True", 1),
     "own_checkpoints": ('{"step": 10, "sum": 55}', 0),
@@ -79,8 +82,12 @@ def test_the_numbers_that_a_script_tells_are_in_its_report(house: House) -> None
 def test_each_function_and_method_is_in_a_script() -> None:
     """What nobody calls as a user does, nobody has tried."""
     api = (ROOT / "docs" / "reference" / "api.md").read_text()
-    public = re.findall(r"^#{2,3} (?:hf|Run|Look)\.(\w+)\n\n```python\n.*\(", api, re.MULTILINE)
+    public = re.findall(
+        r"^#{2,3} (?:hf|Run|Look|FrameworkLoop)\.(\w+)\n\n```python\n.*\(", api, re.MULTILINE
+    )
     scripts = "\n".join(path.read_text() for path in FOLDER.glob("*.py"))
     assert len(public) > 15
-    missing = [name for name in public if not re.search(rf"\b(hf|run|look)\.{name}\b", scripts)]
+    missing = [
+        name for name in public if not re.search(rf"\b(hf|run|look|loop)\.{name}\b", scripts)
+    ]
     assert not missing

@@ -238,7 +238,7 @@ def test_the_next_copy_waits_for_the_end_of_this_one(trainer: Trainer) -> None:
 def test_nobody_waits_for_a_copy_that_ends_later(
     trainer: Trainer, flags: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer.boundary, "_await_verdict", lambda *_: None)
+    monkeypatch.setattr(trainer.boundary, "await_verdict", lambda *_: None)
     trainer.use(torch.optim.AdamW(trainer.model.parameters()))
     was = trainer.save(flags)
     assert trainer.told.is_set()

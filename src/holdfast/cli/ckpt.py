@@ -35,6 +35,7 @@ class CheckpointRow:
     """One checkpoint of the list.
 
     `state` is good, damaged, abandoned (not on the lineage), or being removed: never chosen again.
+    `why`: it is not good; of one that stands for a framework's checkpoint, where that is.
 
     `tier`: the run's store, or memory of this host, which outlives its processes and no reboot.
     """
@@ -159,7 +160,7 @@ def look_at(folder: RunFolder) -> list[CheckpointRow]:
         if is_doomed(one.name, one.doomed_by, records):
             rows.append(_row(one, REMOVED, "the next supervisor finishes it", tags))
             continue
-        why = "" if counts else _why_abandoned(one, records)
+        why = one.external if counts else _why_abandoned(one, records)
         rows.append(_row(one, "good" if counts else "abandoned", why, tags))
     for name, why in damage.items():
         attempt, step = parse_set_name(name) or (0, 0)
@@ -204,7 +205,7 @@ def _row(one: SetInfo, state: str, why: str, tags: dict[str, list[str]]) -> Chec
         state=state,
         why=why,
         ranks=one.world_size,
-        nbytes=one.nbytes,
+        nbytes=one.nbytes + one.external_bytes,
         created_unix_ns=one.created_unix_ns,
         tags=tuple(tags.get(one.name, ())),
     )

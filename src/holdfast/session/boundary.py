@@ -67,10 +67,10 @@ class Boundary:
     """The step counter of a session, its hot path, and its answers to orders."""
 
     def __init__(self, writer: JournalWriter, saves: StateSaver) -> None:
-        self._writer = writer
+        self.writer = writer
         self._page = writer.page
         self._saves = saves
-        self._answered_epoch = 0
+        self.answered_epoch = 0
         self._last_step = NO_STEP  # after this one the loop is over
         self._state: Any = None  # of the last boundary; the loop holds it as long as this does
         self._commit: Callable[[int], None] | None = None  # likewise
@@ -95,7 +95,7 @@ class Boundary:
     # --- the hot path -----------------------------------------------------------------------
 
     def _make_done(self) -> Callable[..., None]:
-        record_step = self._writer.record_step
+        record_step = self.writer.record_step
         slow = self._slow
         settled = ahead = due = 0
 
@@ -110,7 +110,7 @@ class Boundary:
         ) -> None:
             nonlocal settled, ahead, due
             if step != self.expected:
-                self._out_of_order(step)
+                self.out_of_order(step)
             if step == self.slow_step:
                 _await_device(state)  # the loop's last step ends when the device is done with it
             order = record_step(step + self.shift, tokens or 0)
@@ -141,9 +141,9 @@ class Boundary:
             self.stepped()
         is_last = step == self._last_step
         self.slow_step = NO_STEP if is_last else self._last_step - self.shift
-        answer, reason = at_boundary(step, order, self._answered_epoch)
+        answer, reason = at_boundary(step, order, self.answered_epoch)
         if answer is Answer.LEAVE_UNSAVED:
-            self._leave(reason)
+            self.leave(reason)
         if answer is Answer.SNAPSHOT:
             self._snapshot(step, state, order, commit)
         return order if is_settled(step, order) else 0
@@ -157,26 +157,42 @@ class Boundary:
         self.expected = first - self.shift
         self.slow_step = self.expected  # the first boundary makes room for the copies
         self._page.store(Word.PHASE, RankPhase.TRAINING)
-        self._writer.begin_step(first, None)
+        self.writer.begin_step(first, None)
+
+    def record(self, step: int, tokens: int) -> int:
+        """A step is done whose save is a framework's affair; the order that stands."""
+        self._is_external = True
+        self.expected = step + 1
+        return self.writer.record_step(step, tokens)
+
+    def close_steps(self) -> None:
+        """No step follows."""
+        self.writer.end_steps(None)
+        self.expected = NO_STEP
+        self._page.store(Word.PHASE, RankPhase.LOOP_ENDED)
+        self.hurry()
 
     def fail(self, failure: DeclaredFailure) -> NoReturn:
         """No step follows; whoever swallows this error meets it again."""
         self.failure = failure
         self.expected = NO_STEP
-        self._writer.end_steps(None)
+        self.writer.end_steps(None)
         raise failure
 
-    def _out_of_order(self, step: int) -> NoReturn:
+    def out_of_order(self, step: int, called: str = "done") -> NoReturn:
+        """Another step is under way than the one that was told by `called`; raises."""
         if self.failure is not None:
             raise self.failure
         if self.expected == NO_STEP:
-            raise StepOrderError(
-                f"done({step}) was called before any step began: "
-                "take the numbers from `for step in run.steps(until)`"
+            begin = (
+                "call begin first"
+                if called == "due"
+                else "take the numbers from `for step in run.steps(until)`"
             )
+            raise StepOrderError(f"{called}({step}) was called before any step began: {begin}")
         raise StepOrderError(
-            f"done({step}) was called, but step {self.expected} is under way: "
-            "call done once per step, in order"
+            f"{called}({step}) was called, but step {self.expected} is under way: "
+            f"call {called} once per step, in order"
         )
 
     def finish(self, state: Any = None) -> None:
@@ -191,15 +207,12 @@ class Boundary:
             self._refuse_in_step()
             state = self._state
         step = page.load(Word.STEP) or self.resume_step
-        self._writer.end_steps(None)
-        self.expected = NO_STEP
-        page.store(Word.PHASE, RankPhase.LOOP_ENDED)
-        self.hurry()
-        token = self._writer.open_span("save")
+        self.close_steps()
+        token = self.writer.open_span("save")
         try:
             is_copied = self._await_last_commit(step, state)
         finally:
-            self._writer.close_span(token)
+            self.writer.close_span(token)
         if is_another and not is_copied:
             was = f"step {step} was saved before" if step else "no step was done"
             say(f"{was}: the state given to run.finish is not kept")
@@ -222,25 +235,27 @@ class Boundary:
             verdict, order = page.load(Word.VERDICT), page.load(Word.ORDER)
             committed = page.load(Word.COMMITTED) or self.resume_step
             answer, reason = after_loop(
-                step, order, verdict, committed, self._answered_epoch, self._supervisor_lost()
+                step, order, verdict, committed, self.answered_epoch, self.supervisor_lost()
             )
             if answer is Answer.LEAVE_SAVED:
                 return is_copied
             if answer is Answer.LEAVE_UNSAVED:
-                self._leave_last(step, reason)
+                self.leave_last(step, reason)
             if answer is Answer.SNAPSHOT:
+                started_ns = now_ns()
                 if self._commit is not None:
                     self._commit(step)
                 epoch, flags, _ = unpack(order)
-                unstorable = self._copy(step, state, epoch, flags, is_last=True)
+                unstorable = self._copy(step, state, epoch, flags, started_ns, is_last=True)
                 if unstorable is not None:
                     raise unstorable  # another try would find the same
                 is_copied = True
             time.sleep(WAIT_STEP_S)
 
-    def _leave_last(self, step: int, reason: str) -> NoReturn:
+    def leave_last(self, step: int, reason: str) -> NoReturn:
+        """The last step will not be saved: raises Stop or StoreUnavailable."""
         if self._page.load(Word.DEADLINE_AT):
-            self._leave(reason)
+            self.leave(reason)
         raise StoreUnavailable(
             f"the last step, {step}, could not be saved ({reason}); "
             "make room in the run store and start the run again"
@@ -253,35 +268,36 @@ class Boundary:
     ) -> None:
         epoch, flags, _ = unpack(order)
         _await_device(state)
-        token = self._writer.open_span("save")
+        token, started_ns = self.writer.open_span("save"), now_ns()
         try:
             if commit is not None:
                 commit(step)
-            self._copy(step, state, epoch, flags, is_last=step == self._last_step)
+            is_last = step == self._last_step
+            self._copy(step, state, epoch, flags, started_ns, is_last=is_last)
             if flags & Order.STOP:
-                self._await_verdict(epoch, step)
-            elif self.wait_for_commit and is_durable(flags):
-                self.wait_for_commit = False
-                self._await_commit(epoch, step)
+                self.await_verdict(epoch, step)
+            elif is_durable(flags):
+                self.await_commit_if_asked(epoch, step)
         finally:
-            self._writer.close_span(token)
+            self.writer.close_span(token)
 
     def _copy(
-        self, step: int, state: Any, epoch: int, flags: int, *, is_last: bool
+        self, step: int, state: Any, epoch: int, flags: int, started_ns: int, *, is_last: bool
     ) -> Unstorable | None:
         """Answer an order. A failure is said and counted, and the training goes on.
 
+        `started_ns`: since then the training waits.
+
         Returns what was wrong with the state itself.
         """
-        self._answered_epoch = epoch
+        self.answered_epoch = epoch
         page = self._page
-        started_ns = now_ns()
         later = may_end_later(flags, is_last=is_last)
         try:
             unfinished = self._saves.save(state, epoch, step, flags, may_end_later=later)
         except Exception as error:
             page.store(Word.TAKEN, pack(epoch, step, flags))
-            self._publish_failure(step, epoch, error)
+            self.publish_failure(step, epoch, error)
             if not isinstance(error, Unstorable):
                 return None
             if step <= self.resume_step + 1:
@@ -293,7 +309,8 @@ class Boundary:
             self._publish_taken(step, epoch, flags, started_ns, unfinished)
         return None
 
-    def _publish_failure(self, step: int, epoch: int, error: Exception) -> None:
+    def publish_failure(self, step: int, epoch: int, error: Exception) -> None:
+        """Answer an order by saying that it failed, and the user by saying why."""
         page = self._page
         page.increment(Word.ERRORS)
         page.store(Word.FAILED, pack(epoch, step))
@@ -309,7 +326,7 @@ class Boundary:
 
         def over(problem: Exception | None, waited_ns: int) -> None:
             if problem is not None:
-                self._publish_failure(step, epoch, problem)
+                self.publish_failure(step, epoch, problem)
                 return
             self.copied(step)
             page.store(Word.SAVE_BLOCKED_NS, blocked_ns + waited_ns)
@@ -321,29 +338,34 @@ class Boundary:
 
     def _publish_copy(self, step: int, epoch: int, flags: int, started_ns: int) -> None:
         """A copy ends at its boundary, so that it was taken is told with it."""
-        self._answered_epoch = epoch
+        self.answered_epoch = epoch
         self.copied(step)
         self._page.store(Word.SAVE_BLOCKED_NS, now_ns() - started_ns)
         self._page.store(Word.TAKEN, pack(epoch, step, flags))
         self._page.store(Word.COPIED, pack(epoch, step))
         self.hurry()  # the next save is ordered when all ranks have copied this one
 
-    def _await_verdict(self, epoch: int, step: int) -> None:
+    def await_verdict(self, epoch: int, step: int) -> None:
+        """After a stop's save: raises Stop, or returns where the training goes on."""
         page = self._page
         page.store(Word.PHASE, RankPhase.WAITING)
         while True:
             verdict, order = page.load(Word.VERDICT), page.load(Word.ORDER)
-            answer, reason = while_waiting(order, verdict, epoch, step, self._supervisor_lost())
+            answer, reason = while_waiting(order, verdict, epoch, step, self.supervisor_lost())
             if answer in (Answer.LEAVE_SAVED, Answer.LEAVE_UNSAVED):
-                self._leave(reason)
+                self.leave(reason)
             if answer is Answer.GO_ON:
                 page.store(Word.PHASE, RankPhase.TRAINING)
                 return
             time.sleep(WAIT_STEP_S)
 
-    def _await_commit(self, epoch: int, step: int) -> None:
+    def await_commit_if_asked(self, epoch: int, step: int) -> None:
+        """After a durable save: `run.save(wait=True)` waits until it counts, or never will."""
         page = self._page
-        while page.load(Word.COMMITTED) < step and not self._supervisor_lost():
+        if not self.wait_for_commit:
+            return
+        self.wait_for_commit = False
+        while page.load(Word.COMMITTED) < step and not self.supervisor_lost():
             verdict = unpack(page.load(Word.VERDICT))
             if verdict.epoch == epoch or unpack(page.load(Word.FAILED)).epoch == epoch:
                 return
@@ -375,7 +397,7 @@ class Boundary:
         order = self._page.load(Word.ORDER)
         flags = order >> 40
         if flags & Order.LEAVE:
-            self._leave("told to leave: nothing more will be saved")
+            self.leave("told to leave: nothing more will be saved")
         if flags & Order.EARLY and self._is_between_steps():
             self._answer_between_steps(order)
 
@@ -385,7 +407,7 @@ class Boundary:
             raise self.failure
         self._drawing = self.expected
         if self._page.load(Word.ORDER) >> 40 & Order.LEAVE:
-            self._leave("told to leave: nothing more will be saved")
+            self.leave("told to leave: nothing more will be saved")
 
     def _is_between_steps(self) -> bool:
         """Whether all is as the last boundary left it, and has been for a while.
@@ -405,30 +427,32 @@ class Boundary:
         """A stop, and the next boundary may be far: copy what the last one left, and wait."""
         epoch, flags, _ = unpack(order)
         step = self._page.load(Word.STEP)
-        answer, _ = between_steps(step, order, self._answered_epoch)
+        answer, _ = between_steps(step, order, self.answered_epoch)
         if answer is not Answer.SNAPSHOT:
             return
         _await_device(self._state)
-        token = self._writer.open_span("save")
+        token = self.writer.open_span("save")
         try:
             started_ns = now_ns()
             self._saves.save(self._state, epoch, step, flags)
             self._publish_copy(step, epoch, flags, started_ns)
-            self._await_verdict(epoch, step)
+            self.await_verdict(epoch, step)
         except Exception as error:
             # The state was given away, perhaps. No answer is given; the next boundary has one.
             self._page.increment(Word.ERRORS)
             self._drawing = self.expected
             say(f"step {step} cannot be saved any more ({error}); the next one is")
         finally:
-            self._writer.close_span(token)
+            self.writer.close_span(token)
 
-    def _leave(self, reason: str) -> NoReturn:
+    def leave(self, reason: str) -> NoReturn:
+        """Raise Stop."""
         self.stop_reason = reason
-        self._writer.end_steps(None)  # no step is under way any more: what follows is leaving
+        self.writer.end_steps(None)  # no step is under way any more: what follows is leaving
         raise Stop(reason)
 
-    def _supervisor_lost(self) -> bool:
+    def supervisor_lost(self) -> bool:
+        """Whether nobody is there any more who could commit a save."""
         alive_ns = self._page.load(Word.SUPERVISOR_ALIVE_AT)
         return alive_ns != 0 and now_ns() - alive_ns > SUPERVISOR_LOST_NS
 

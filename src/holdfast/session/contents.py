@@ -27,6 +27,7 @@ class Contents:
         self._parts: dict[str, Any] = {}
         self._streams: list[DataStream[Any]] = []
         self._waiting: dict[str, Any] = {}  # restored, but not registered yet
+        self._generators: dict[str, Any] = {}  # as they were restored
         self._skip_batches = 0  # of streams that are not registered yet
         self._tags: list[str] = []
         self._tag_lock = threading.Lock()
@@ -146,4 +147,9 @@ class Contents:
                     f"the checkpoint has no position for data stream {number}: "
                     "call run.data for the same iterators in the same order"
                 )
-        part_states.restore_rng(stored.get("rng", {}))
+        self._generators = stored.get("rng", {})
+        self.restore_generators()
+
+    def restore_generators(self) -> None:
+        """Random generators as they were restored: a framework's own start may have drawn some."""
+        part_states.restore_rng(self._generators)

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast.core.events import Resume
@@ -20,10 +21,11 @@ from holdfast.session.say import say
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The state to train on from `step`."""
+    """The state to train on from `step`; `external`: a framework's checkpoint, below its folder."""
 
     state: Any
     step: int
+    external: str | None = None
 
 
 def restore(
@@ -33,10 +35,11 @@ def restore(
     like: Any,
     init: Callable[[], Any] | None,
     only: str | None,
+    folder: Path | None = None,
 ) -> Restored:
-    """See `Run.restore`."""
+    """See `Run.restore`, and `Run.framework`, which gives the `folder`."""
     attachment.come_in(lambda: _look_ahead(init))
-    started_ns = now_ns()
+    started_ns, external = now_ns(), None
     token = attachment.writer.open_span("restore")
     try:
         while True:
@@ -45,6 +48,8 @@ def restore(
                 state = init() if init is not None else like
             else:
                 try:
+                    if folder is not None:
+                        external = _verified(attachment, resume, folder)
                     stored = _read(attachment, resume, like, init, only)
                 except CorruptCheckpoint as error:
                     say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
@@ -60,7 +65,23 @@ def restore(
         attachment.writer.close_span(token)
     attachment.writer.page.store(Word.WATERMARK, resume.step)
     attachment.writer.record_restore(started_ns, now_ns(), resume.step, resume.parent)
-    return Restored(state, resume.step)
+    return Restored(state, resume.step, external)
+
+
+def _verified(attachment: Attachment, resume: Resume, folder: Path) -> str:
+    """The framework's checkpoint that the set stands for: this rank's share of it is read."""
+    from holdfast.snapshot.external import external_of, verify_external
+    from holdfast.snapshot.sets import read_manifest
+
+    external = external_of(read_manifest(attachment.set_dir(resume)).extras)
+    if external is None:
+        raise ConfigurationError(
+            f"checkpoint {resume.set_name} of run {attachment.name!r} is Holdfast's own, and none "
+            "that a framework has written: go on with the script that made it, or give the run "
+            "another name"
+        )
+    verify_external(external, folder, attachment.rank, attachment.world_size)
+    return external.path
 
 
 def _read(

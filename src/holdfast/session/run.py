@@ -11,7 +11,8 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, DeclaredFailure, StateMismatch, StepOrderError
@@ -27,10 +28,13 @@ from holdfast.session.data import DataStream
 from holdfast.session.kept_check import resume_after
 from holdfast.session.memory import RankBuffers
 from holdfast.session.reshape import Reshard
-from holdfast.session.restore import restore
+from holdfast.session.restore import Restored, restore
 from holdfast.session.saver import Saver
 from holdfast.session.say import say
 from holdfast.session.watch import CompletionWatch
+
+if TYPE_CHECKING:
+    from holdfast.session.framework_loop import FrameworkLoop
 
 T = TypeVar("T")
 
@@ -187,18 +191,42 @@ class Run:
         Raises StateMismatch naming the first path that differs, NoGoodCheckpoint when checkpoints
         were made and none can be trusted, DataTopologyChanged, StoreUnavailable.
         """
+        restored = self._restore(like=like, init=init, only=only)
+        self._saver.expect(restored.state)
+        return restored.state
+
+    def _restore(self, **how: Any) -> Restored:
         if self._stepped:
             raise StepOrderError("restore() comes before the first step: call it before run.steps")
         self._restored = True
         self._compiling.preload()
         try:
-            restored = restore(self._attachment, self._contents, like=like, init=init, only=only)
+            restored = restore(self._attachment, self._contents, **how)
         except StateMismatch as error:
             error.run = self.name
             raise
         self._boundary.resume_step = restored.step
-        self._saver.expect(restored.state)
-        return restored.state
+        return restored
+
+    def framework(self, folder: str | os.PathLike[str]) -> FrameworkLoop:
+        """For a loop that a framework drives, and whose checkpoints it writes below `folder`.
+
+        Which of them this attempt starts from is chosen as ever, and every byte of it is verified.
+        Tracked parts, data positions and random generators are restored. Raises as `restore`, and
+        ConfigurationError when the chosen checkpoint is Holdfast's own.
+        """
+        from holdfast.session.framework_loop import FrameworkLoop
+
+        base = Path(folder).absolute()
+        restored = self._restore(init=None, like=None, only=None, folder=base)
+        who = self._attachment.rank, self._attachment.world_size
+        ready = self._begin_framework
+        return FrameworkLoop(base, restored.external, self._boundary, self._saver, *who, ready)
+
+    def _begin_framework(self, after: int | None) -> None:
+        self._begin(after)
+        self._attachment.restores = True  # what was chosen, by the framework's own means
+        self._contents.restore_generators()
 
     def compile(self, function: Callable[..., T], **options: Any) -> Callable[..., T]:
         """`jax.jit(function, **options)`, whose compiled form the next attempt finds again.

@@ -28,6 +28,7 @@ from holdfast.session.say import say
 
 if TYPE_CHECKING:
     from holdfast.session.memory import RankBuffers
+    from holdfast.snapshot.external import External
     from holdfast.snapshot.late import LateCopy
     from holdfast.snapshot.staging import Captured, Staging
 
@@ -43,6 +44,7 @@ class _Work(NamedTuple):
     step: int
     started_ns: int
     tags: tuple[str, ...]
+    external: Callable[[], External] | None = None
 
 
 class Saver:
@@ -75,6 +77,7 @@ class Saver:
         self._tagged: tuple[int, tuple[str, ...]] | None = None  # a copy in memory: epoch, tags
         self._late: LateCopy | None = None
         self._work: _Work | None = None
+        self._held: _Work | None = None
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -104,7 +107,7 @@ class Saver:
         """
         self._needs_state = self._needs_state and not is_external
         tree, staging = self._gather(state), self._staging
-        if self._memory is not None:
+        if self._memory is not None and not is_external:
             self._memory.prepare(tree, self._contents.shared(), otherwise=staging.reserve)
             return
         self._warming = threading.Thread(
@@ -132,6 +135,31 @@ class Saver:
             late = self._save_in_memory(state, epoch, step, buffer, is_asked, may_end_later, splits)
             self._late = late
             return late
+        self._begin(self._capture(state, epoch, step))
+        return None
+
+    def hold(self, epoch: int, step: int) -> None:
+        """Copy what belongs to a set beside a framework's checkpoint; `write_held` follows.
+
+        One that was held before and not written is given up. Raises Unstorable.
+        """
+        self.give_up_held()
+        self._held = self._capture(None, epoch, step)
+
+    def write_held(self, external: Callable[[], External]) -> None:
+        """The framework's checkpoint is there: `external` reads it, in the thread that writes."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._begin(held._replace(external=external))
+
+    def give_up_held(self) -> None:
+        """It will not be there."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.captured.release()
+            self._contents.give_back(held.tags)
+
+    def _capture(self, state: Any, epoch: int, step: int) -> _Work:
         started_ns = now_ns()
         if self._warming is not None:
             self._warming.join()
@@ -144,13 +172,15 @@ class Saver:
             world_size=self._world_size,
             shared=self._contents.shared(),
         )
+        return _Work(captured, epoch, step, started_ns, self._contents.take_tags())
+
+    def _begin(self, work: _Work) -> None:
         with self._wake:
-            self._work = _Work(captured, epoch, step, started_ns, self._contents.take_tags())
+            self._work = work
             self._wake.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="holdfast-save", daemon=True)
             self._thread.start()
-        return None
 
     def settle(self) -> None:
         """Wait for a copy that goes on beside the steps: there is one at a time."""
@@ -229,6 +259,7 @@ class Saver:
     def close(self) -> None:
         """Let the copy and the write under way finish, and end the thread."""
         self.settle()
+        self.give_up_held()
         with self._wake:
             self._wake.wait_for(lambda: self._work is None)
             self._closing = True
@@ -272,6 +303,7 @@ class Saver:
         from holdfast.snapshot.sets import set_name
         from holdfast.snapshot.shard import write_shard
 
+        external = work.external() if work.external is not None else None
         self._before_write()
         attempt = self._attempt()  # a rank that learns it from another has by now
         write_shard(
@@ -282,4 +314,5 @@ class Saver:
             rank=self._rank,
             world_size=self._world_size,
             tags=work.tags,
+            external=external,
         )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from holdfast.snapshot.external import KEY, External, united
 from holdfast.snapshot.receipt import (
     FORMAT,
     MAX_RANKS,
@@ -257,6 +258,10 @@ def _composed(
         for tensor in receipt.tensors:
             by_path[tensor.path].append((receipt.rank, tensor))
     shared, is_whole = tuple(first.structures), len(ranks) == world_size
+    if external := [External.from_json(one.external) for one in receipts if one.external]:
+        if len(external) < len(receipts):
+            raise ValueError("some ranks name a checkpoint of the framework, and others do not")
+        extras = {**extras, KEY: united(external).to_json()}
     shards = [ELSEWHERE] * world_size
     for receipt in receipts:
         shards[receipt.rank] = Shard(receipt.file_bytes, receipt.data_begin, receipt.header_xxh3)

@@ -23,6 +23,7 @@ import xxhash
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.snapshot import dtypes
 from holdfast.snapshot.arrays import Bytes
+from holdfast.snapshot.external import external_of, verify_external
 from holdfast.snapshot.layout import ALIGN_BYTES, MAX_HEADER_BYTES, decode_facts
 from holdfast.snapshot.manifest import Manifest
 from holdfast.snapshot.memory import reserve
@@ -308,4 +309,10 @@ def verify(set_dir: Path) -> tuple[str, ...]:
                 except (CorruptCheckpoint, StoreUnavailable) as error:
                     if str(error) not in by_rank.get(rank, ()):  # a missing file is told once
                         problems.append(str(error))
+    try:
+        external = external_of(manifest.extras)
+        if external is not None:
+            verify_external(external, Path(external.folder))
+    except CorruptCheckpoint as error:
+        problems.append(str(error))
     return tuple(problems)

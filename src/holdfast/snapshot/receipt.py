@@ -58,7 +58,8 @@ class Receipt:
     """One rank's shard, durable. `structures`: the checksum of each shared path's structure.
 
     `once`: the shard leaves out what other ranks' shards have, and theirs have the same mark;
-    empty: all that the rank holds is here.
+    empty: all that the rank holds is here. `external`: what the rank has read of a framework's
+    checkpoint, as of `external.External.to_json`; None: the set stands for none.
     """
 
     attempt: int
@@ -72,10 +73,13 @@ class Receipt:
     tags: tuple[str, ...]
     tensors: tuple[Tensor, ...]
     once: str = ""
+    external: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        mark = {"once": self.once} if self.once else {}
+        mark: dict[str, Any] = {"once": self.once} if self.once else {}
+        if self.external is not None:
+            mark["external"] = self.external
         return mark | {
             "format": FORMAT,
             "version": VERSION,
@@ -123,7 +127,9 @@ class Receipt:
             for one in objects(said, "tensors")
         )
         shard.check_all(tensors)
-        structures = said.get("structures")
+        structures, external = said.get("structures"), said.get("external")
+        if not isinstance(external, dict | None):
+            raise ValueError(f"external is {external!r:.100}")
         if not isinstance(structures, dict) or not all(
             isinstance(one, str) for one in structures.values()
         ):
@@ -140,6 +146,7 @@ class Receipt:
             tags=texts(said, "tags"),
             tensors=tensors,
             once=text(said, "once") if "once" in said else "",
+            external=external,
         )
 
 

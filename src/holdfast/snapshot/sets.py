@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from holdfast.core.save.choose import Chain, on_chain
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.attempts import AttemptRecord
+from holdfast.snapshot.external import check_sizes, external_of
 from holdfast.snapshot.manifest import Manifest, compose
 from holdfast.snapshot.names import FIRST_COMMIT, parse_set_name, set_name
 from holdfast.snapshot.receipt import MANIFEST, MAX_RANKS, Receipt, receipt_name, shard_name
@@ -60,6 +61,8 @@ class SetInfo:
     created_unix_ns: int
     tags: tuple[str, ...]
     here: tuple[int, ...] | None = None  # these ranks' shards alone; None: all
+    external: str = ""  # where the framework's checkpoint is that it stands for, if it does
+    external_bytes: int = 0
     doomed_by: int | None = None  # the newest lease whose holder is removing it
 
     @property
@@ -143,7 +146,8 @@ def _check_size(vault: Vault, files: Files, name: str, rank: int, want_bytes: in
 
 
 def info(set_dir: Path, manifest: Manifest) -> SetInfo:
-    """A set, as its manifest tells."""
+    """A set, as its manifest tells; raises CorruptCheckpoint."""
+    external = external_of(manifest.extras)
     return SetInfo(
         path=set_dir,
         attempt=manifest.attempt,
@@ -153,6 +157,8 @@ def info(set_dir: Path, manifest: Manifest) -> SetInfo:
         created_unix_ns=manifest.created_unix_ns,
         tags=manifest.tags,
         here=manifest.here,
+        external="" if external is None else f"{external.folder}/{external.path}",
+        external_bytes=0 if external is None else external.nbytes,
     )
 
 
@@ -185,6 +191,8 @@ def _sound_manifest(vault: Vault, files: Files, name: str) -> Manifest:
     manifest = _manifest(vault, name)
     for rank, shard in enumerate(manifest.shards):
         _check_size(vault, files, name, rank, shard.file_bytes)
+    if (external := external_of(manifest.extras)) is not None:
+        check_sizes(external)
     return manifest
 
 

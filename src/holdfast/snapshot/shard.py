@@ -13,6 +13,7 @@ from pathlib import Path
 
 import xxhash
 
+from holdfast.snapshot.external import External
 from holdfast.snapshot.layout import encode_header, shard_facts
 from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, Tensor
 from holdfast.snapshot.sealed import checksum, compact
@@ -30,10 +31,12 @@ def write_shard(
     rank: int,
     world_size: int,
     tags: Sequence[str] = (),
+    external: External | None = None,
 ) -> Receipt:
     """Write, sync, and acknowledge. The set becomes visible only by `sets.commit`.
 
-    What an earlier, failed try left under the same names is replaced.
+    What an earlier, failed try left under the same names is replaced. `external`: what this rank
+    has read of the framework's checkpoint that the set stands for.
 
     Raises:
         StoreUnavailable: the disk is full, read-only or failing (the partial file is removed), or
@@ -71,6 +74,7 @@ def write_shard(
         structures=structure_checksums(captured.structure, captured.shared),
         tags=tuple(tags),
         tensors=tensors,
+        external=None if external is None else external.to_json(),
     )
     vault.put_receipt(name, receipt)
     return receipt

@@ -24,10 +24,12 @@ class Model:
 run = hf.start()
 model = Model()
 run.track(model=model)
+run.snapshot_safe(False)
 run.restore()
 print("from", run.resume_step)
 for step in run.steps(10):
-    model.weight = model.weight * 2 + step
+    with run.collective():
+        model.weight = model.weight * 2 + step
     mishap(run, step)
     run.done(step)
     if step == 8:

@@ -1,0 +1,238 @@
+"""A framework's loop, driven as an adapter does it, and answered as a controller does: by words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.save.word import Order, pack, unpack
+from holdfast.errors import ConfigurationError, StepOrderError, Stop
+from holdfast.journal.layout import Identity, RankPhase, Word
+from holdfast.journal.writer import JournalWriter
+from holdfast.session import boundary as boundaries
+from holdfast.session import framework_loop
+from holdfast.session.boundary import Boundary
+from holdfast.session.contents import Contents
+from holdfast.session.framework_loop import Due, FrameworkLoop
+from holdfast.session.saver import Saver
+from holdfast.snapshot.external import external_of
+from holdfast.snapshot.restore import read_set
+from holdfast.snapshot.sets import commit, list_sets, read_manifest, set_name
+
+ATTEMPT = 2
+
+
+class Adapter:
+    """One rank with a framework: what `Run.framework` puts together, and the page it answers in."""
+
+    def __init__(self, base: Path) -> None:
+        identity = Identity("r", ATTEMPT, "i", 0, "host", 0, "boot")
+        self.writer = JournalWriter.create(base / "rank-00000.hfj", identity)
+        self.words = self.writer.page
+        self.folder, self.ckpt_dir = base / "checkpoints", base / "ckpt"
+        self.ckpt_dir.mkdir()
+        who = {"attempt": lambda: ATTEMPT, "rank": 0, "world_size": 1}
+        self.saver = Saver(self.ckpt_dir, self.words, Contents(), **who)
+        self.boundary = Boundary(self.writer, self.saver)
+        self.loop = FrameworkLoop(
+            self.folder, None, self.boundary, self.saver, 0, 1, lambda _after: None
+        )
+        self.loop.begin()
+
+    def order(self, epoch: int, step: int, flags: int = 0) -> None:
+        self.words.store(Word.ORDER, pack(epoch, step, flags))
+
+    def verdict(self, epoch: int, step: int, flags: int) -> None:
+        self.words.store(Word.VERDICT, pack(epoch, step, flags))
+
+    def answers(self) -> tuple[int, int, int, int]:
+        """The steps taken, copied, durable and failed last."""
+        words = (Word.TAKEN, Word.COPIED, Word.DURABLE, Word.FAILED)
+        taken, copied, durable, failed = (unpack(self.words.load(word)).step for word in words)
+        return taken, copied, durable, failed
+
+    def write(self, step: int, text: str = "weights") -> Path:
+        """As the framework does."""
+        path = self.folder / f"step-{step}"
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "weights").write_text(text)
+        return path
+
+    def written(self) -> None:
+        """Nothing is left to be written to the store."""
+        with self.saver._wake:
+            self.saver._wake.wait_for(lambda: self.saver._work is None)
+
+    def close(self) -> None:
+        self.saver.close()
+        self.writer.close()
+
+
+@pytest.fixture
+def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Adapter]:
+    for module in (framework_loop, boundaries):
+        monkeypatch.setattr(module, "WAIT_STEP_S", 0)
+    one = Adapter(tmp_path)
+    yield one
+    one.close()
+
+
+def test_a_save_is_due_at_the_ordered_step_alone(adapter: Adapter) -> None:
+    adapter.order(1, 3)
+    assert [adapter.loop.due(step) for step in (1, 2, 3)] == [Due.NONE, Due.NONE, Due.SAVE]
+    assert adapter.answers() == (3, 0, 0, 0)
+    random.seed(1)  # what the framework draws while it saves is not of that boundary
+    adapter.loop.saved(3, adapter.write(3))
+    adapter.written()
+    assert adapter.answers() == (3, 3, 3, 0)
+    assert adapter.words.load(Word.SAVE_BLOCKED_NS) > 0
+    assert adapter.loop.due(4) is Due.NONE
+
+
+def test_the_set_stands_for_the_frameworks_files(adapter: Adapter) -> None:
+    random.seed(7)
+    adapter.order(1, 1)
+    adapter.loop.due(1)
+    drawn = random.random()
+    path = adapter.write(1)
+    adapter.loop.saved(1, path)
+    adapter.written()
+    info = commit(adapter.ckpt_dir / set_name(ATTEMPT, 1), 1)
+    assert (info.external, info.external_bytes) == (str(path), 7)
+    external = external_of(read_manifest(info.path).extras)
+    assert external is not None
+    assert [(file.name, file.nbytes) for file in external.files] == [("weights", 7)]
+    random.setstate(_python_generator(info.path))
+    assert random.random() == drawn  # as it was when the step was done
+    assert list_sets(adapter.ckpt_dir)[1] == {}
+    adapter.write(1, "changed!")
+    assert "has 8 bytes, not 7" in list_sets(adapter.ckpt_dir)[1][info.name]
+
+
+def _python_generator(set_dir: Path) -> tuple[int, tuple[int, ...], float | None]:
+    stored = read_set(set_dir)["rng"]["python"]
+    return stored["version"], tuple(int(word) for word in stored["words"]), stored["gauss"]
+
+
+def test_a_save_in_the_background_blocks_only_for_its_first_part(adapter: Adapter) -> None:
+    adapter.order(1, 1)
+    assert adapter.loop.due(1).saves
+    with adapter.loop.saving():
+        path = adapter.write(1)
+    assert adapter.answers() == (1, 1, 0, 0)
+    assert adapter.loop.due(2) is Due.NONE
+    adapter.loop.saved(1, path)
+    adapter.written()
+    assert adapter.answers() == (1, 1, 1, 0)
+
+
+def test_how_long_it_blocked_may_be_told(adapter: Adapter) -> None:
+    adapter.order(1, 1)
+    adapter.loop.due(1)
+    adapter.loop.saved(1, adapter.write(1), seconds=1.5)
+    assert adapter.words.load(Word.SAVE_BLOCKED_NS) == 1_500_000_000
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_save_that_does_not_come_is_told_and_the_next_one_is_asked_for(
+    adapter: Adapter, says: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    adapter.order(1, 1)
+    adapter.loop.due(1)
+    if says:
+        adapter.loop.failed(1, OSError("the bucket is full"))
+    adapter.order(2, 2)
+    assert adapter.loop.due(2) is Due.SAVE
+    assert adapter.answers() == (2, 0, 0, 1)
+    why = "the bucket is full" if says else "the framework saved nothing"
+    assert f"step 1 could not be saved: {why}" in capfd.readouterr().err
+    adapter.loop.saved(1, adapter.write(1))  # too late, and of no effect
+    assert adapter.answers() == (2, 0, 0, 1)
+    adapter.loop.saved(2, adapter.write(2))
+    adapter.written()
+    assert adapter.answers() == (2, 2, 2, 1)
+
+
+def test_files_that_are_gone_when_they_are_read_fail_that_save(adapter: Adapter) -> None:
+    adapter.order(1, 1)
+    adapter.loop.due(1)
+    adapter.loop.saved(1, adapter.folder / "step-1")
+    adapter.written()
+    assert adapter.answers() == (1, 1, 0, 1)
+
+
+def test_a_checkpoint_elsewhere_is_refused(adapter: Adapter, tmp_path: Path) -> None:
+    adapter.order(1, 1)
+    adapter.loop.due(1)
+    with pytest.raises(ConfigurationError, match="is not below"):
+        adapter.loop.saved(1, tmp_path / "other")
+
+
+def test_a_stop_is_left_when_its_save_counts(adapter: Adapter) -> None:
+    adapter.order(1, 2, Order.STOP)
+    adapter.loop.due(1)
+    due = adapter.loop.due(2)
+    assert (due, due.saves, due.stops) == (Due.STOP, True, True)
+    adapter.loop.saved(2, adapter.write(2))
+    adapter.verdict(1, 2, Order.COMMITTED)
+    with pytest.raises(Stop, match="step 2 is durable on all ranks"):
+        adapter.loop.leave()
+
+
+def test_a_stop_that_is_called_off_lets_the_training_go_on(adapter: Adapter) -> None:
+    adapter.order(1, 1, Order.STOP)
+    adapter.loop.due(1)
+    adapter.loop.saved(1, adapter.write(1))
+    adapter.verdict(1, 1, Order.ABORTED)
+    adapter.loop.leave()
+    assert adapter.loop.due(2) is Due.NONE
+
+
+def test_who_is_told_to_leave_saves_nothing(adapter: Adapter) -> None:
+    adapter.order(1, 5, Order.LEAVE)
+    due = adapter.loop.due(1)
+    assert (due, due.saves, due.stops) == (Due.LEAVE, False, True)
+    with pytest.raises(Stop, match="nothing more will be saved"):
+        adapter.loop.leave()
+
+
+def test_a_stop_whose_save_fails_is_waited_for_all_the_same(adapter: Adapter) -> None:
+    adapter.order(1, 1, Order.STOP)
+    adapter.loop.due(1)
+    adapter.verdict(1, 1, Order.ABORTED)
+    adapter.loop.leave()
+    assert adapter.answers() == (1, 0, 0, 1)
+
+
+def test_the_last_step_is_saved_until_it_counts(adapter: Adapter) -> None:
+    adapter.loop.due(1)
+    adapter.order(1, 1)
+    assert adapter.loop.finishing()
+    adapter.loop.failed(1, OSError("no room"))
+    adapter.order(2, 1)
+    assert adapter.loop.finishing()
+    adapter.loop.saved(1, adapter.write(1))
+    adapter.words.store(Word.COMMITTED, 1)
+    adapter.verdict(2, 1, Order.COMMITTED)
+    assert not adapter.loop.finishing()
+    assert adapter.words.load(Word.PHASE) == RankPhase.FINISHED
+    assert not adapter.loop.finishing()
+
+
+def test_a_last_step_that_counts_already_is_not_saved_again(adapter: Adapter) -> None:
+    adapter.order(1, 1)
+    adapter.loop.due(1)
+    adapter.loop.saved(1, adapter.write(1))
+    adapter.written()
+    adapter.words.store(Word.COMMITTED, 1)
+    assert not adapter.loop.finishing()
+
+
+def test_steps_are_told_once_and_in_order(adapter: Adapter) -> None:
+    adapter.loop.due(1)
+    for step in (1, 3):
+        with pytest.raises(StepOrderError, match="but step 2 is under way: call due once per"):
+            adapter.loop.due(step)

@@ -1,0 +1,136 @@
+"""A framework's checkpoint as a set knows it: what is there, what changed, who may say where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigurationError, CorruptCheckpoint
+from holdfast.snapshot.external import (
+    External,
+    below,
+    check_sizes,
+    external_of,
+    read_external,
+    united,
+    verify_external,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "checkpoints"
+    for name, text in (("step-3/a/one", "first"), ("step-3/two", "second"), ("step-3/empty", "")):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    return place
+
+
+@pytest.fixture
+def whole(folder: Path) -> External:
+    return read_external(folder, "step-3", 0, 1)
+
+
+def test_it_is_read_whole_by_any_number_of_ranks(folder: Path, whole: External) -> None:
+    assert [file.name for file in whole.files] == ["a/one", "empty", "two"]
+    assert whole.nbytes == 11
+    for ranks in (2, 3, 5):
+        parts = [read_external(folder, "step-3", rank, ranks) for rank in range(ranks)]
+        assert united(parts) == whole
+
+
+def test_it_survives_json(whole: External) -> None:
+    assert External.from_json(whole.to_json()) == whole
+    assert external_of({"external": whole.to_json()}) == whole
+    assert external_of({}) is None
+
+
+def test_one_file_is_a_checkpoint_too(folder: Path) -> None:
+    one = read_external(folder, "step-3/two", 0, 1)
+    assert [(file.name, file.nbytes) for file in one.files] == [("", 6)]
+    check_sizes(one)
+    verify_external(one, folder)
+    (folder / "step-3/two").write_text("SECOND")
+    with pytest.raises(CorruptCheckpoint, match="its bytes differ"):
+        verify_external(one, folder)
+
+
+def test_every_flipped_byte_is_found_by_the_rank_whose_share_it_is(
+    folder: Path, whole: External
+) -> None:
+    for file in whole.files:
+        path = folder / "step-3" / file.name
+        good = path.read_bytes()
+        for place in range(len(good)):
+            path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+            check_sizes(whole)
+            blamed = []
+            for rank in range(2):
+                try:
+                    verify_external(whole, folder, rank, 2)
+                except CorruptCheckpoint:
+                    blamed.append(rank)
+            assert blamed == [whole.files.index(file) % 2]
+        path.write_bytes(good)
+    verify_external(whole, folder)
+
+
+def test_what_is_gone_or_cut_short_is_seen_without_reading(folder: Path, whole: External) -> None:
+    (folder / "step-3/two").write_text("sec")
+    with pytest.raises(CorruptCheckpoint, match="has 3 bytes, not 6"):
+        check_sizes(whole)
+    (folder / "step-3/two").unlink()
+    with pytest.raises(CorruptCheckpoint, match="is gone"):
+        check_sizes(whole)
+    with pytest.raises(CorruptCheckpoint, match="is gone"):
+        verify_external(whole, folder)
+
+
+def test_a_host_that_does_not_see_the_folder_says_nothing(folder: Path, whole: External) -> None:
+    check_sizes(replace(whole, folder=str(folder.with_name("elsewhere"))))
+
+
+def test_nothing_is_no_checkpoint(folder: Path) -> None:
+    (folder / "step-4").mkdir()
+    for name in ("step-4", "step-5"):
+        with pytest.raises(CorruptCheckpoint, match="no checkpoint was written there"):
+            read_external(folder, name, 0, 1)
+
+
+def test_ranks_that_saw_different_things_do_not_agree(folder: Path) -> None:
+    first = read_external(folder, "step-3", 0, 2)
+    (folder / "step-3/late").write_text("written after rank 0 had looked")
+    with pytest.raises(ValueError, match="different checkpoints"):
+        united([first, read_external(folder, "step-3", 1, 2)])
+    with pytest.raises(ValueError, match="have read 4 of 3"):
+        united([first, replace(first, files=first.files)])
+
+
+@pytest.mark.parametrize("path", ["step-3/../../x", "", ".", "../checkpoints-2/step-3", "/etc"])
+def test_only_what_lies_below_the_folder_is_taken(
+    folder: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigurationError, match="is not below"):
+        below(folder, path)
+    assert below(folder, "step-3") == below(folder, folder / "step-3") == "step-3"
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "a/../../b", "a\0b"])
+@pytest.mark.parametrize("which", ["path", "file"])
+def test_a_manifest_cannot_lead_out_of_the_folder(whole: External, name: str, which: str) -> None:
+    said = whole.to_json()
+    if which == "path":
+        said["path"] = name
+    else:
+        said["files"][0]["name"] = name
+    with pytest.raises(CorruptCheckpoint, match="is no path below"):
+        external_of({"external": said})
+
+
+@pytest.mark.parametrize("said", [1, [], {}, {"folder": 1, "path": "a", "seen": 1, "files": []}])
+def test_rubbish_is_named_so(said: object) -> None:
+    with pytest.raises(CorruptCheckpoint, match="the framework's files"):
+        external_of({"external": said})
