@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from holdfast.sim.faults import IN_PLACE, TOGETHER, AnnouncedLoss, Fault, FaultCause
-from holdfast.sim.lives import FAR_NS, FIRST, Due, HostLife, Lives
+from holdfast.sim.lives import FAR_NS, FIRST, DueFault, HostLife, Lives
 from holdfast.sim.model import Scenario
 
 
@@ -29,7 +29,7 @@ class Drawn:
         fleet, failures = scenario.fleet, scenario.failures
         self._hosts = fleet.hosts
         self._now_ns = 0
-        self._due: list[tuple[int, int, Due]] = []  # by time, then in the order of drawing
+        self._due: list[tuple[int, int, DueFault]] = []  # by time, then in the order of drawing
         self._drawn = count()
         self._lives: dict[FaultCause, Lives] = {}
         self._sizes: dict[FaultCause, int] = {}  # how many hosts a rack or slice has
@@ -37,7 +37,7 @@ class Drawn:
         self._machine: dict[
             int, HostLife
         ] = {}  # of those that are not the first, for infants alone
-        self._unseen: dict[tuple[FaultCause, int], Due] = {}
+        self._unseen: dict[tuple[FaultCause, int], DueFault] = {}
         for cause, law, size in (
             (FaultCause.HOST, failures.between, 1),
             (FaultCause.RACK, failures.rack_between, fleet.hosts_per_rack),
@@ -87,7 +87,7 @@ class Drawn:
             self._add(self._early.later(host, machine))
         self._settle()
 
-    def _happen(self, due: Due) -> Fault | AnnouncedLoss:
+    def _happen(self, due: DueFault) -> Fault | AnnouncedLoss:
         if due.lost_ns is not None:
             return AnnouncedLoss(due.at_ns, due.place, due.lost_ns, due.comes_true)
         hosts: tuple[int, ...] = (due.place,)
@@ -120,17 +120,17 @@ class Drawn:
             due = next(iter(self._next_life(due)), None)
         self._add([due] if due else [])
 
-    def _next_life(self, due: Due) -> list[Due]:
+    def _next_life(self, due: DueFault) -> list[DueFault]:
         """Of a rack or slice: it is as new after it has failed."""
         return self._lives[due.cause].later(due.place, HostLife(due.life + 1, due.at_ns))
 
-    def _there(self, due: Due) -> tuple[int, ...]:
+    def _there(self, due: DueFault) -> tuple[int, ...]:
         """The hosts of a rack or slice that are there at that time."""
         size = self._sizes[due.cause]
         hosts = range(due.place * size, min(self._hosts, (due.place + 1) * size))
         return tuple(h for h in hosts if self._life.get(h, FIRST).born_ns <= due.at_ns)
 
-    def _add(self, due: list[Due]) -> None:
+    def _add(self, due: list[DueFault]) -> None:
         for one in due:
             heappush(self._due, (one.at_ns, next(self._drawn), one))
 

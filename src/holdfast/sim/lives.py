@@ -33,7 +33,7 @@ class HostLife(NamedTuple):
 FIRST = HostLife(0, 0)
 
 
-class Due(NamedTuple):
+class DueFault(NamedTuple):
     """What will happen in a place, unless the life that it belongs to is over by then."""
 
     at_ns: int
@@ -86,13 +86,13 @@ class Lives:
         self._cohort_random = Random(name)  # noqa: S311 - chance, no secret
         self.known_ns = -self._ahead_ns  # all that first lives bring until then was given
 
-    def first(self) -> list[Due]:
+    def first(self) -> list[DueFault]:
         """What first lives bring next, and `known_ns` later."""
         due = self._next(self._cohort, self._cohort_random, FIRST, 0)
         self.known_ns = due[-1].at_ns - self._ahead_ns if due else FAR_NS
         return due
 
-    def later(self, place: int, life: HostLife) -> list[Due]:
+    def later(self, place: int, life: HostLife) -> list[DueFault]:
         """All that another life brings."""
         self._random.sow(place, life.number)
         cohort = Cohort(self._law, 1, self._alarms)
@@ -102,7 +102,7 @@ class Lives:
             found += due
         return found
 
-    def _next(self, cohort: Cohort, rng: Random, life: HostLife, place: int) -> list[Due]:
+    def _next(self, cohort: Cohort, rng: Random, life: HostLife, place: int) -> list[DueFault]:
         """A failure, after its warning where there is one; or a false alarm; or nothing more.
 
         `place` is that of the cohort's first member.
@@ -117,9 +117,11 @@ class Lives:
             return []
         if not fails:
             lost_ns = at_ns + self._lead_ns(rng)
-            return [Due(at_ns, FaultCause.HOST, place, life.number, lost_ns, False, self._early)]
+            return [
+                DueFault(at_ns, FaultCause.HOST, place, life.number, lost_ns, False, self._early)
+            ]
         cause = self._what_failed(rng)
-        failure = Due(at_ns, cause, place, life.number, early=self._early)
+        failure = DueFault(at_ns, cause, place, life.number, early=self._early)
         recall = self._notices.recall
         if cause is not FaultCause.HOST or not recall or rng.random() >= recall:
             return [failure]
