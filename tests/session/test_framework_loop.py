@@ -38,7 +38,7 @@ class Adapter:
         self.saver = Saver(self.ckpt_dir, self.words, Contents(), **who)
         self.boundary = Boundary(self.writer, self.saver)
         self.loop = FrameworkLoop(
-            self.folder, None, self.boundary, self.saver, 0, 1, lambda _after: None
+            self.folder, None, self.boundary, self.saver, 0, 1, lambda *_: None
         )
         self.loop.begin()
 

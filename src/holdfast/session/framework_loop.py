@@ -14,11 +14,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.save.word import MAX_STEP, Answer, Order, after_loop, at_boundary, pack, unpack
 from holdfast.journal.clocks import now_ns
@@ -69,9 +69,12 @@ class FrameworkLoop:
         saver: Saver,
         rank: int,
         world_size: int,
-        ready: Callable[[int | None], None],
+        ready: Callable[[int | None, bool], None],
     ) -> None:
-        """`checkpoint`: what is chosen, below the folder. `ready`: the first step is near."""
+        """`checkpoint`: what is chosen, below the folder.
+
+        `ready`: the first step is near; the last that is done, and whether to restore generators.
+        """
         self.folder = folder
         self.checkpoint = None if checkpoint is None else folder / checkpoint
         """The framework's checkpoint that this attempt starts from; None: from scratch."""
@@ -93,13 +96,16 @@ class FrameworkLoop:
 
     # --- the loop ---------------------------------------------------------------------------
 
-    def begin(self, *, after: int | None = None, until: int | None = None) -> None:
+    def begin(
+        self, *, after: int | None = None, until: int | None = None, generators: bool = True
+    ) -> None:
         """The framework has restored its state: the next step is the one after `after`.
 
         Steps count from 1; without `after` they go on from the chosen checkpoint. `until`: the last
-        one, if it is known. Random generators are put back now, as they were at that step.
+        one, if it is known. `generators`: random generators are put back now, as they were at that
+        step; False where the framework does that itself.
         """
-        self._ready(after)
+        self._ready(after, generators)
         first, self._until = self._boundary.resume_step + 1, until or MAX_STEP
         if first <= self._until:
             self._boundary.begin(first, self._until, 1)
@@ -119,6 +125,15 @@ class FrameworkLoop:
         if answer is Answer.LEAVE_UNSAVED:
             return Due.LEAVE
         return self._take(step, order) if answer is Answer.SNAPSHOT else Due.NONE
+
+    def measured(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """A few numbers of that step by name, for the report; those of rank 0 are kept."""
+        self._boundary.measure(step, metrics)
+
+    def spent(self, kind: str, seconds: float) -> None:
+        """So long, until now, the loop was busy with something else: `evaluate`, say."""
+        now = now_ns()
+        self._boundary.writer.record_span(kind, now - int(seconds * 1e9), now)
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:

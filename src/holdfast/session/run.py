@@ -223,10 +223,11 @@ class Run:
         ready = self._begin_framework
         return FrameworkLoop(base, restored.external, self._boundary, self._saver, *who, ready)
 
-    def _begin_framework(self, after: int | None) -> None:
+    def _begin_framework(self, after: int | None, generators: bool) -> None:
         self._begin(after)
         self._attachment.restores = True  # what was chosen, by the framework's own means
-        self._contents.restore_generators()
+        if generators:
+            self._contents.restore_generators()
 
     def compile(self, function: Callable[..., T], **options: Any) -> Callable[..., T]:
         """`jax.jit(function, **options)`, whose compiled form the next attempt finds again.

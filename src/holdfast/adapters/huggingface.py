@@ -1,0 +1,126 @@
+"""Hugging Face's `Trainer`: a callback, and the checkpoint to resume from.
+
+    holdfast = HuggingFaceCallback(arguments.output_dir)
+    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[holdfast])
+    trainer.train(resume_from_checkpoint=holdfast.checkpoint)
+
+The Trainer's own means throughout: it saves where `control.should_save` asks for it, in its own
+format, and restores its own random generators. transformers 4.49 and later.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+
+from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.session.framework_loop import FrameworkLoop
+from holdfast.session.say import say
+from holdfast.session.start import start
+
+
+class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
+    """Saves when Holdfast wants it, and stops with code 75 when that was a stop.
+
+    `folder` is the Trainer's `output_dir`. Make it before the Trainer: the processes that stand by
+    wait here. Raises as `Run.framework` does.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], **how: Any) -> None:
+        """`how`: of `holdfast.start`."""
+        self.run = start(**how)
+        self._loop: FrameworkLoop = self.run.framework(folder)
+        self._stops = False
+        self._since_s = 0.0
+        self._evaluates_since_s: float | None = None
+        self._tokens = 0
+        newest = get_last_checkpoint(folder) if Path(folder).is_dir() else None
+        if newest is not None and _step_of(newest) > self._loop.resume_step:
+            say(f"{newest} is newer than what run {self.run.name!r} goes on from, and is not used")
+
+    @property
+    def checkpoint(self) -> str | None:
+        """For `Trainer.train(resume_from_checkpoint=…)`; None: from scratch."""
+        path = self._loop.checkpoint
+        return None if path is None else str(path)
+
+    def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """The Trainer has restored what it was given."""
+        if Path(args.output_dir).absolute() != self._loop.folder:
+            raise ConfigurationError(
+                f"the Trainer writes to {args.output_dir}, and HuggingFaceCallback was given "
+                f"{self._loop.folder}: give it the Trainer's output_dir"
+            )
+        if state.global_step != self._loop.resume_step:
+            raise ConfigurationError(
+                f"the Trainer begins after step {state.global_step}, and the run goes on from step "
+                f"{self._loop.resume_step}: call trainer.train(resume_from_checkpoint="
+                "callback.checkpoint), and resume from nothing else"
+            )
+        self._tokens = state.num_input_tokens_seen
+        self._loop.begin(until=state.max_steps, generators=False)
+
+    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+        """What is due is done by the Trainer right after this."""
+        step, seen = state.global_step, state.num_input_tokens_seen
+        due = self._loop.due(step, tokens=max(0, int(seen - self._tokens)))
+        self._tokens, self._stops = seen, due.stops
+        self._since_s = time.monotonic()
+        if due.saves:
+            control.should_save = True
+        elif due.stops:
+            self._loop.leave()
+        self._evaluates_since_s = self._since_s if control.should_evaluate else None
+
+    def on_evaluate(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """It comes before a save of the same step, and is no part of it."""
+        now_s = time.monotonic()
+        if self._evaluates_since_s is not None:
+            self._loop.spent("evaluate", now_s - self._evaluates_since_s)
+        self._since_s, self._evaluates_since_s = now_s, None
+
+    def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
+        """Numbers for the report: loss, grad_norm, learning_rate and what else is logged."""
+        numbers = {
+            name: value for name, value in (logs or {}).items() if isinstance(value, int | float)
+        }
+        if numbers and state.global_step > self._loop.resume_step:
+            self._loop.measured(state.global_step, numbers)
+
+    def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Here the Trainer has saved: when it was asked to, or by its own `save_strategy`."""
+        step = state.global_step
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.barrier()  # each rank has written its own part by now
+        blocked_s = time.monotonic() - self._since_s
+        folder = f"{PREFIX_CHECKPOINT_DIR}-{step}"
+        self._loop.saved(step, self._loop.folder / folder, seconds=blocked_s)
+        if self._stops:
+            self._stops = False
+            self._loop.leave()
+
+    def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+        """After the last step, and where the Trainer ends early, that step is still to be saved."""
+        self._since_s = time.monotonic()
+        ends = control.should_training_stop or state.global_step >= state.max_steps
+        if ends and self._loop.finishing():
+            control.should_save = True
+
+    def on_train_end(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """The run is done when its last step counts."""
+        if self._loop.finishing():
+            raise StoreUnavailable(
+                f"the last step, {state.global_step}, could not be saved; make room in "
+                f"{args.output_dir} and start the run again"
+            )
+
+
+def _step_of(checkpoint: str) -> int:
+    number = Path(checkpoint).name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0

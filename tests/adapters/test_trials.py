@@ -1,0 +1,136 @@
+"""Each framework's example, as its page shows it: what befalls it changes no bit of what it trains.
+
+Skipped where the framework is not installed: `make adapters` has them all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from processes import EXIT_DONE, EXIT_SAVED, House, Process
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "chaos"))
+import proc
+
+sys.path.pop(0)
+
+pytestmark = pytest.mark.real
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LAST = re.compile(r"step (\d+), parameters ([0-9a-f]{16})$", re.MULTILINE)
+
+
+class Trial(NamedTuple):
+    """An example, the package that it needs, how many steps it does, and with how many ranks."""
+
+    example: str
+    package: str
+    steps: int
+    ranks: int = 1
+
+    def start(self, house: House, *options: object) -> Process:
+        """Under `holdfast run`, with a save every few steps."""
+        words = ("--name", "trial", "--save-every", 10, "--ranks", self.ranks, *options)
+        command = (sys.executable, EXAMPLES / self.example / "train.py", self.steps)
+        return house.holdfast("run", *words, "--", *command, OMP_NUM_THREADS=1)
+
+
+TRIALS = (
+    Trial("huggingface", "transformers", 200),
+    Trial("huggingface", "transformers", 150, ranks=2),
+)
+
+
+@pytest.fixture(params=TRIALS, ids=lambda trial: f"{trial.example}-{trial.ranks}")
+def trial(request: pytest.FixtureRequest) -> Trial:
+    pytest.importorskip(request.param.package)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def untouched() -> dict[Trial, set[tuple[str, str]]]:
+    """What each says at its end when nothing befalls it, by trial."""
+    return {}
+
+
+@pytest.fixture
+def wanted(
+    trial: Trial,
+    untouched: dict[Trial, set[tuple[str, str]]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> set[tuple[str, str]]:
+    if trial not in untouched:
+        house = House(tmp_path_factory.mktemp("untouched"), tmp_path_factory.mktemp("store"))
+        text = trial.start(house, "--store", house.store).wait(EXIT_DONE)
+        untouched[trial] = said(text)
+        house.close()
+    assert [step for step, _ in untouched[trial]] == [str(trial.steps)]
+    return untouched[trial]
+
+
+def said(text: str) -> set[tuple[str, str]]:
+    """By the ranks at the end: the step, and the parameters' digest."""
+    return set(LAST.findall(text))
+
+
+def saved(house: House, count: int) -> list[Path]:
+    """Wait until there are so many checkpoints of the framework, whole or not."""
+    found: list[Path] = []
+
+    def there() -> bool:
+        found[:] = (house.folder / "checkpoints").glob("*")
+        return len(found) >= count
+
+    house.eventually(there)
+    return found
+
+
+def ranks_of(process: Process) -> list[int]:
+    """Of the first attempt."""
+    return [pid for pid in proc.tree_of(process.pid) if proc.attempt_of(pid) == 0]
+
+
+def test_nothing_befalls_it(trial: Trial, wanted: set[tuple[str, str]]) -> None:
+    assert len(wanted) == 1, "all ranks have the same parameters"
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["trains", "saves"])
+def test_a_killed_rank_goes_on_where_it_was(
+    trial: Trial, whole: bool, wanted: set[tuple[str, str]], house: House
+) -> None:
+    process = trial.start(house)
+    saved(house, 3 if whole else 2)
+    if whole:
+        house.eventually(lambda: len(good(house)) > 1)
+    os.kill(ranks_of(process)[-1], signal.SIGKILL)
+    text = process.wait(EXIT_DONE)
+    assert said(text) == wanted
+    assert "killed by SIGKILL" in text
+
+
+@pytest.mark.parametrize("whom", ["run", "rank"])
+def test_a_stop_is_saved_and_goes_on(
+    trial: Trial, whom: str, wanted: set[tuple[str, str]], house: House
+) -> None:
+    process = trial.start(house)
+    saved(house, 2)
+    pid = process.pid if whom == "run" else ranks_of(process)[-1]
+    os.kill(pid, signal.SIGTERM)
+    text = process.wait(EXIT_SAVED)
+    assert re.search(r"stopped; step (\d+) is saved", text), text
+    again = trial.start(house).wait(EXIT_DONE)
+    assert said(again) == wanted
+    assert "starting from step" in again
+
+
+def good(house: House) -> list[str]:
+    """The sets that a restart may start from."""
+    listed = house.holdfast("ckpt", "ls", "trial", "--json").wait(EXIT_DONE)
+    return [one["name"] for one in json.loads(listed)["checkpoints"] if one["state"] == "good"]
