@@ -16,6 +16,9 @@ With gaps a copy that may end later does: the rank says that it has taken the st
 the copy is over, or has failed, at any time before the rank takes another one. And that a step is
 taken is always seen apart from its copy.
 
+Together, ranks save as a framework does: whoever takes a step waits until it hears that all have
+taken it, and the save itself blocks until every rank has begun it.
+
 States are tuples of small integers: ranks and controllers are interned, their own moves are
 computed once each. Ranks are interchangeable, so worlds that differ in their numbering are one.
 """
@@ -35,6 +38,7 @@ from holdfast.core.save.memory import Buffers
 from holdfast.core.save.ranks import RankAnswers, Ranks, changes
 from holdfast.core.save.tier_events import SetInBuffer
 from holdfast.core.save.word import (
+    WAITS,
     Agreed,
     Answer,
     Order,
@@ -45,6 +49,7 @@ from holdfast.core.save.word import (
     may_end_later,
     pack,
     unpack,
+    while_agreeing,
     while_waiting,
     with_buffer,
 )
@@ -82,7 +87,8 @@ def copy_of(state: Agreement) -> Agreement:
 
 
 class Rank(NamedTuple):
-    # load, wait, poll (between steps), run (it has entered step n + 1), after, copy; see GONE
+    # load, wait, poll (between steps), run (it has entered step n + 1), after, copy; of a save that
+    # the ranks make together, agree and gather; see GONE
     at: str
     n: int  # last boundary reached
     committed: int  # the COMMITTED word, or where it began
@@ -179,11 +185,13 @@ class House:
         hold: bool = False,
         gaps: bool = False,
         successions: int = 0,
+        together: bool = False,
     ) -> None:
         # Step 1 is behind the ranks and not saved: an order is possible at once.
         self.last_step = 1 + steps
         self.delays = delays
         self.gaps = gaps
+        self.together = together
         self.stops, self.successions, self.hold_ns = stops, successions, HOLD_NS if hold else 0
         self.between = "poll" if polls else "run"
         self._save = ev.SaveDue(0, "every 41 s", lead=save_lead)
@@ -316,11 +324,27 @@ class House:
                 yield f"{number} publishes {n}", moved, True
             yield from self._looks(world, number)
             yield from self._mishaps(world, number)
+        yield from self._saves_together(world)
         if self._controls[control].phase is not AgreementPhase.OVER:
             yield from self._moves_of_control(world)
         yield from self._moves_in_memory(world)
         if rest.successions:
             yield from self._successions(world)
+
+    def _saves_together(self, world: World) -> Iterator[Move]:
+        """What all ranks have begun, all of them end."""
+        ranks = [self._ranks[i] for i in world.ranks]
+        made = {(rank.epoch, rank.answer) for rank in ranks}
+        if len(made) > 1 or any(rank.at != "gather" for rank in ranks):
+            return
+        saved = tuple(self._rank_id(self._saved_together(rank)) for rank in ranks)
+        yield f"all have saved {made}", self._world(saved, world.control, world.rest), True
+
+    def _saved_together(self, rank: Rank) -> Rank:
+        made = (rank.epoch, rank.answer)
+        writing = (*rank.writing, made)
+        saved = rank._replace(at=rank.copying[1], copying=(0, ""), writing=writing)
+        return self._runs(saved.stores(copied=Agreed(rank.epoch, 0, rank.answer)))
 
     def _successions(self, world: World) -> list[Move]:
         """The controller is gone, and another one goes on: only if all ranks are there.
@@ -406,6 +430,8 @@ class House:
             copied = rank._replace(at=at, copying=(0, ""), shards=_with(rank.shards, buffer, made))
             copied = self._stores_copied(copied, buffer)
             yield f"has copied {rank.answer} for {rank.epoch}", self._runs(copied)
+        elif rank.at == "agree":
+            yield from self._agree(rank)
         elif rank.at == "load":
             yield from self._answer(rank, at_boundary(rank.n, rank.order, rank.epoch)[0])
         elif rank.at == "wait":
@@ -445,6 +471,11 @@ class House:
                     begun._replace(at="copy", copying=(buffer, at)),
                 )
                 return
+            if self.together:
+                taking = rank._replace(at="agree", epoch=epoch, answer=rank.n, copying=(0, at))
+                taking = taking.stores(taken=Agreed(epoch, flags | WAITS, rank.n))
+                yield f"takes {rank.n} for {epoch}, and waits", taking
+                return
             writing = (*rank.writing, (epoch, rank.n))
             copied = rank._replace(at=at, epoch=epoch, answer=rank.n, writing=writing)
             copied = self._stores_copied(copied, None)
@@ -455,6 +486,18 @@ class House:
             yield "leaves, saved", _gone(rank, "finished" if after else "saved")
         elif answer is Answer.LEAVE_UNSAVED:
             yield "leaves, not saved", _gone(rank, "unsaved")
+
+    def _agree(self, rank: Rank) -> Iterator[tuple[str, Rank]]:
+        answer = while_agreeing(rank.order, rank.verdict, rank.epoch, rank.n)[0]
+        if answer is Answer.SNAPSHOT:
+            yield f"begins to save {rank.n} for {rank.epoch}", rank._replace(at="gather")
+        elif answer is Answer.GO_ON:
+            at = "after" if rank.copying[1] == "after" else "load"
+            given_up = rank._replace(at=at, copying=(0, ""))
+            failed = Agreed(rank.epoch, 0, rank.answer)
+            yield f"gives {rank.n} for {rank.epoch} up", given_up.stores(failed=failed)
+        elif answer is Answer.LEAVE_UNSAVED:
+            yield from self._answer(rank, answer)
 
     def _stores_copied(self, rank: Rank, buffer: int | None) -> Rank:
         """Without gaps, that it has taken the step is told with the copy."""
@@ -837,8 +880,8 @@ def _is_awaited(agreement: Agreement, kept: SetInBuffer) -> bool:
 
 
 def answer_due_ns(control: Agreement) -> int:
-    assert control.stop is not None
-    due = agree.wake_at_ns(replace(control, stop=replace(control.stop, leave_by_ns=None)))
+    stop = control.stop and replace(control.stop, leave_by_ns=None)
+    due = agree.wake_at_ns(replace(control, stop=stop))
     assert due is not None
     return due
 

@@ -144,6 +144,15 @@ WALKS = [
     (2, 1, {"successions": 1, "saves": 1, "delays": False}),
     (2, 1, {"successions": 1, "stops": 1, "deaths": 1, "deadline": True, "delays": False}),
     (2, 1, {"successions": 1, "stops": 1, "polls": True, "delays": False}),
+    (1, 3, {"together": True, "saves": 1, "stops": 1, "false_nacks": 1}),
+    (2, 2, {"together": True, "saves": 1}),
+    (2, 1, {"together": True, "saves": 1, "stops": 1, "delays": False}),
+    (2, 2, {"together": True, "stops": 1, "false_nacks": 1, "delays": False}),
+    (2, 1, {"together": True, "stops": 1, "deaths": 1, "deadline": True, "delays": False}),
+    (2, 1, {"together": True, "fails": 2, "saves": 1, "delays": False}),
+    (3, 1, {"together": True, "saves": 1, "false_nacks": 1, "delays": False}),
+    (2, 1, {"together": True, "successions": 1, "saves": 1}),
+    (2, 1, {"together": True, "successions": 1, "stops": 1, "delays": False}),
 ]
 LARGER_WALKS = [
     (2, 2, {"stops": 1, "fails": 2}),
@@ -193,6 +202,17 @@ LARGER_WALKS = [
     (2, 3, {"buffers": 2, "copies": 2}),
     (1, 3, {"successions": 2, "stops": 1, "fails": 1}),
     (2, 2, {"save_at_once": True, "save_lead": 3, "saves": 1, "in_step": True, "delays": False}),
+    (2, 2, {"together": True, "saves": 1, "stops": 1, "delays": False}),
+    (2, 2, {"together": True, "saves": 1, "false_nacks": 2}),
+    (2, 1, {"together": True, "saves": 1, "stops": 1}),
+    (
+        2,
+        1,
+        {"together": True, "saves": 2, "fails": 1, "deaths": 1, "deadline": True, "delays": False},
+    ),
+    (3, 1, {"together": True, "saves": 1, "stops": 1, "delays": False}),
+    (2, 1, {"together": True, "successions": 2, "saves": 1, "stops": 1, "delays": False}),
+    (2, 1, {"together": True, "saves": 1, "late": True, "repeats": 1}),
 ]
 
 
@@ -297,6 +317,35 @@ def test_finds_a_controller_that_waits_for_ever_for_an_answer_between_steps(monk
     monkeypatch.setattr(Ranks, "is_one_late", property(lambda ranks: bool(ranks.late)))
     with pytest.raises(Broken, match=r"deadlock|need not end"):
         walk(2, 2, stops=1, polls=True)
+
+
+def test_finds_a_rank_that_begins_to_save_before_all_have_taken_the_step(monkeypatch):
+    """It saves, and one that has missed the step is in the next one's collective."""
+    eager = lambda *_: (Answer.SNAPSHOT, "the others will come")  # noqa: E731
+    monkeypatch.setattr(agree_model, "while_agreeing", eager)
+    with pytest.raises(Broken, match=r"deadlock|need not end"):
+        walk(2, 2, together=True, saves=1)
+
+
+def test_finds_a_controller_that_lets_ranks_wait_for_one_that_missed_a_save(monkeypatch):
+    """No stop is under way, and still they wait."""
+    monkeypatch.setattr(moves, "miss", lambda *_: ())
+    with pytest.raises(Broken, match=r"deadlock|need not end"):
+        walk(2, 2, together=True, saves=1)
+
+
+def test_finds_a_controller_that_takes_over_and_takes_agreed_for_decided(monkeypatch):
+    """A rank that has not heard of it waits for ever, and the others in their save for it."""
+    real = agree_model.go_on_with
+
+    def hasty(state, at_ns, order, verdict):
+        if unpack(verdict).epoch == unpack(order).epoch:
+            verdict |= Order.COMMITTED << 40
+        return real(state, at_ns, order, verdict)
+
+    monkeypatch.setattr(agree_model, "go_on_with", hasty)
+    with pytest.raises(Broken, match="deadlock"):
+        walk(2, 1, together=True, successions=1, saves=1)
 
 
 def test_finds_a_controller_that_takes_over_and_counts_epochs_from_the_beginning(monkeypatch):

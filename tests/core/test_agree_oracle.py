@@ -99,7 +99,10 @@ class Both:
 
     def compare(self) -> None:
         counted, plain = self.counted, self.plain
-        scalars = tuple(getattr(plain, name) for name in agree_model.SCALARS)
+        assert not counted.waits, (
+            "no rank waits for the others to take a step, of which plain knows"
+        )
+        scalars = tuple(getattr(plain, name, False) for name in agree_model.SCALARS)
         known = *scalars, tuple(map(tuple, plain.ranks)), agree_model.copies(counted.ranks)
         assert agree_model.frozen(counted) == known
         assert counted.ranks.copied == set(counted.ranks.answers), "no copy is under way"

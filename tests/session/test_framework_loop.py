@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.save.word import Order, pack, unpack
+from holdfast.core.save.word import AGREED, WAITS, Order, pack, unpack
 from holdfast.errors import ConfigurationError, StepOrderError, Stop
 from holdfast.journal.layout import Identity, RankPhase, Word
 from holdfast.journal.writer import JournalWriter
@@ -16,11 +16,11 @@ from holdfast.session import boundary as boundaries
 from holdfast.session import framework_loop
 from holdfast.session.boundary import Boundary
 from holdfast.session.contents import Contents
-from holdfast.session.framework_loop import Due, FrameworkLoop
+from holdfast.session.framework_loop import Due, FrameworkFiles, FrameworkLoop
 from holdfast.session.saver import Saver
 from holdfast.snapshot.external import external_of
 from holdfast.snapshot.restore import read_set
-from holdfast.snapshot.sets import commit, list_sets, read_manifest, set_name
+from holdfast.snapshot.sets import commit, delete_set, list_sets, read_manifest, set_name
 
 ATTEMPT = 2
 
@@ -28,7 +28,7 @@ ATTEMPT = 2
 class Adapter:
     """One rank with a framework: what `Run.framework` puts together, and the page it answers in."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, ranks: int = 1) -> None:
         identity = Identity("r", ATTEMPT, "i", 0, "host", 0, "boot")
         self.writer = JournalWriter.create(base / "rank-00000.hfj", identity)
         self.words = self.writer.page
@@ -37,9 +37,8 @@ class Adapter:
         who = {"attempt": lambda: ATTEMPT, "rank": 0, "world_size": 1}
         self.saver = Saver(self.ckpt_dir, self.words, Contents(), **who)
         self.boundary = Boundary(self.writer, self.saver)
-        self.loop = FrameworkLoop(
-            self.folder, None, self.boundary, self.saver, 0, 1, lambda *_: None
-        )
+        files = FrameworkFiles(self.folder, "step-*", self.ckpt_dir, 0, ranks)
+        self.loop = FrameworkLoop(files, None, self.boundary, self.saver, lambda *_: None)
         self.loop.begin()
 
     def order(self, epoch: int, step: int, flags: int = 0) -> None:
@@ -76,6 +75,14 @@ def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Adapter
     for module in (framework_loop, boundaries):
         monkeypatch.setattr(module, "WAIT_STEP_S", 0)
     one = Adapter(tmp_path)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def one_of_two(adapter: Adapter, tmp_path: Path) -> Iterator[Adapter]:
+    (tmp_path / "two").mkdir()
+    one = Adapter(tmp_path / "two", ranks=2)
     yield one
     one.close()
 
@@ -236,3 +243,39 @@ def test_steps_are_told_once_and_in_order(adapter: Adapter) -> None:
     for step in (1, 3):
         with pytest.raises(StepOrderError, match="but step 2 is under way: call due once per"):
             adapter.loop.due(step)
+
+
+def test_a_loop_begins_once(adapter: Adapter) -> None:
+    with pytest.raises(StepOrderError, match="register the adapter once"):
+        adapter.loop.begin()
+
+
+def test_what_no_set_stands_for_is_removed_and_nothing_else(adapter: Adapter) -> None:
+    theirs = adapter.folder / "best"
+    for step in (1, 2, 3):
+        adapter.order(step, step)
+        adapter.loop.due(step)
+        adapter.loop.saved(step, adapter.write(step))
+        adapter.written()
+        commit(adapter.ckpt_dir / set_name(ATTEMPT, step), 1)
+        if step == 2:
+            theirs.mkdir()
+            delete_set(adapter.ckpt_dir / set_name(ATTEMPT, 1))
+    assert {path.name for path in adapter.folder.iterdir()} == {"step-2", "step-3", "best"}
+
+
+def test_ranks_begin_a_save_together(one_of_two: Adapter) -> None:
+    one_of_two.order(1, 2)
+    one_of_two.verdict(1, 2, AGREED)
+    assert [one_of_two.loop.due(step) for step in (1, 2)] == [Due.NONE, Due.SAVE]
+    assert unpack(one_of_two.words.load(Word.TAKEN)).flags & WAITS
+
+
+def test_a_save_that_another_rank_has_missed_is_not_begun(one_of_two: Adapter) -> None:
+    one_of_two.order(1, 1)
+    one_of_two.verdict(1, 1, Order.ABORTED)
+    assert one_of_two.loop.due(1) is Due.NONE
+    assert one_of_two.answers() == (1, 0, 0, 1)
+    one_of_two.order(2, 2, Order.STOP)
+    one_of_two.verdict(2, 2, AGREED)
+    assert one_of_two.loop.due(2) is Due.STOP

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from holdfast.core.save.word import Order, is_durable, unpack
+from holdfast.core.save.word import Order, is_decided, is_durable, unpack
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.journal.writer import JournalWriter
@@ -55,7 +55,7 @@ class AskedSave:
             return LIMIT_NS  # who did not answer once must not slow every step
         if ordered.step > step:
             return LIMIT_NS  # other ranks may need this one to come to that step
-        is_under_way = ordered.epoch not in (0, unpack(verdict).epoch)
+        is_under_way = ordered.epoch != 0 and not is_decided(verdict, ordered.epoch)
         # Who waits for the commit waits for the save in its way as well.
         return LIMIT_NS if is_under_way and not until_durable else PATIENCE_NS
 

@@ -19,6 +19,7 @@ from holdfast.core.save.word import (
     after_loop,
     at_boundary,
     between_steps,
+    is_decided,
     is_durable,
     is_settled,
     may_end_later,
@@ -366,8 +367,8 @@ class Boundary:
             return
         self.wait_for_commit = False
         while page.load(Word.COMMITTED) < step and not self.supervisor_lost():
-            verdict = unpack(page.load(Word.VERDICT))
-            if verdict.epoch == epoch or unpack(page.load(Word.FAILED)).epoch == epoch:
+            is_over = is_decided(page.load(Word.VERDICT), epoch)
+            if is_over or unpack(page.load(Word.FAILED)).epoch == epoch:
                 return
             order = unpack(page.load(Word.ORDER))
             if order.epoch != epoch and order.step > step:  # a new controller orders it anew

@@ -13,19 +13,35 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.save.word import MAX_STEP, Answer, Order, after_loop, at_boundary, pack, unpack
+from holdfast.core.save.word import (
+    MAX_STEP,
+    WAITS,
+    Answer,
+    Order,
+    after_loop,
+    at_boundary,
+    pack,
+    unpack,
+    while_agreeing,
+)
+from holdfast.errors import HoldfastError, StepOrderError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.session.asked_save import WAIT_STEP_S
 from holdfast.session.boundary import Boundary
 from holdfast.session.saver import Saver
+
+if TYPE_CHECKING:
+    from holdfast.snapshot.external import External
 
 NOTHING_SAVED = "the framework saved nothing"
 
@@ -50,12 +66,45 @@ class Due(Enum):
 
 
 class _Order(NamedTuple):
-    """To save that step."""
+    """To save that step, which keeps training from running since then."""
 
     epoch: int
     step: int
-    flags: int
     since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkFiles:
+    """The framework's checkpoints in `folder`, of which those named like `own` are the run's alone.
+
+    `ckpt_dir`: where the sets are that stand for them.
+    """
+
+    folder: Path
+    own: str | None
+    ckpt_dir: Path
+    rank: int
+    world_size: int
+
+    def read(self, name: str) -> External:
+        """One that is whole; what the run keeps no more is removed first."""
+        from holdfast.snapshot.external import read_external
+
+        if self.own is not None and self.rank == 0:
+            with contextlib.suppress(HoldfastError, OSError):  # the next save tries again
+                self._remove_unused(self.own, name)
+        return read_external(self.folder, name, self.rank, self.world_size)
+
+    def _remove_unused(self, own: str, name: str) -> None:
+        from holdfast.snapshot.sets import list_sets
+
+        sets, damage = list_sets(self.ckpt_dir)
+        if damage or not sets:
+            return  # nobody knows what those stand for
+        used = {Path(one.external) for one in sets} | {self.folder / name}
+        for path in self.folder.glob(own):
+            if path not in used:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 class FrameworkLoop:
@@ -63,31 +112,28 @@ class FrameworkLoop:
 
     def __init__(
         self,
-        folder: Path,
+        files: FrameworkFiles,
         checkpoint: str | None,
         boundary: Boundary,
         saver: Saver,
-        rank: int,
-        world_size: int,
         ready: Callable[[int | None, bool], None],
     ) -> None:
         """`checkpoint`: what is chosen, below the folder.
 
         `ready`: the first step is near; the last that is done, and whether to restore generators.
         """
-        self.folder = folder
-        self.checkpoint = None if checkpoint is None else folder / checkpoint
+        self.folder = files.folder
+        self.checkpoint = None if checkpoint is None else files.folder / checkpoint
         """The framework's checkpoint that this attempt starts from; None: from scratch."""
         self._boundary = boundary
         self._saver = saver
-        self._rank = rank
-        self._world_size = world_size
+        self._files = files
         self._ready = ready
         self._until = MAX_STEP
         self._pending: _Order | None = None  # due, and the framework's checkpoint is not there yet
         self._is_told = False  # of that one: the training goes on
         self._stop: _Order | None = None
-        self._is_prepared = False
+        self._has_begun = self._is_prepared = False
 
     @property
     def resume_step(self) -> int:
@@ -105,6 +151,11 @@ class FrameworkLoop:
         one, if it is known. `generators`: random generators are put back now, as they were at that
         step; False where the framework does that itself.
         """
+        if self._has_begun:
+            raise StepOrderError(
+                "the loop began twice: register the adapter once, and train once in a run"
+            )
+        self._has_begun = True
         self._ready(after, generators)
         first, self._until = self._boundary.resume_step + 1, until or MAX_STEP
         if first <= self._until:
@@ -159,7 +210,7 @@ class FrameworkLoop:
         was kept from running, if that was not all of the time since `due`. No effect for a step
         that was not due. Raises ConfigurationError when it is not below the loop's folder.
         """
-        from holdfast.snapshot.external import below, read_external
+        from holdfast.snapshot.external import below
 
         pending = self._pending
         if pending is None or pending.step != step:
@@ -171,9 +222,8 @@ class FrameworkLoop:
             self._boundary.writer.record_span("save", now - blocked_ns, now)
             self._tell_copied(pending, blocked_ns)
         self._pending = None
-        read = partial(read_external, self.folder, name, self._rank, self._world_size)
-        self._saver.write_held(read)
-        if not pending.flags & Order.STOP:
+        self._saver.write_held(partial(self._files.read, name))
+        if pending is not self._stop:
             self._boundary.await_commit_if_asked(pending.epoch, step)
 
     def failed(self, step: int, error: Exception) -> None:
@@ -231,7 +281,7 @@ class FrameworkLoop:
                     return False
                 if answer is Answer.LEAVE_UNSAVED:
                     boundary.leave_last(step, reason)
-                if answer is Answer.SNAPSHOT and self._take(step, order).saves:
+                if answer is Answer.SNAPSHOT and self._take(step, order, is_last=True).saves:
                     return True
                 time.sleep(WAIT_STEP_S)
         finally:
@@ -239,23 +289,59 @@ class FrameworkLoop:
 
     # --- what an order is answered with -----------------------------------------------------
 
-    def _take(self, step: int, order: int) -> Due:
+    def _take(self, step: int, order: int, *, is_last: bool = False) -> Due:
+        """Take an order for this very step; with other ranks only if all of them have taken it."""
+        boundary = self._boundary
+        page = boundary.writer.page
+        answer = Answer.SNAPSHOT
+        while answer is Answer.SNAPSHOT:
+            taken = self._hold(step, order)
+            if taken is None or self._is_agreed(taken):
+                taken = taken and taken._replace(since_ns=now_ns())
+                self._pending, self._is_told = taken, False
+                if unpack(order).flags & Order.STOP:
+                    self._stop = taken or _Order(*unpack(order).save, now_ns())
+                    return Due.STOP
+                return Due.NONE if taken is None else Due.SAVE
+            self._saver.give_up_held()
+            page.store(Word.FAILED, pack(taken.epoch, step))
+            boundary.hurry()
+            order = page.load(Word.ORDER)
+            answer, _ = at_boundary(step, order, boundary.answered_epoch, is_last)
+        return Due.LEAVE if answer is Answer.LEAVE_UNSAVED else Due.NONE
+
+    def _hold(self, step: int, order: int) -> _Order | None:
+        """Take the order, and what belongs to the set beside the framework's part; None: failed."""
         boundary = self._boundary
         epoch, flags, _ = unpack(order)
         boundary.answered_epoch = epoch
-        taken = _Order(epoch, step, flags, now_ns())
-        boundary.writer.page.store(Word.TAKEN, pack(epoch, step, flags))
-        if flags & Order.STOP:
-            self._stop = taken
+        together = WAITS if self._files.world_size > 1 else 0
+        boundary.writer.page.store(Word.TAKEN, pack(epoch, step, flags | together))
         try:
             self._saver.hold(epoch, step)
         except Exception as error:
             boundary.publish_failure(step, epoch, error)
-        else:
-            self._pending, self._is_told = taken, False
-        if flags & Order.STOP:
-            return Due.STOP
-        return Due.SAVE if self._pending is taken else Due.NONE
+            return None
+        return _Order(epoch, step, now_ns())
+
+    def _is_agreed(self, taken: _Order) -> bool:
+        """Wait until all ranks have taken it: a framework's save is one that all make together."""
+        if self._files.world_size == 1:
+            return True
+        boundary = self._boundary
+        page = boundary.writer.page
+        boundary.hurry()
+        token = boundary.writer.open_span("save")
+        try:
+            while True:
+                verdict, order = page.load(Word.VERDICT), page.load(Word.ORDER)
+                is_lost = boundary.supervisor_lost()
+                answer, _ = while_agreeing(order, verdict, taken.epoch, taken.step, is_lost)
+                if answer is not Answer.WAIT:
+                    return answer is Answer.SNAPSHOT
+                time.sleep(WAIT_STEP_S)
+        finally:
+            boundary.writer.close_span(token)
 
     def _tell_copied(self, pending: _Order, blocked_ns: int) -> None:
         page = self._boundary.writer.page

@@ -208,20 +208,23 @@ class Run:
         self._boundary.resume_step = restored.step
         return restored
 
-    def framework(self, folder: str | os.PathLike[str]) -> FrameworkLoop:
+    def framework(self, folder: str | os.PathLike[str], *, own: str | None = None) -> FrameworkLoop:
         """For a loop that a framework drives, and whose checkpoints it writes below `folder`.
 
         Which of them this attempt starts from is chosen as ever, and every byte of it is verified.
-        Tracked parts, data positions and random generators are restored. Raises as `restore`, and
-        ConfigurationError when the chosen checkpoint is Holdfast's own.
+        Tracked parts, data positions and random generators are restored. `own`: a pattern of names
+        in that folder that are this run's alone: what the run keeps no more is removed there.
+        Otherwise nothing is. Raises as `restore`, and ConfigurationError when the chosen checkpoint
+        is Holdfast's own.
         """
-        from holdfast.session.framework_loop import FrameworkLoop
+        from holdfast.session.framework_loop import FrameworkFiles, FrameworkLoop
 
         base = Path(folder).absolute()
         restored = self._restore(init=None, like=None, only=None, folder=base)
         who = self._attachment.rank, self._attachment.world_size
+        files = FrameworkFiles(base, own, self._attachment.ckpt_dir, *who)
         ready = self._begin_framework
-        return FrameworkLoop(base, restored.external, self._boundary, self._saver, *who, ready)
+        return FrameworkLoop(files, restored.external, self._boundary, self._saver, ready)
 
     def _begin_framework(self, after: int | None, generators: bool) -> None:
         self._begin(after)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from holdfast.core.save.agree_moves import Actions, Agreement, AgreementPhase, end
 from holdfast.core.save.events import PublishOrder, StopDue
-from holdfast.core.save.word import MAX_EPOCH, Order, buffer_of, unpack
+from holdfast.core.save.word import MAX_EPOCH, Order, buffer_of, is_decided, unpack
 
 WHY = "an earlier controller has ordered it"
 
@@ -28,7 +28,8 @@ def newest_words(words: Iterable[tuple[int, int]]) -> tuple[int, int]:
     if not newest:
         return 0, 0
     order = known[epochs.index(newest)][0]
-    return order, max((v for _, v in known if unpack(v).epoch == newest), default=0)
+    of_it = [v for _, v in known if unpack(v).epoch == newest]
+    return order, max(of_it, key=lambda v: (is_decided(v, newest), v), default=0)
 
 
 def newest_epoch(epochs: Iterable[int]) -> int:
@@ -56,7 +57,7 @@ def go_on_with(state: Agreement, at_ns: int, order: int, verdict: int) -> Action
         end(state, WHY)
         return (PublishOrder(epoch, step, flags, WHY),)
     is_stop, decided = bool(flags & Order.STOP), unpack(verdict)
-    is_over = decided.epoch == epoch and (not is_stop or bool(decided.flags & Order.ABORTED))
+    is_over = is_decided(verdict, epoch) and (not is_stop or bool(decided.flags & Order.ABORTED))
     if is_over or buffer_of(flags) is not None:
         state.step = step if is_stop else 0
         return ()

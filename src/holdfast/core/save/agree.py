@@ -67,18 +67,16 @@ def step(state: Agreement, event: Event) -> Actions:
 def wake_at_ns(state: Agreement) -> int | None:
     """When a Tick is due if nothing else happens; None: never."""
     stop, again_ns = state.stop, state.hold.again_ns
-    if stop is None and again_ns is None:
-        return None
     if again_ns is not None and state.is_held:
         return again_ns
-    if stop is None or state.phase not in (
+    if state.phase not in (
         AgreementPhase.COLLECTING,
         AgreementPhase.COPYING,
         AgreementPhase.WRITING,
     ):
         return None
     due = []
-    if stop.leave_by_ns is not None:
+    if stop is not None and stop.leave_by_ns is not None:
         due.append(stop.leave_by_ns)
     if state.late_since_ns is not None:
         due.append(state.late_since_ns + moves.answer_limit_ns(state))
@@ -202,6 +200,7 @@ def _taken(state: Agreement, event: Taken) -> Actions:
     if event.epoch != state.epoch or event.rank in state.ranks.answers:
         return ()
     _note_answer(state, event)
+    state.waits = state.waits or event.waits
     return moves.judge(state, event.rank, event.at_ns)
 
 
@@ -330,13 +329,13 @@ def _uncommitted(state: Agreement, event: CommitFailed) -> Actions:
 
 def _tick(state: Agreement, event: Tick) -> Actions:
     stop = state.stop
-    if stop is None:
-        return ()
-    if stop.leave_by_ns is not None and stop.leave_by_ns <= event.at_ns:
+    if stop is not None and stop.leave_by_ns is not None and stop.leave_by_ns <= event.at_ns:
         return moves.leave(state, f"the deadline came before step {state.step} was durable")
     late_since_ns = state.late_since_ns
     if late_since_ns is not None and event.at_ns - late_since_ns >= moves.answer_limit_ns(state):
-        why = f"a rank is at step {state.step} and has not copied it"
+        why = (
+            f"a rank is at step {state.step} and has not {'taken' if state.waits else 'copied'} it"
+        )
         if state.ranks.is_early_answered:
             why = "a rank was between two steps, and another was not"
         state.is_early = False

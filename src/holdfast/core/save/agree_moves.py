@@ -24,11 +24,12 @@ from holdfast.core.save.events import (
     StopDue,
 )
 from holdfast.core.save.ranks import Ranks
-from holdfast.core.save.word import MAX_EPOCH, Order, with_buffer
+from holdfast.core.save.word import AGREED, MAX_EPOCH, Order, with_buffer
 
 MAX_LEAD = 4096
 EARLY_PATIENCE = 4  # times the answer limit: ranks come to where they can answer one by one
 MAX_SAVE_TRIES = 2  # a stop's save is tried again once, and so is the last step's before it is held
+TAKING_LIMIT_NS = 200_000_000  # from a boundary until the rank has taken its step
 FIRST_AGAIN_NS, LAST_AGAIN_NS = 2_000_000_000, 30_000_000_000
 
 Actions = tuple[Action, ...]
@@ -81,6 +82,7 @@ class Agreement:
     free_buffers: tuple[int, ...] = ()
     buffer: int | None = None  # into which the current epoch's copies go
     in_memory: bool = False  # copies there are all that the current epoch is to bring
+    waits: bool = False  # ranks wait at the current epoch's step until all have taken it
     hold: HoldState = field(default_factory=HoldState)
 
     @classmethod
@@ -190,7 +192,7 @@ def order(
     state.epoch = _after(state.epoch)
     state.step = max(state.step, last) + min(state.lead << max(0, state.misses - 1), MAX_LEAD)
     state.is_stop, state.in_memory, state.why = is_stop, in_memory, why
-    state.late_since_ns = None
+    state.late_since_ns, state.waits = None, False
     open_buffers = state.open_buffers
     state.buffer = open_buffers[0] if open_buffers and not state.tries else None
     ranks.ask(state.step)
@@ -214,7 +216,8 @@ def judge(state: Agreement, rank: int, at_ns: int) -> Actions:
         return miss(state, at_ns, f"rank {rank} was past step {state.step} already")
     # A rank that missed S moves on to S + 1 and so proves it, unless it needs one that waits at S,
     # or one that has answered before S. One that has ended its loop answers in any case.
-    blocked = state.is_stop and bool(ranks.answers) and ranks.is_one_late
+    is_waited = state.is_stop or state.waits
+    blocked = is_waited and bool(ranks.answers) and ranks.is_one_late
     if blocked != (state.late_since_ns is not None):
         state.late_since_ns = at_ns if blocked else None
     return ()
@@ -231,11 +234,18 @@ def _all_answered(state: Agreement, at_ns: int) -> Actions:
 
 
 def taken(state: Agreement, at_ns: int) -> Actions:
-    """Every rank has taken the same step: all copies are there, or some are still under way."""
-    if not state.ranks.have_copied:
-        state.phase = AgreementPhase.COPYING
+    """Every rank has taken the same step: all copies are there, or some are still under way.
+
+    Those that wait for one another hear that they may begin.
+    """
+    if state.ranks.have_copied:
+        return agreed(state, at_ns)
+    is_news = state.phase is AgreementPhase.COLLECTING
+    state.phase = AgreementPhase.COPYING
+    if not (is_news and state.waits):
         return ()
-    return agreed(state, at_ns)
+    words = f"all ranks have taken step {state.step}"
+    return (PublishVerdict(state.epoch, state.step, AGREED, words),)
 
 
 def agreed(state: Agreement, at_ns: int) -> Actions:
@@ -377,7 +387,11 @@ def nothing_new(state: Agreement) -> str:
 
 def answer_limit_ns(state: Agreement) -> int:
     """How long ranks may keep others waiting at the ordered step."""
-    limit_ns = state.stop.answer_limit_ns if state.stop else DEFAULT_ANSWER_LIMIT_NS
+    limit_ns = DEFAULT_ANSWER_LIMIT_NS
+    if state.waits:
+        limit_ns = TAKING_LIMIT_NS
+    elif state.stop:
+        limit_ns = state.stop.answer_limit_ns
     if state.ranks.is_early_answered:
         limit_ns *= EARLY_PATIENCE
     return limit_ns << min(state.misses, 6)  # a copy may really take that long

@@ -70,13 +70,17 @@ class LoopEnded:
 
 @value
 class Taken:
-    """A rank answers `epoch` with `step`, and its copy is under way: into that buffer, or none."""
+    """A rank answers `epoch` with `step`, and its copy is under way: into that buffer, or none.
+
+    `waits`: it begins when all have taken the step.
+    """
 
     at_ns: int
     rank: int
     epoch: int
     step: int
     buffer: int | None = None
+    waits: bool = False
 
 
 @value

@@ -18,7 +18,7 @@ from holdfast.core.save.events import (
     Snapped,
     Taken,
 )
-from holdfast.core.save.word import Agreed, buffer_of
+from holdfast.core.save.word import WAITS, Agreed, buffer_of
 
 _NONE_YET = Agreed(0, 0, 0)
 
@@ -227,7 +227,7 @@ def changes(at_ns: int, rank: int, before: RankAnswers, now: RankAnswers) -> tup
     events: list[Event] = []
     if now.taken != before.taken and now.is_copying:
         epoch, flags, step = now.taken
-        events.append(Taken(at_ns, rank, epoch, step, buffer_of(flags)))
+        events.append(Taken(at_ns, rank, epoch, step, buffer_of(flags), bool(flags & WAITS)))
     if now.copied != before.copied:
         events.append(Snapped(at_ns, rank, now.copied.epoch, now.copied.step))
     if now.durable != before.durable:

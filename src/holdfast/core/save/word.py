@@ -59,6 +59,15 @@ IN_PARTS = 4
 Only for a copy into a buffer that nobody waits for.
 """
 
+WAITS = 8
+"""Of a rank's TAKEN alone (a verdict's is ABORTED): it waits there until all have taken the step.
+
+A save that the ranks make together, as a framework's, may only begin then.
+"""
+
+AGREED = 16
+"""Of a verdict alone (an order's is EARLY): all ranks have taken the step, and none is to wait."""
+
 _BUFFER_SHIFT = 5
 _BUFFER_BITS = Order.BUFFER_1 | Order.BUFFER_2
 MAX_BUFFERS = _BUFFER_BITS >> _BUFFER_SHIFT
@@ -202,6 +211,36 @@ def while_waiting(
     if supervisor_lost:
         return Answer.LEAVE_UNSAVED, "the supervisor has ended, so the save cannot be committed"
     return Answer.WAIT, f"step {my_step} is not yet durable on all ranks"
+
+
+def while_agreeing(
+    order: int, verdict: int, my_epoch: int, my_step: int, supervisor_lost: bool = False
+) -> tuple[Answer, str]:
+    """Decide between this rank's TAKEN that says WAITS and the save that all are to begin together.
+
+    WAIT, SNAPSHOT, LEAVE_UNSAVED, or GO_ON: nothing comes of it, and another order may be there. A
+    verdict counts before what was ordered after it: others may have begun by it.
+    """
+    decided = unpack(verdict)
+    if decided.epoch == my_epoch:
+        if decided.flags & Order.ABORTED:
+            return Answer.GO_ON, f"the save at step {my_step} was called off"
+        return Answer.SNAPSHOT, f"all ranks have taken step {my_step}"
+    newer = unpack(order)
+    if newer.flags & Order.LEAVE:
+        return Answer.LEAVE_UNSAVED, "told to leave: nothing more will be saved"
+    if newer.epoch != my_epoch:
+        return Answer.GO_ON, f"a rank missed step {my_step}: now ordered at step {newer.step}"
+    if supervisor_lost:
+        return Answer.GO_ON, "the supervisor has ended, so nobody can tell what the others do"
+    return Answer.WAIT, f"step {my_step} is not yet taken by all ranks"
+
+
+def is_decided(verdict: int, epoch: int) -> bool:
+    """Whether that verdict says what became of the epoch."""
+    decided = unpack(verdict)
+    over = Order.COMMITTED | Order.ABORTED
+    return decided.epoch == epoch and bool(decided.flags & over)
 
 
 def after_loop(

@@ -1,0 +1,86 @@
+"""Lightning's `Trainer`: a callback, and the checkpoint to resume from.
+
+    holdfast = LightningCallback("checkpoints")
+    trainer = Trainer(max_steps=1000, callbacks=[holdfast], enable_checkpointing=False)
+    trainer.fit(model, ResumableDataLoader(data, shuffle=True), ckpt_path=holdfast.checkpoint)
+
+Checkpoints are Lightning's own (`Trainer.save_checkpoint`). It restores its loops, models and
+optimizers from them, and a loader that has a state; Holdfast puts the random generators back.
+Lightning 2.5 and later.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lightning.pytorch.callbacks import Callback
+
+from holdfast.errors import ConfigurationError
+from holdfast.session.framework_loop import FrameworkLoop
+from holdfast.session.start import start
+
+NAME = "step-{step:09d}.ckpt"
+OWN = "step-*.ckpt"
+
+
+class LightningCallback(Callback):  # type: ignore[misc]
+    """Saves when Holdfast wants it, and stops with code 75 when that was a stop.
+
+    A step is one in which an optimizer steps, as many optimizers as there may be. `folder`: where
+    the checkpoints are written; those that the run keeps no more are removed there. Make it before
+    the Trainer: the processes that stand by wait here. Raises as `Run.framework` does.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], **how: Any) -> None:
+        """`how`: of `holdfast.start`."""
+        self.run = start(**how)
+        self._loop: FrameworkLoop = self.run.framework(folder, own=OWN)
+        self._step = self._loop.resume_step
+        self._optimizer_steps = 0
+
+    @property
+    def checkpoint(self) -> str | None:
+        """For `Trainer.fit(ckpt_path=…)`; None: from scratch."""
+        path = self._loop.checkpoint
+        return None if path is None else str(path)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
+        """Lightning has restored what it was given, and its own handler of SIGTERM is in place."""
+        if (trainer.global_step == 0) != (self._step == 0):
+            raise ConfigurationError(
+                f"the Trainer begins after {trainer.global_step} steps, and the run goes on from "
+                f"step {self._step}: call trainer.fit(…, ckpt_path=callback.checkpoint), and "
+                "resume from nothing else"
+            )
+        self._optimizer_steps = trainer.global_step
+        self._loop.begin()
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        """A step is done, unless its gradients are still summed up."""
+        if trainer.global_step == self._optimizer_steps:
+            return
+        self._optimizer_steps = trainer.global_step
+        self._step += 1
+        due = self._loop.due(self._step)
+        if self._step % trainer.log_every_n_steps == 0:
+            self._loop.measured(self._step, dict(trainer.callback_metrics))
+        if due.saves:
+            self._save(trainer)
+        if due.stops:
+            self._loop.leave()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
+        """The run is done when its last step counts."""
+        while self._loop.finishing():
+            self._save(trainer)
+
+    def _save(self, trainer: Any) -> None:
+        path = self._loop.folder / NAME.format(step=self._step)
+        try:
+            with self._loop.saving():
+                trainer.save_checkpoint(path)
+        except OSError as error:
+            self._loop.failed(self._step, error)
+        else:
+            self._loop.saved(self._step, path)
