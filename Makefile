@@ -12,6 +12,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 BENCH_STAMP := $(VENV)/.ready-bench
 PROMETHEUS := $(VENV)/prometheus
 BROWSER_STAMP := $(VENV)/.ready-browser
+ADAPTERS_STAMP := $(VENV)/.ready-adapters
 FUZZ_STAMP := $(VENV)/.ready-fuzz
 # The peers of the race and what they need stay out of the environment that tests run in.
 RACE_VENV  ?= .venv-race
@@ -57,7 +58,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test virtual contracts tests-real check lint format types demo faults faults-hosts chaos chaos-hosts crash browser prometheus fuzz schedules \
-	bench race race-hosts kills truth trainers hosts notices versions docs picture clean
+	bench race race-hosts kills truth trainers adapters hosts notices versions docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +96,11 @@ $(BROWSER_STAMP): $(STAMP) .ci/browser
 	.ci/browser
 	$(call GROUP,browser)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/browser.txt
+	@touch $@
+
+$(ADAPTERS_STAMP): $(STAMP)
+	$(call GROUP,adapters)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/adapters.txt
 	@touch $@
 
 $(FUZZ_STAMP): $(STAMP)
@@ -166,6 +172,9 @@ notices: $(STAMP) ## NOTICES random stories of maintenance, NOTICES_REAL of them
 
 trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
 	TRAINERS=whole $(BIN)/pytest tests/agent/test_others_trainers.py $(PYTEST_ARGS)
+
+adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face and Lightning: stopped, killed, and equal to the last bit
+	$(BIN)/pytest tests/adapters
 
 versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)
 	$(PYTHON) tests/versions/try_versions.py $(VERSIONS_FLAGS)

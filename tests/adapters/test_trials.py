@@ -45,6 +45,8 @@ class Trial(NamedTuple):
 TRIALS = (
     Trial("huggingface", "transformers", 200),
     Trial("huggingface", "transformers", 150, ranks=2),
+    Trial("lightning", "lightning", 1000),
+    Trial("lightning", "lightning", 500, ranks=2),
 )
 
 

@@ -161,7 +161,8 @@ def test_whatever_is_asked_the_answer_adds_up(
     found = plan(question_of({**given, "hosts": hosts, "elastic": True, "least-slices": least}))
     assert found.elastic is not None
     assert 0 <= found.goodput_low <= found.goodput <= found.goodput_high <= 1
-    assert found.elastic.gain > -1e-3  # the policy looks at one state, the average one
+    # The policy looks at one state, the average one; of a run that hardly trains, that says little.
+    assert found.elastic.gain > -1e-3 or found.elastic.goodput_waiting < 0.01
     assert 0 <= found.elastic.slices_training <= slices
     rest = found.badput.reschedule + found.badput.restart + found.badput.lost + found.badput.save
     assert found.goodput + rest == pytest.approx(1, abs=1e-6)

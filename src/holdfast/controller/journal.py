@@ -25,7 +25,7 @@ from holdfast.core.save import events as news
 from holdfast.journal.clocks import boot_id, read_clock_pair
 from holdfast.journal.layout import CONTROLLER_RANK, Identity, Kind, NoteType, RankPhase, Word
 from holdfast.journal.store import RunFolder
-from holdfast.journal.writer import JournalWriter, Record
+from holdfast.journal.writer import BareRecord, JournalWriter
 
 SEEN_NS = 1_000_000_000
 LONGEST_BOOT_NS = 86_400 * 1_000_000_000  # beyond, somebody has set the clock
@@ -40,7 +40,7 @@ class ControllerJournal:
         self._seen_ns = 0
         self._tally = SaveCounts()
         self._decided = 0
-        self._inputs: list[tuple[int, dict[str, Any]] | Record] = []  # not yet written
+        self._inputs: list[tuple[int, dict[str, Any]] | BareRecord] = []  # not yet written
 
     @staticmethod
     def identity(folder: RunFolder, epoch: int, incarnation: str) -> Identity:
@@ -84,7 +84,7 @@ class ControllerJournal:
         heard = event.news if isinstance(event, ev.Heard) else None
         if isinstance(event, ev.Heard) and isinstance(heard, news.Progress):
             of = event.at_ns, Kind.PROGRESS, heard.rank, heard.step, event.attempt
-            self._inputs.append(Record(*of))
+            self._inputs.append(BareRecord(*of))
         else:
             self._inputs.append((NoteType.INPUT, encode(event) | {"decided": self._decided}))
         if self._tally.event(event):

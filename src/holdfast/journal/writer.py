@@ -60,7 +60,7 @@ _PAGE_WORDS = PAGE_BYTES // WORD_BYTES
 _CLOCKS_WORD = CLOCKS_OFFSET // WORD_BYTES
 
 
-class Record(NamedTuple):
+class BareRecord(NamedTuple):
     """One that has no text."""
 
     time_ns: int
@@ -239,15 +239,15 @@ class JournalWriter:
         """
         self._point_to(self._sidecar.write(payload), note, step)
 
-    def note_all(self, noted: Sequence[tuple[int, dict[str, Any]] | Record]) -> None:
+    def note_all(self, noted: Sequence[tuple[int, dict[str, Any]] | BareRecord]) -> None:
         """Notes, and records that lie between them: in this order, with one system call.
 
         The owner only.
         """
-        payloads = [one[1] for one in noted if not isinstance(one, Record)]
+        payloads = [one[1] for one in noted if not isinstance(one, BareRecord)]
         offsets = iter(self._sidecar.write_all(payloads))
         for one in noted:
-            if isinstance(one, Record):
+            if isinstance(one, BareRecord):
                 self.record(*one)
             else:
                 self._point_to(next(offsets), one[0])
