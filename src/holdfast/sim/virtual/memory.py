@@ -133,7 +133,7 @@ class VirtualMemory:
     def _is_on_two_hosts(self, name: tuple[int, int]) -> bool:
         return all(
             any(one.name == name for one in self._copies_of(host))
-            for host in range(len(self.placement))
+            for host in reversed(range(len(self.placement)))  # the last one answers last
         )
 
     def copying(self, host: int, rank: int, buffer: int) -> None:
@@ -145,8 +145,9 @@ class VirtualMemory:
             newest = max(self.counting, key=lambda one: (one.attempt, one.step))
             require(here != newest, f"the newest set in memory ({here}) is overwritten")
         mine, safe = self.seals.get((host, buffer)), self.replicated
-        if mine is not None and safe is not None and self._is_on_two_hosts(safe.name):
-            require(mine.name != safe.name, f"{safe} is overwritten, the newest on two hosts")
+        if mine is not None and safe is not None and mine.name == safe.name:
+            is_needed = self._is_on_two_hosts(safe.name)
+            require(not is_needed, f"{safe} is overwritten, the newest on two hosts")
         self.seals.pop((host, buffer), None)
         self.shards.pop((buffer, rank), None)
 
@@ -179,8 +180,10 @@ class VirtualMemory:
 
     def sealed(self, buffer: int) -> CopiedShard | None:
         """The set in that buffer."""
-        found = [self.seals.get((host, buffer)) for host in range(len(self.placement))]
-        return found[0] if found.count(found[0]) == len(found) else None
+        hosts = reversed(range(len(self.placement)))  # the last one answers last
+        first = self.seals.get((0, buffer))
+        are_alike = all(self.seals.get((host, buffer)) == first for host in hosts)
+        return first if are_alike else None
 
     def sets(self) -> list[tuple[int, SetInfo]]:
         """What restores from memory, by the buffer that it is read from."""

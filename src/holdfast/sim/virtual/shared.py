@@ -96,6 +96,12 @@ class VirtualAttempt:
         return len(self._gone) == self._of
 
     @property
+    def is_one_behind(self) -> bool:
+        """Whether some rank is still at `step`: as a rule the last, which is asked first."""
+        step = self.step
+        return any(one.words.step <= step for one in reversed(self.by_rank.values()))
+
+    @property
     def slowest(self) -> int:
         """The step that all ranks have completed by now."""
         if len(self.by_rank) < self._of:
@@ -202,7 +208,7 @@ class Shared(ABC):
         live = self.live
         if live is None or live.step_start_ns is None:
             return
-        slowest = live.slowest
+        slowest = live.step if live.is_one_behind else live.slowest
         if slowest > live.step:
             self.history.append(
                 facts.StepsFact(
