@@ -173,7 +173,7 @@ notices: $(STAMP) ## NOTICES random stories of maintenance, NOTICES_REAL of them
 trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
 	TRAINERS=whole $(BIN)/pytest tests/agent/test_others_trainers.py $(PYTEST_ARGS)
 
-adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face and Lightning: stopped, killed, and equal to the last bit
+adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning and Orbax: stopped, killed, and equal to the last bit
 	$(BIN)/pytest tests/adapters
 
 versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)

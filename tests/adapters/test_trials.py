@@ -47,6 +47,7 @@ TRIALS = (
     Trial("huggingface", "transformers", 150, ranks=2),
     Trial("lightning", "lightning", 1000),
     Trial("lightning", "lightning", 500, ranks=2),
+    Trial("orbax", "orbax.checkpoint", 1500),
 )
 
 

@@ -279,3 +279,13 @@ def test_a_save_that_another_rank_has_missed_is_not_begun(one_of_two: Adapter) -
     one_of_two.order(2, 2, Order.STOP)
     one_of_two.verdict(2, 2, AGREED)
     assert one_of_two.loop.due(2) is Due.STOP
+
+
+def test_a_loop_that_has_done_its_last_step_before_is_done(adapter: Adapter) -> None:
+    loop = FrameworkLoop(
+        adapter.loop._files, None, adapter.boundary, adapter.saver, lambda *_: None
+    )
+    adapter.boundary.resume_step = 5
+    loop.begin(until=5)
+    assert adapter.words.load(Word.PHASE) == RankPhase.FINISHED
+    assert not loop.finishing()

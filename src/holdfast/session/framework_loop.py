@@ -129,7 +129,6 @@ class FrameworkLoop:
         self._saver = saver
         self._files = files
         self._ready = ready
-        self._until = MAX_STEP
         self._pending: _Order | None = None  # due, and the framework's checkpoint is not there yet
         self._is_told = False  # of that one: the training goes on
         self._stop: _Order | None = None
@@ -157,9 +156,11 @@ class FrameworkLoop:
             )
         self._has_begun = True
         self._ready(after, generators)
-        first, self._until = self._boundary.resume_step + 1, until or MAX_STEP
-        if first <= self._until:
-            self._boundary.begin(first, self._until, 1)
+        first, last = self._boundary.resume_step + 1, until or MAX_STEP
+        if first <= last:
+            self._boundary.begin(first, last, 1)
+        else:
+            self._boundary.writer.page.store(Word.PHASE, RankPhase.FINISHED)
 
     def due(self, step: int, *, tokens: int = 0) -> Due:
         """`step` is done: what is due at its boundary. Raises StepOrderError, and nothing else."""
