@@ -57,7 +57,7 @@ class SidecarWriter:
         lines = [_encode(payload) for payload in payloads]
         nowhere: list[int | None] = [None] * len(lines)
         file = self._file
-        if file is None:
+        if file is None or not lines:
             return nowhere
         with self._lock:
             # Close the half line that a full disk left behind.
