@@ -45,6 +45,7 @@ END_S = 180.0  # from the last blow to the end of the run
 LEFT_S = 30.0
 OPENS_S = 4.0  # an agent has opened its run by then
 GOOD_CODES = (0, -signal.SIGKILL)
+LONG_S = 45.0  # a silent controller is followed after 30, and hosts that are away come back
 OF_BLOWS = ("killed", "host_lost", "unknown", "peer_lost")  # causes that blows have
 
 
@@ -75,9 +76,13 @@ class Night:
 
     @property
     def strange(self) -> list[str]:
-        """What is worth a look though nothing was lost: an end that no blow has."""
-        strange = {cause for cause in self.causes if cause not in OF_BLOWS}
-        return [f"an attempt ended as {cause}" for cause in sorted(strange)]
+        """What is worth a look though nothing was lost: an end that no blow has, a long wait."""
+        strange = sorted({cause for cause in self.causes if cause not in OF_BLOWS})
+        long = [one for one in self.back_s if one > LONG_S]
+        return [
+            *(f"an attempt ended as {cause}" for cause in strange),
+            *(f"the next new step came after {one:.1f} s" for one in long),
+        ]
 
 
 class Run:
