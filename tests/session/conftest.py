@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +19,20 @@ import together  # noqa: E402, F401
 sys.path.pop(0)
 
 
+BEGINS = re.compile(r"holdfast: (Starting from scratch|Attempt \d+: .*, the newest checkpoint$)")
+
+
 @pytest.fixture
 def python(house: House) -> Callable[..., str]:
-    """Run a script as run `r`: its output, once it has ended with the code that is expected."""
+    """Run a script as run `r`: its output, once it has ended with the code that is expected.
+
+    Without what Holdfast says first, from which checkpoint it goes on.
+    """
 
     def run(text: str, *words: object, code: int = EXIT_DONE, **env: object) -> str:
         script = house.script("import numpy as np\nimport holdfast as hf\n" + text)
         env.setdefault("HOLDFAST_NAME", "r")
-        return house.start(sys.executable, script, *words, **env).wait(code)
+        out = house.start(sys.executable, script, *words, **env).wait(code)
+        return "\n".join(line for line in out.splitlines() if not BEGINS.match(line))
 
     return run
