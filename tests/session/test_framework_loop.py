@@ -289,3 +289,21 @@ def test_a_loop_that_has_done_its_last_step_before_is_done(adapter: Adapter) -> 
     loop.begin(until=5)
     assert adapter.words.load(Word.PHASE) == RankPhase.FINISHED
     assert not loop.finishing()
+
+
+def test_what_cannot_be_taken_stops_nobody(one_of_two: Adapter) -> None:
+    """The others hear that it failed, and go on as this one does, until the next order."""
+    one_of_two.loop.due(1)
+    one_of_two.saver._contents.track({"part": Broken()})
+    one_of_two.order(1, 2, Order.STOP)
+    assert one_of_two.loop.due(2) is Due.NONE
+    assert one_of_two.answers() == (2, 0, 0, 2)
+
+
+class Broken:
+    """A part that cannot be asked for its state."""
+
+    def state_dict(self) -> None:
+        raise RuntimeError("no")
+
+    def load_state_dict(self, state: None) -> None: ...

@@ -12,6 +12,7 @@ Lightning 2.5 and later.
 from __future__ import annotations
 
 import os
+from glob import escape
 from typing import Any
 
 from lightning.pytorch.callbacks import Callback
@@ -20,22 +21,23 @@ from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
 from holdfast.session.start import start
 
-NAME = "step-{step:09d}.ckpt"
-OWN = "step-*.ckpt"
+DIGITS = 9
 
 
 class LightningCallback(Callback):  # type: ignore[misc]
     """Saves when Holdfast wants it, and stops with code 75 when that was a stop.
 
     A step is one in which an optimizer steps, as many optimizers as there may be. `folder`: where
-    the checkpoints are written; those that the run keeps no more are removed there. Make it before
-    the Trainer: the processes that stand by wait here. Raises as `Run.framework` does.
+    the checkpoints are written, as RUN.step-000001234.ckpt; those of this run that it keeps no more
+    are removed. Make it before the Trainer: the processes that stand by wait here. Raises as
+    `Run.framework` does.
     """
 
     def __init__(self, folder: str | os.PathLike[str], **how: Any) -> None:
         """`how`: of `holdfast.start`."""
         self.run = start(**how)
-        self._loop: FrameworkLoop = self.run.framework(folder, own=OWN)
+        own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}.ckpt"
+        self._loop: FrameworkLoop = self.run.framework(folder, own=own)
         self._step = self._loop.resume_step
         self._optimizer_steps = 0
 
@@ -76,7 +78,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._save(trainer)
 
     def _save(self, trainer: Any) -> None:
-        path = self._loop.folder / NAME.format(step=self._step)
+        path = self._loop.folder / f"{self.run.name}.step-{self._step:0{DIGITS}d}.ckpt"
         try:
             with self._loop.saving():
                 trainer.save_checkpoint(path)

@@ -163,7 +163,10 @@ class FrameworkLoop:
             self._boundary.writer.page.store(Word.PHASE, RankPhase.FINISHED)
 
     def due(self, step: int, *, tokens: int = 0) -> Due:
-        """`step` is done: what is due at its boundary. Raises StepOrderError, and nothing else."""
+        """`step` is done: what is due at its boundary.
+
+        Raises StepOrderError; at the first step Unstorable, of a tracked part that has no state.
+        """
         boundary = self._boundary
         if step != boundary.expected:
             boundary.out_of_order(step, "due")
@@ -297,13 +300,14 @@ class FrameworkLoop:
         answer = Answer.SNAPSHOT
         while answer is Answer.SNAPSHOT:
             taken = self._hold(step, order)
-            if taken is None or self._is_agreed(taken):
-                taken = taken and taken._replace(since_ns=now_ns())
-                self._pending, self._is_told = taken, False
+            if taken is None:
+                return Due.NONE  # told as failed: another order follows, for all ranks
+            if self._is_agreed(taken):
+                self._pending, self._is_told = taken._replace(since_ns=now_ns()), False
                 if unpack(order).flags & Order.STOP:
-                    self._stop = taken or _Order(*unpack(order).save, now_ns())
+                    self._stop = self._pending
                     return Due.STOP
-                return Due.NONE if taken is None else Due.SAVE
+                return Due.SAVE
             self._saver.give_up_held()
             page.store(Word.FAILED, pack(taken.epoch, step))
             boundary.hurry()
