@@ -30,7 +30,7 @@ class Place(NamedTuple):
 PLACES = {
     "launch": Place("holdfast.agent.host_agent", "HostAgent._start_tree"),
     "copy": Place("holdfast.session.saver", "Saver._save_in_memory"),
-    "seal": Place("holdfast.snapshot.seal", "seal_buffer"),
+    "seal": Place("holdfast.snapshot.seal", "seal_part"),
     "replicate": Place("holdfast.snapshot.part", "pull"),
     "flush": Place("holdfast.snapshot.flush", "flush_set"),
     "commit": Place("holdfast.snapshot.catalog", "Catalog.commit"),
