@@ -8,7 +8,6 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from holdfast.adapters.huggingface import HuggingFaceCallback
 
-FOLDER = "checkpoints"
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 
 
@@ -23,9 +22,8 @@ class Sentences(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 
 
-holdfast = HuggingFaceCallback(FOLDER)
 arguments = TrainingArguments(
-    output_dir=FOLDER,
+    output_dir="checkpoints",
     max_steps=STEPS,
     per_device_train_batch_size=8,
     logging_steps=10,
@@ -35,6 +33,7 @@ arguments = TrainingArguments(
     use_cpu=True,
     include_num_input_tokens_seen=True,
 )
+holdfast = HuggingFaceCallback(arguments.output_dir)
 torch.manual_seed(arguments.seed)
 config = GPT2Config(vocab_size=97, n_positions=32, n_embd=64, n_layer=2, n_head=2)
 model = GPT2LMHeadModel(config)
