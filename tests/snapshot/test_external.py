@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,21 @@ def test_what_is_gone_or_cut_short_is_seen_without_reading(folder: Path, whole: 
     with pytest.raises(CorruptCheckpoint, match="is gone"):
         check_sizes(whole)
     with pytest.raises(CorruptCheckpoint, match="is gone"):
+        verify_external(whole, folder)
+
+
+@pytest.mark.parametrize("other", ["pipe", "folder", "/dev/zero"])
+def test_what_is_no_file_is_not_waited_for(folder: Path, whole: External, other: str) -> None:
+    """Whoever writes a store can name any place in a manifest, and `ckpt verify` reads it."""
+    path = folder / "step-3/two"
+    path.unlink()
+    if other == "pipe":
+        os.mkfifo(path)
+    elif other == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(other)
+    with pytest.raises(CorruptCheckpoint, match=r"is no file|cannot be read"):
         verify_external(whole, folder)
 
 

@@ -50,6 +50,8 @@ class ResumableDataLoader(DataLoader):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Where it stands: after the last batch of an epoch, as before the first of the next."""
+        if self._resume is not None:  # nothing was drawn since it was told where to go on
+            return dict(self._resume)
         is_whole = self._began is None or (self._has_length and self._drawn == len(self))
         return {"began": None} if is_whole else {"began": self._began, "drawn": self._drawn}
 

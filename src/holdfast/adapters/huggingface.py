@@ -5,7 +5,7 @@
     trainer.train(resume_from_checkpoint=holdfast.checkpoint)
 
 The Trainer's own means throughout: it saves where `control.should_save` asks for it, in its own
-format, and restores its own random generators. transformers 4.49 and later.
+format, and restores its own random generators. Tried with transformers 5.24.
 """
 
 from __future__ import annotations

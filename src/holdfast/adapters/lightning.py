@@ -6,7 +6,7 @@
 
 Checkpoints are Lightning's own (`Trainer.save_checkpoint`). It restores its loops, models and
 optimizers from them, and a loader that has a state; Holdfast puts the random generators back.
-Lightning 2.5 and later.
+Tried with Lightning 2.6.6.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}.ckpt"
         self._loop: FrameworkLoop = self.run.framework(folder, own=own)
         self._step = self._loop.resume_step
-        self._optimizer_steps = 0
+        self._restored = self._optimizer_steps = 0
 
     @property
     def checkpoint(self) -> str | None:
@@ -47,13 +47,21 @@ class LightningCallback(Callback):  # type: ignore[misc]
         path = self._loop.checkpoint
         return None if path is None else str(path)
 
+    def state_dict(self) -> dict[str, int]:
+        """A part of Lightning's checkpoint: which step of the run that is."""
+        return {"step": self._step}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Lightning has restored a checkpoint of that step."""
+        self._restored = state_dict["step"]
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
         """Lightning has restored what it was given, and its own handler of SIGTERM is in place."""
-        if (trainer.global_step == 0) != (self._step == 0):
+        if self._restored != self._step:
             raise ConfigurationError(
-                f"the Trainer begins after {trainer.global_step} steps, and the run goes on from "
-                f"step {self._step}: call trainer.fit(…, ckpt_path=callback.checkpoint), and "
-                "resume from nothing else"
+                f"the Trainer begins after step {self._restored}, and the run goes on from step "
+                f"{self._step}: call trainer.fit(…, ckpt_path=callback.checkpoint), and resume "
+                "from nothing else"
             )
         self._optimizer_steps = trainer.global_step
         self._loop.begin()

@@ -11,6 +11,7 @@ restores takes the folder from the script again, never from the store, which may
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -177,8 +178,13 @@ def _read(place: Path, name: str) -> ExternalFile:
     digest, nbytes = xxhash.xxh3_64(), 0
     where = place / name if name else place
     try:
-        with where.open("rb", buffering=0) as file:
-            buffer = memoryview(bytearray(min(READ_BYTES, max(1, where.stat().st_size))))
+        # Links are the user's to arrange (`journal.regular`); a pipe or a device is nobody's file.
+        descriptor = os.open(where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise CorruptCheckpoint(f"{where} is no file")
+            buffer = memoryview(bytearray(min(READ_BYTES, max(1, found.st_size))))
             while count := file.readinto(buffer):
                 digest.update(buffer[:count])
                 nbytes += count
