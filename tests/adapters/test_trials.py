@@ -133,6 +133,22 @@ def test_a_stop_is_saved_and_goes_on(
     assert "starting from step" in again
 
 
+def test_a_stop_without_a_supervisor_is_saved_and_goes_on(
+    trial: Trial, wanted: set[tuple[str, str]], house: House
+) -> None:
+    if trial.ranks > 1:
+        pytest.skip("ranks are started by a supervisor here")
+    words = (sys.executable, EXAMPLES / trial.example / "train.py", trial.steps)
+    how = {"HOLDFAST_NAME": "trial", "HOLDFAST_SAVE_EVERY_STEPS": 10, "OMP_NUM_THREADS": 1}
+    process = house.start(*words, **how)
+    saved(house, 2)
+    process.send(signal.SIGTERM)
+    process.wait(EXIT_SAVED)
+    again = house.start(*words, **how).wait(EXIT_DONE)
+    assert said(again) == wanted
+    assert "starting from step" in again
+
+
 def good(house: House) -> list[str]:
     """The sets that a restart may start from."""
     listed = house.holdfast("ckpt", "ls", "trial", "--json").wait(EXIT_DONE)

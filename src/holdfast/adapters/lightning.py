@@ -11,7 +11,9 @@ Tried with Lightning 2.6.6.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from glob import escape
 from typing import Any
 
@@ -40,6 +42,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._loop: FrameworkLoop = self.run.framework(folder, own=own)
         self._step = self._loop.resume_step
         self._restored = self._optimizer_steps = 0
+        self._on_sigterm = signal.getsignal(signal.SIGTERM)  # the run's
 
     @property
     def checkpoint(self) -> str | None:
@@ -56,7 +59,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._restored = state_dict["step"]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
-        """Lightning has restored what it was given, and its own handler of SIGTERM is in place."""
+        """Lightning has restored what it was given, and has a handler of SIGTERM of its own."""
         if self._restored != self._step:
             raise ConfigurationError(
                 f"the Trainer begins after step {self._restored}, and the run goes on from step "
@@ -64,6 +67,9 @@ class LightningCallback(Callback):  # type: ignore[misc]
                 "from nothing else"
             )
         self._optimizer_steps = trainer.global_step
+        # Lightning's ends the fit at the epoch's end, and broadcasts to ranks that may be anywhere.
+        with contextlib.suppress(ValueError, TypeError):  # not the main thread, or C's handler
+            signal.signal(signal.SIGTERM, self._on_sigterm)
         self._loop.begin()
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
