@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from holdfast import config
 from holdfast.config import rank_environment, resolve, run_store, session_settings
-from holdfast.config.rank import OWNER_VARIABLE, RankEnvironment
+from holdfast.config.rank import (
+    OWNER_VARIABLE,
+    RankEnvironment,
+    check_launcher,
+    not_of_a_rank,
+)
 from holdfast.config.settings import TABLE, Settings
 from holdfast.config.sources import ValueSource
 from holdfast.core.hang import deadline as hang
@@ -34,7 +39,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_source_beats_the_weaker_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def now(flags: dict[str, object] | None = None) -> tuple[int, ValueSource, str]:
         found = resolve(flags)
-        return found.settings.ranks, *found.origins["ranks"]
+        return found.settings.local_ranks, *found.origins["ranks"]
 
     assert now() == (1, ValueSource.DEFAULT, "default")
     (tmp_path / "holdfast.toml").write_text("ranks = 2\ngrace_s = 1.5\n")
@@ -311,8 +316,9 @@ def test_every_value_survives(run: str, journal: str, step: int, parent: int | N
     assert RankEnvironment.from_environ(told.to_environ()) == told
 
 
-def test_launchers_variables_are_there() -> None:
-    environ = RANK.to_environ()
+def test_frameworks_are_told_by_their_own_variables() -> None:
+    environ = RANK.launcher_variables()
+    assert not environ.keys() & RANK.to_environ().keys()
     assert environ["RANK"] == environ["LOCAL_RANK"] == environ["JAX_PROCESS_ID"] == "1"
     assert environ["WORLD_SIZE"] == environ["LOCAL_WORLD_SIZE"] == environ["JAX_NUM_PROCESSES"]
     assert environ["MASTER_ADDR"] == "127.0.0.1"
@@ -322,11 +328,32 @@ def test_launchers_variables_are_there() -> None:
 
 def test_a_broken_contract_is_named() -> None:
     environ = RANK.to_environ()
-    for variable in ("HOLDFAST_RUN", "RANK", "HOLDFAST_RESUME", "MASTER_PORT"):
+    for variable in ("HOLDFAST_RUN", "HOLDFAST_RANK", "HOLDFAST_RESUME", "HOLDFAST_MASTER_PORT"):
         with pytest.raises(ConfigurationError, match=f"variable {variable} is ''"):
             RankEnvironment.from_environ({k: v for k, v in environ.items() if k != variable})
     with pytest.raises(ConfigurationError, match="variable HOLDFAST_ATTEMPT is 'x'"):
         RankEnvironment.from_environ(environ | {"HOLDFAST_ATTEMPT": "x"})
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"RANK": "1"}, {"RANK": "1", "WORLD_SIZE": "2"}, {"RANK": "", "WORLD_SIZE": ""}],
+)
+def test_frameworks_are_told_of_the_runs_ranks(environ: dict[str, str]) -> None:
+    check_launcher(1, 2, environ)
+
+
+@pytest.mark.parametrize("environ", [{"RANK": "0"}, {"WORLD_SIZE": "4"}, {"RANK": "one"}])
+def test_a_launcher_between_is_named(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"rank 1 of the run's 2, and .* say rank"):
+        check_launcher(1, 2, environ)
+
+
+def test_a_run_in_a_rank_has_ranks_of_its_own() -> None:
+    theirs = {"WORLD_SIZE": "8", "PATH": "/bin"}
+    assert not_of_a_rank(theirs) == theirs
+    inside = RANK.to_environ() | RANK.launcher_variables() | {"PATH": "/bin"}
+    assert not_of_a_rank(inside) == RANK.to_environ() | {"PATH": "/bin"}
 
 
 def test_the_contract_is_not_taken_for_a_misspelling(monkeypatch: pytest.MonkeyPatch) -> None:

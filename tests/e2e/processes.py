@@ -348,7 +348,7 @@ def ranks_of(supervisor: Process) -> list[int]:
 
     def rank(pid: int) -> int:
         environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        return next(int(word[5:]) for word in environ if word.startswith(b"RANK="))
+        return next(int(word[14:]) for word in environ if word.startswith(b"HOLDFAST_RANK="))
 
     return sorted(children(reaper_of(supervisor)), key=rank)
 

@@ -15,10 +15,10 @@ SERVICE = "JAX_ENABLE_PREEMPTION_SERVICE"
 
 
 def test_it_runs(house: House) -> None:
-    out = house.holdfast("run", "--", "sh", "-c", "echo hello; echo $RANK of $WORLD_SIZE")
-    text = out.wait(EXIT_DONE)
-    assert "hello" in text
-    assert "0 of 1" in text
+    command = ("sh", "-c", "echo hello; echo ${LOCAL_RANK-none} of ${WORLD_SIZE-none}")
+    assert "none of none" in house.holdfast("run", "--", *command).wait(EXIT_DONE)
+    # A single rank is one of several if somebody says so.
+    assert "0 of 1" in house.holdfast("run", "--ranks", "1", "--", *command).wait(EXIT_DONE)
 
 
 @pytest.mark.parametrize(("users", "shown"), [({}, "false"), ({SERVICE: "1"}, "1")])

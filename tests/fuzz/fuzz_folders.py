@@ -17,7 +17,7 @@ from fuzz_target import Target, documented, put, sayable
 from holdfast.agent.postmortem import Postmortem
 from holdfast.compat.ml_goodput_measurement.reaccount import reaccount
 from holdfast.config import sources
-from holdfast.config.rank import RankEnvironment
+from holdfast.config.rank import RankEnvironment, check_launcher
 from holdfast.core.exits import RankReport
 from holdfast.core.history.line import encode
 from holdfast.core.ledger.account import Account
@@ -262,6 +262,8 @@ def _read_variables(data: bytes, place: Path) -> None:
             assert rank.attempt >= 0
             assert rank.resume_set is None or "/" not in rank.resume_set
             rank.to_environ()
+            rank.launcher_variables()
+            check_launcher(rank.rank, rank.world_size, environ)
     environ.pop("HOLDFAST_CONFIG", None)
     with documented(ConfigurationError):
         sources.resolve(environ, {}, os.devnull)

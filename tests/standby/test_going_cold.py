@@ -114,6 +114,32 @@ def test_a_variable_of_the_attempt_that_an_import_has_read(
     assert standby.told()["event"] == "warm"
 
 
+GOES_THROUGH = "import os\nOWN = [name for name, _ in os.environ.items() if name[:5] == 'TQDM_']\n"
+
+
+@pytest.mark.parametrize("package", ["tqdm", "other"])
+def test_a_module_that_goes_through_all_variables(
+    package: str,
+    folder: Path,
+    learned: Path,
+    library: Path,
+    stand: Stand,
+    surroundings: dict[str, str],
+) -> None:
+    """Tqdm, which torch imports, goes through them as this one does; of others nobody knows."""
+    (library / package).mkdir()
+    (library / package / "__init__.py").touch()
+    (library / package / "utils.py").write_text(GOES_THROUGH)
+    (library / "learned_one.py").write_text(f"import {package}.utils\n")
+    standby = stand(argv(), learned, folder, {**surroundings, "RANK": "0"})
+    ready(standby)
+    standby.wake(env={**standby.env, "RANK": "1"})
+    if package == "tqdm":
+        assert standby.told()["event"] == "warm"
+    else:
+        is_cold(standby, "has read the variable RANK")
+
+
 def test_code_that_changed(folder: Path, learned: Path, library: Path, stand: Stand) -> None:
     standby = stand(argv(), learned, folder)
     ready(standby)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader
 
-from holdfast.snapshot.parts import capture_rng, restore_rng
+from holdfast.snapshot.parts import capture_order, capture_rng, restore_order, restore_rng
 
 
 class ResumableDataLoader(DataLoader):  # type: ignore[misc]
@@ -33,12 +33,12 @@ class ResumableDataLoader(DataLoader):  # type: ignore[misc]
     def _batches(self) -> Iterator[Any]:
         resume, self._resume = self._resume, None
         if resume is None:
-            self._began, self._drawn = _plain(capture_rng()), 0
+            self._began, self._drawn = _plain(capture_order(self)), 0
             batches = super().__iter__()
         else:
             now = capture_rng()
             self._began, self._drawn = resume["began"], resume["drawn"]
-            restore_rng(_arrays(resume["began"]))
+            restore_order(self, _arrays(resume["began"]))
             batches = super().__iter__()
             for _ in range(self._drawn):
                 next(batches)

@@ -87,6 +87,7 @@ class Job:
     cache_seal: FileSealer | None = None  # what they bear in a store that others may write
     ideal_step_ns: int = 0  # what a step would take at best; 0: nobody said
     host: int | None = None  # which of several hosts this is; None: there is one
+    tells_frameworks: bool = True  # that they train with so many processes
 
     def local_ranks(self, host: int) -> LocalRanks:
         """Those that an attempt has on that host, as far as is known before any is launched."""
@@ -159,6 +160,7 @@ class Job:
                 cache=None if self.cache is None else str(self.cache),
             )
             variables = {**VARIABLES, **command.environment, **environment.to_environ()}
+            variables |= environment.launcher_variables() if self.tells_frameworks else {}
             variables |= host_mark(self.host)
             commands.append(
                 RankCommand(

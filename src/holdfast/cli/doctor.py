@@ -99,7 +99,7 @@ def _facts(
     state_bytes = _bytes(state) if state is not None else record.state_bytes if record else None
     return Facts(
         grace_s=settings.grace_s,
-        ranks=max(settings.ranks, record.ranks if record else 1),
+        ranks=max(settings.local_ranks, record.ranks if record else 1),
         keep_last=settings.keep_last,
         run=record,
         state_bytes=state_bytes,

@@ -184,8 +184,10 @@ def _rehearse(
 
     moment, played = Moment.of(after), _script(script, usual)
     settings = resolve(flags).settings
-    if not 0 <= rank < settings.ranks:
-        raise ConfigurationError(f"--rank {rank}: the run has ranks 0 to {settings.ranks - 1}")
+    if not 0 <= rank < settings.local_ranks:
+        raise ConfigurationError(
+            f"--rank {rank}: the run has ranks 0 to {settings.local_ranks - 1}"
+        )
     # Whoever ends a rehearsal ends its run as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as later:

@@ -232,5 +232,5 @@ def _screen(settings: Settings) -> Screen:
     if settings.has_several_hosts:  # the agent and the controller share the terminal
         return PlainScreen(title, settings.log_level, ranks=settings.hosts, status=how != "off")
     if how == "live" or (how == "auto" and sys.stderr.isatty() and sys.stdout.isatty()):
-        return LiveScreen(title, settings.log_level, ranks=settings.ranks)
-    return PlainScreen(title, settings.log_level, ranks=settings.ranks, status=how != "off")
+        return LiveScreen(title, settings.log_level, ranks=settings.local_ranks)
+    return PlainScreen(title, settings.log_level, ranks=settings.local_ranks, status=how != "off")

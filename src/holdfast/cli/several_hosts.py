@@ -327,7 +327,7 @@ def _runs(asked: RunAsked, secret: bytes) -> Alike:
         command_told(asked.command.argv, partial(_digest, secret)),
         ("--hosts", str(settings.hosts)),
         ("--spares", str(settings.spares)),
-        ("--ranks", str(settings.ranks)),
+        ("--ranks", str(settings.local_ranks)),
         ("--elastic", "off" if settings.elastic is None else str(settings.elastic)),
     )
 

@@ -94,6 +94,7 @@ class RunAsked(NamedTuple):
             cache_seal=None if key is None else read_seal(key),
             ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
             host=host,
+            tells_frameworks=settings.ranks is not None or settings.has_several_hosts,
         )
 
 
@@ -192,7 +193,7 @@ def _report_command(name: str, store: str) -> str:
 def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
     """What the run's machine decides by, on a host with these surroundings."""
     return RunPolicy(
-        ranks=settings.ranks * settings.hosts,
+        ranks=settings.local_ranks * settings.hosts,
         hosts=settings.hosts,
         save=settings.save_policy(),
         save_in_memory=settings.snapshot_policy(),

@@ -24,6 +24,8 @@ from holdfast.config.rank import (
     OWNER_VARIABLE,
     RANK_VARIABLES,
     RankEnvironment,
+    check_launcher,
+    not_of_a_rank,
     of_attempt,
 )
 from holdfast.config.settings import PREFIX, TABLE, Settings
@@ -323,13 +325,21 @@ def cluster_slice() -> str:
 
 
 def inherited_environment() -> dict[str, str]:
-    """A copy of this process's environment, for the command that it starts."""
-    return dict(os.environ)
+    """The environment of this process, for the command that it starts.
+
+    If the process is itself a rank, what frameworks read of that is left out.
+    """
+    return not_of_a_rank(os.environ)
 
 
 def rank_environment() -> RankEnvironment | None:
     """What a supervisor has told this process; see `RankEnvironment.from_environ`."""
     return RankEnvironment.from_environ(os.environ)
+
+
+def check_frameworks_ranks(rank: int, world_size: int) -> None:
+    """Raises ConfigurationError where frameworks are told of other ranks than the run has."""
+    check_launcher(rank, world_size, os.environ)
 
 
 def claim_rank() -> None:

@@ -31,16 +31,20 @@ RANK_VARIABLES = {
     "ram_buffers": "HOLDFAST_RAM_BUFFERS",
     "imports": IMPORTS_VARIABLE,
     "chips": "HOLDFAST_CHIPS",
-    "rank": "RANK",
-    "local_rank": "LOCAL_RANK",
-    "world_size": "WORLD_SIZE",
-    "local_world_size": "LOCAL_WORLD_SIZE",
-    "master_addr": "MASTER_ADDR",
-    "master_port": "MASTER_PORT",
+    "rank": "HOLDFAST_RANK",
+    "local_rank": "HOLDFAST_LOCAL_RANK",
+    "world_size": "HOLDFAST_WORLD_SIZE",
+    "local_world_size": "HOLDFAST_LOCAL_WORLD_SIZE",
+    "master_addr": "HOLDFAST_MASTER_ADDR",
+    "master_port": "HOLDFAST_MASTER_PORT",
     "coordinator_port": "HOLDFAST_COORDINATOR_PORT",
     "cache": "HOLDFAST_CACHE",
 }
-_JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+# By which frameworks know that they train with several processes, and which one this is.
+LAUNCHER_VARIABLES = (
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
+)
 _NONE = "none"
 _WHOLE_MAX_DIGITS = 18
 _SET_NAME = re.compile(r"[0-9]{4,9}-[0-9]{12,13}")  # as in holdfast.snapshot.sets
@@ -80,23 +84,28 @@ class RankEnvironment:
     cache: str | None  # folder of compiled programs on this host; None: keep none
 
     def to_environ(self) -> dict[str, str]:
-        """The variables to start the rank with.
-
-        Of JAX's, `jax.distributed.initialize` (0.10) itself reads only JAX_COORDINATOR_ADDRESS;
-        the script passes the other two: `num_processes=int(os.environ["JAX_NUM_PROCESSES"])`.
-        """
+        """The variables to start the rank with."""
         values = asdict(self)
         variables = {
             variable: _NONE if values[name] is None else str(values[name])
             for name, variable in RANK_VARIABLES.items()
         }
-        return variables | {
-            "JAX_COORDINATOR_ADDRESS": f"{self.master_addr}:{self.coordinator_port}",
-            "JAX_NUM_PROCESSES": str(self.world_size),
-            "JAX_PROCESS_ID": str(self.rank),
-            # A supervisor started inside a rank gives its own ranks a fresh start.
-            OWNER_VARIABLE: "",
-        }
+        # A supervisor started inside a rank gives its own ranks a fresh start.
+        return variables | {OWNER_VARIABLE: ""}
+
+    def launcher_variables(self) -> dict[str, str]:
+        """What a launcher tells the frameworks, beside `to_environ`, unless there is one rank.
+
+        A framework that finds them takes itself for one of several, and a single process then
+        trains in another way, to other bits (accelerate 1.15 goes by LOCAL_RANK alone).
+
+        Of JAX's, `jax.distributed.initialize` (0.10) itself reads only JAX_COORDINATOR_ADDRESS;
+        the script passes the other two: `num_processes=int(os.environ["JAX_NUM_PROCESSES"])`.
+        """
+        numbers = (self.rank, self.local_rank, self.world_size, self.local_world_size)
+        of_torch = (*numbers, self.master_addr, self.master_port)
+        of_jax = (f"{self.master_addr}:{self.coordinator_port}", self.world_size, self.rank)
+        return dict(zip(LAUNCHER_VARIABLES, map(str, (*of_torch, *of_jax)), strict=True))
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> RankEnvironment | None:
@@ -122,17 +131,33 @@ class RankEnvironment:
         rank = cls(**values)
         if not (0 <= rank.rank < rank.world_size and 0 <= rank.local_rank < rank.local_world_size):
             raise ConfigurationError(
-                f"RANK {rank.rank} of WORLD_SIZE {rank.world_size}, LOCAL_RANK {rank.local_rank} "
-                f"of LOCAL_WORLD_SIZE {rank.local_world_size} cannot be: the environment that "
+                f"rank {rank.rank} of {rank.world_size}, local rank {rank.local_rank} of "
+                f"{rank.local_world_size} (HOLDFAST_RANK …) cannot be: the environment that "
                 "`holdfast run` gave to this process was changed on the way; pass it on unchanged"
             )
         return rank
 
 
+def check_launcher(rank: int, world_size: int, environ: Mapping[str, str]) -> None:
+    """Raises ConfigurationError where frameworks are told of other ranks than the run has."""
+    said = (environ.get("RANK") or str(rank), environ.get("WORLD_SIZE") or str(world_size))
+    if said != (str(rank), str(world_size)):
+        raise ConfigurationError(
+            f"this is rank {rank} of the run's {world_size}, and the variables RANK and WORLD_SIZE "
+            f"say rank {shown(said[0])} of {shown(said[1])}: let `holdfast run --ranks N` start "
+            "the processes, with no launcher in between, or unset those variables"
+        )
+
+
 def of_attempt(variable: str) -> bool:
     """Whether a variable says something of an attempt or of a rank, and nothing else."""
-    is_ours = variable.startswith("HOLDFAST_")
-    return is_ours or variable in _JAX_VARIABLES or variable in RANK_VARIABLES.values()
+    return variable.startswith("HOLDFAST_") or variable in LAUNCHER_VARIABLES
+
+
+def not_of_a_rank(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the ranks of a supervisor that has started this process."""
+    ours = LAUNCHER_VARIABLES if environ.get(RANK_VARIABLES["journal"]) else ()
+    return {name: value for name, value in environ.items() if name not in ours}
 
 
 def _rank_value(kind: str, text: str) -> str | int | None:

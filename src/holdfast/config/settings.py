@@ -91,7 +91,13 @@ class Settings:
         "Where live journals and logs are written: a local disk or memory, never NFS or FUSE.",
         default_words="`/var/tmp`, else `/dev/shm`",
     )
-    ranks: int = _setting(1, "--ranks", count(1), "Training processes on this host.")
+    ranks: int | None = _setting(
+        None,
+        "--ranks",
+        count(1),
+        "Training processes on this host.",
+        default_words="`1`, without a launcher's variables",
+    )
     hosts: int = _setting(
         1, "--hosts", count(1), "Hosts that train; the same command runs on each of them."
     )
@@ -327,9 +333,14 @@ class Settings:
     )
 
     @property
+    def local_ranks(self) -> int:
+        """Training processes on this host."""
+        return self.ranks or 1
+
+    @property
     def total_chips(self) -> int:
         """The chips whose time is counted, as far as this host knows: one per rank, if unset."""
-        return self.chips or self.hosts * (self.host_chips or self.ranks)
+        return self.chips or self.hosts * (self.host_chips or self.local_ranks)
 
     @property
     def has_several_hosts(self) -> bool:

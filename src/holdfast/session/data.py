@@ -1,26 +1,39 @@
 """The data iterator: stalls become DATA spans, and the position of what was consumed is saved.
 
-The position counts batches handed to the loop, not batches read ahead inside the iterator. An
-iterator that knows its own state (`get_state`/`set_state`, `state_dict`/`load_state_dict`) is
-asked for it at a save; any other is fast-forwarded on restore by drawing the batches again.
+The position counts batches handed to the loop, not batches read ahead inside the iterator. A source
+that knows its own state (`get_state`/`set_state`, `state_dict`/`load_state_dict`) is asked for it
+at a save; of any other the batches are drawn again. Of an iterator that are all batches since the
+first; of an iterable those of its epoch, whose order follows from the random generators as they
+were at its begin.
 
-After a rollback batches are passed over: drawn and dropped, unless the iterator has a method
+After a rollback batches are passed over: drawn and dropped, unless the source has a method
 `skip_batches(n)` to do that in its own way.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import ConfigurationError, Unstorable
-from holdfast.session.reshape import Reshard
+from holdfast.session.reshape import BEGAN, Reshard
+from holdfast.snapshot.parts import capture_order, restore_order
 
 T = TypeVar("T")
 
+_GETTERS = ("get_state", "state_dict")
+_SETTERS = ("set_state", "load_state_dict")
+
+SetEpoch = Callable[[int], object]
+"""Is told the number of the epoch that begins, from 0."""
+
 
 class DataStream(Generic[T]):
-    """What `run.data(it)` returns: an iterator over the same batches."""
+    """What `run.data(source)` returns: an iterator over the same batches, of all epochs.
+
+    `epoch`: the number of the one that is under way, from 0. `consumed`: batches of all epochs.
+    """
 
     def __init__(
         self,
@@ -29,25 +42,25 @@ class DataStream(Generic[T]):
         opened: Callable[[], int],
         closed: Callable[[int], None],
         poll: Callable[[], None],
+        epochs: float = 1,
+        set_epoch: SetEpoch | None = None,
         reshard: Reshard | None = None,
     ) -> None:
-        if not hasattr(source, "__next__") and not hasattr(source, "__iter__"):
-            raise ConfigurationError(
-                f"run.data() needs an iterator or an iterable, not {type(source).__name__}"
-            )
-        if not (reshard is None or reshard == "same" or callable(reshard)):
-            raise ConfigurationError(
-                f'run.data(reshard={reshard!r:.50}): give "same", or a function of the positions '
-                "of all ranks, this rank's number and the number of ranks"
-            )
+        _check(source, epochs, set_epoch, reshard)
         self._source = source
         # An iterable that is no iterator may hold the state itself (a data loader): keep both.
-        self._iterator: Iterator[T] | None = source if hasattr(source, "__next__") else None
+        self._is_iterator = hasattr(source, "__next__")
+        self._iterator: Iterator[T] | None = source if self._is_iterator else None
         self._opened = opened
         self._closed = closed
         self._poll = poll
+        self._epochs = epochs
+        self._set_epoch = set_epoch
         self.reshard = reshard
         self.consumed = 0
+        self.epoch = 0
+        self._drawn = 0  # of this epoch
+        self._began: dict[str, Any] = {}  # what this epoch's order follows from
 
     def __iter__(self) -> DataStream[T]:
         return self
@@ -56,14 +69,40 @@ class DataStream(Generic[T]):
         self._poll()
         token = self._opened()
         try:
-            iterator = self._iterator
-            if iterator is None:
-                iterator = self._iterator = iter(self._source)
-            batch = next(iterator)
+            batch = self._draw()
         finally:
             self._closed(token)
         self.consumed += 1
+        self._drawn += 1
         return batch
+
+    def _draw(self) -> T:
+        while True:
+            iterator = self._begin_epoch() if self._iterator is None else self._iterator
+            try:
+                return next(iterator)
+            except StopIteration:
+                if self.epoch + 1 >= self._epochs:
+                    raise StopIteration(self._told_of_the_end()) from None
+                if self._drawn == 0:
+                    raise ConfigurationError(
+                        f"epoch {self.epoch} of the data has no batch: can "
+                        f"{type(self._source).__name__} be gone through more than once?"
+                    ) from None
+            self.epoch, self._drawn, self._iterator = self.epoch + 1, 0, None
+
+    def _begin_epoch(self) -> Iterator[T]:
+        if self._set_epoch is not None:
+            self._set_epoch(self.epoch)
+        self._began, self._drawn = capture_order(self._source), 0
+        self._iterator = iter(self._source)
+        return self._iterator
+
+    def _told_of_the_end(self) -> str:
+        told = f"the data ended after {self.consumed} batches"
+        if self._is_iterator:
+            return told
+        return f"{told}, {self._epochs:g} epochs of them: say run.data(…, epochs=…) for more"
 
     def skip(self, number: int) -> None:
         """Pass over so many batches: they count as consumed, and nobody sees them."""
@@ -82,36 +121,95 @@ class DataStream(Generic[T]):
 
     def position(self, path: str) -> dict[str, Any]:
         """The position as plain data. Raises Unstorable naming `path` if the source's is not."""
-        for getter in ("get_state", "state_dict"):
-            ask = getattr(self._source, getter, None)
-            if callable(ask):
-                try:
-                    return {"consumed": self.consumed, "state": ask()}
-                except Exception as error:
-                    raise Unstorable(
-                        path, f"the data iterator's {getter}() failed: {error}"
-                    ) from error
-        return {"consumed": self.consumed}
+        found: dict[str, Any] = {"consumed": self.consumed}
+        if not self._is_iterator:
+            found |= {"epoch": self.epoch, "drawn": self._drawn}
+        if self.consumed == 0:
+            return found  # a loader that is asked now would begin, and draw random numbers
+        ask = _method(self._source, *_GETTERS) or _method(self._iterator, *_GETTERS)
+        if ask is not None:
+            try:
+                return found | {"state": ask()}
+            except Exception as error:
+                raise Unstorable(
+                    path, f"the data iterator's {ask.__name__}() failed: {error}"
+                ) from error
+        is_begun = not self._is_iterator and self._iterator is not None
+        return found | {BEGAN: self._began} if is_begun else found
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Go to a stored position, by the source's own means or by drawing again."""
-        consumed = int(position["consumed"])
+        """Go to a stored position, by the source's own means or by drawing again.
+
+        Random generators are drawn from meanwhile: whoever trains on puts them back afterwards.
+        """
+        self.epoch = int(position.get("epoch", 0))
         if "state" in position:
-            for setter in ("set_state", "load_state_dict"):
-                tell = getattr(self._source, setter, None)
-                if callable(tell):
-                    tell(position["state"])
-                    self.consumed = consumed
-                    return
-            raise ConfigurationError(
-                "the checkpoint holds the data iterator's own state, but this iterator "
-                f"({type(self._source).__name__}) has no set_state or load_state_dict to take it"
-            )
-        while self.consumed < consumed:
+            self.consumed = int(position["consumed"])
+            drawn = int(position.get("drawn", self.consumed))
+            self._take(position["state"], is_begun=drawn > 0)
+            self._drawn = drawn
+        elif BEGAN in position:
+            drawn = int(position["drawn"])
+            restore_order(self._source, position[BEGAN])
+            self.consumed = int(position["consumed"]) - drawn
+            self._begin_epoch()
+            self._draw_again(drawn)
+        else:
+            self.epoch = 0
+            self._draw_again(int(position["consumed"]))
+
+    def _take(self, state: Any, *, is_begun: bool) -> None:
+        """The source's own state, or its iterator's, which is made now: to make it may draw."""
+        tell = _method(self._source, *_SETTERS)
+        if tell is not None:
+            tell(state)
+        if is_begun and not self._is_iterator:
+            self._begin_epoch()
+        if tell is None:
+            tell = _method(self._iterator, *_SETTERS)
+            if tell is None:
+                kind = type(self._iterator or self._source).__name__
+                raise ConfigurationError(
+                    "the checkpoint holds the data iterator's own state, but this iterator "
+                    f"({kind}) has no set_state or load_state_dict to take it"
+                )
+            tell(state)
+
+    def _draw_again(self, number: int) -> None:
+        until = self.consumed + number
+        while self.consumed < until:
             try:
                 next(self)
             except StopIteration:
                 raise ConfigurationError(
-                    f"the checkpoint was taken after {consumed} batches, but the data ended "
+                    f"the checkpoint was taken after {until} batches, but the data ended "
                     f"after {self.consumed}: is it the same data?"
                 ) from None
+
+
+def _method(holder: Any, *names: str) -> Callable[..., Any] | None:
+    """The first of these that it has."""
+    found = (getattr(holder, name, None) for name in names)
+    return next(filter(callable, found), None)
+
+
+def _check(source: Any, epochs: float, set_epoch: SetEpoch | None, reshard: Reshard | None) -> None:
+    """Raises ConfigurationError for what `run.data` cannot work with."""
+    kind = type(source).__name__
+    if not hasattr(source, "__next__") and not hasattr(source, "__iter__"):
+        raise ConfigurationError(f"run.data() needs an iterator or an iterable, not {kind}")
+    if epochs != math.inf and not (type(epochs) is int and epochs >= 1):
+        raise ConfigurationError(
+            f"run.data(epochs={epochs!r:.50}): give a whole number of epochs, 1 or more, or "
+            "math.inf for no end"
+        )
+    if hasattr(source, "__next__") and (epochs != 1 or set_epoch is not None):
+        raise ConfigurationError(
+            f"run.data(epochs=…, set_epoch=…) makes an iterator for each epoch, and {kind} is one "
+            "already, which goes through the data once: give what it was made from"
+        )
+    if not (reshard is None or reshard == "same" or callable(reshard)):
+        raise ConfigurationError(
+            f'run.data(reshard={reshard!r:.50}): give "same", or a function of the positions '
+            "of all ranks, this rank's number and the number of ranks"
+        )

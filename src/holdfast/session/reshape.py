@@ -18,6 +18,9 @@ SHARED = ("state", "parts")
 OWN = ("data", "rng", "session")
 """Sections of which each rank has stored its own."""
 
+BEGAN = "began"
+"""In a position: what the order of the epoch follows from, this rank's random generators."""
+
 Reshard = Literal["same"] | Callable[[list[Any], int, int], Any]
 """How a data stream goes on with another number of ranks.
 
@@ -73,17 +76,20 @@ def resharded(positions: Positions, rule: Reshard | None, number: int) -> dict[s
         )
     first = positions.by_rank[0]
     if rule == "same":
-        if not all(same(one, first) for one in positions.by_rank):
+        if all(same(one, first) for one in positions.by_rank):
+            return first
+        plain = [{k: v for k, v in one.items() if k != BEGAN} for one in positions.by_rank]
+        if not all(same(one, plain[0]) for one in plain):
             raise DataTopologyChanged(
                 f'{who}; reshard="same" was given for data stream {number}, but its positions '
                 "differ from rank to rank: give a function that makes a new one of them"
             )
-        return first
+        return plain[0]
     has_state = "state" in first
     key = "state" if has_state else "consumed"
     made = rule([one[key] for one in positions.by_rank], positions.rank, now)
     consumed = max(int(one["consumed"]) for one in positions.by_rank)
-    return {"consumed": consumed, "state": made} if has_state else {"consumed": int(made)}
+    return first | {"consumed": consumed, "state": made} if has_state else {"consumed": int(made)}
 
 
 def same(one: Any, other: Any) -> bool:

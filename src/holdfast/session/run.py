@@ -24,7 +24,7 @@ from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import NO_STEP, Boundary
 from holdfast.session.compiling import Compiling
 from holdfast.session.contents import Contents
-from holdfast.session.data import DataStream
+from holdfast.session.data import DataStream, SetEpoch
 from holdfast.session.kept_check import resume_after
 from holdfast.session.memory import RankBuffers
 from holdfast.session.reshape import Reshard
@@ -152,13 +152,23 @@ class Run:
         finally:
             self._writer.close_span(token)
 
-    def data(self, source: Iterable[T], *, reshard: Reshard | None = None) -> DataStream[T]:
+    def data(
+        self,
+        source: Iterable[T],
+        *,
+        epochs: float = 1,
+        set_epoch: SetEpoch | None = None,
+        reshard: Reshard | None = None,
+    ) -> DataStream[T]:
         """Iterate over `source`; the time it keeps the loop waiting is DATA, its position is saved.
 
         The position is that of the batches handed to the loop. A source with `get_state` and
-        `set_state` (or `state_dict` and `load_state_dict`) is asked for its own; any other is
-        fast-forwarded on restore by drawing as many batches again.
+        `set_state` (or `state_dict` and `load_state_dict`; its own, or its iterator's) is asked
+        for it. Otherwise the batches are drawn again on restore: of an iterable those of the
+        epoch, with the random generators as they were when it began; of an iterator all.
 
+        `epochs`: how often an iterable is gone through; `math.inf`: without end. `set_epoch` is
+        told each epoch's number, from 0, before it begins: `sampler.set_epoch`.
         `reshard`: how to go on with another number of ranks. "same": the position means the same
         for any number of them. A function `(positions, rank, world_size) -> position` makes this
         rank's from those of all ranks that were. Without it such a restore is refused.
@@ -169,6 +179,8 @@ class Run:
             opened=lambda: writer.open_span("data"),
             closed=lambda token: _close(writer.close_span, token),
             poll=self._boundary.draw,
+            epochs=epochs,
+            set_epoch=set_epoch,
             reshard=reshard,
         )
         self._contents.add_stream(stream)

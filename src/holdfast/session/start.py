@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cache.seal import read_seal
 from holdfast.config import (
+    check_frameworks_ranks,
     claim_rank,
     decline_jax_preemption,
     inside_claimed,
@@ -83,6 +84,7 @@ def _attach(
     if environment is not None and not inside_claimed():
         from holdfast.session.supervised import Supervised, write_whole_lines
 
+        check_frameworks_ranks(environment.rank, environment.world_size)
         write_whole_lines()
         supervised = Supervised(environment, keep)
         supervised.watch_sigterm()

@@ -145,6 +145,36 @@ def restore_rng(states: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(states["torch_cuda"])
 
 
+def capture_order(source: Any) -> dict[str, Any]:
+    """What the order of a pass through `source` follows from: the generators that it draws from.
+
+    The process's, and torch's `generator` of a data loader.
+    """
+    found = capture_rng()
+    found.pop("torch_cuda", None)
+    own = _loaders_generator(source)
+    return found if own is None else found | {"loader": own.get_state()}
+
+
+def restore_order(source: Any, states: Mapping[str, Any]) -> None:
+    """Have the next pass through `source` come in the order of that which began with `states`.
+
+    Raises:
+        StateMismatch: a state that the library refuses.
+
+    """
+    restore_rng(states)
+    own = _loaders_generator(source)
+    if own is not None and "loader" in states:
+        own.set_state(states["loader"])
+
+
+def _loaders_generator(source: Any) -> Any:
+    torch = sys.modules.get("torch")
+    own = getattr(source, "generator", None)
+    return own if torch is not None and isinstance(own, torch.Generator) else None
+
+
 def _python(state: Mapping[str, Any]) -> None:
     words = tuple(int(word) for word in state["words"])
     random.setstate((state["version"], words, state["gauss"]))

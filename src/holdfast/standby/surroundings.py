@@ -9,6 +9,7 @@ another do it, that is seen, and the variable counts like all others.
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,9 +32,21 @@ MAY_DIFFER = frozenset(
 )
 
 
+# Modules that go through all variables and use none of the attempt's: tqdm, which torch imports
+# where it is installed, takes those whose names begin with TQDM_, and fsspec those with FSSPEC_.
+GO_THROUGH_ALL = frozenset(["tqdm.utils", "fsspec.config"])
+
+
 def may_differ(name: str) -> bool:
     """Whether a variable belongs to the attempt."""
     return name in MAY_DIFFER or name.startswith(PREFIX)
+
+
+def _goes_through_all(frame: Any) -> bool:
+    """Whether the one who asks, behind the mapping's own methods, is such a module."""
+    while frame is not None and frame.f_globals.get("__name__") in ("os", "collections.abc"):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") in GO_THROUGH_ALL
 
 
 class VariableReads:
@@ -52,7 +65,7 @@ class VariableReads:
 
         def watched(environ: Any, key: Any) -> Any:
             name = os.fsdecode(key) if isinstance(key, str | bytes) else ""
-            if may_differ(name):
+            if may_differ(name) and not _goes_through_all(sys._getframe(1)):
                 reads.add(name)
             return getitem(environ, key)
 
