@@ -9,7 +9,8 @@ import holdfast as hf
 
 random.seed(7)
 run = hf.start()
-data = run.data(iter(range(100)))
+told = []
+data = run.data(range(4), epochs=25, set_epoch=told.append)
 state = run.restore(init=lambda: {"sum": 0.0, "evaluated": []})
 print("from", run.resume_step)
 for step in run.steps(10):
@@ -25,4 +26,4 @@ for step in run.steps(10):
     run.done(step, state, tokens=32)
 
 eighth = hf.load(f"{os.environ['HOLDFAST_STORE']}/{run.name}@eighth", only="evaluated/**")
-print("final", repr(state["sum"]), state["evaluated"], eighth)
+print("final", repr(state["sum"]), state["evaluated"], eighth, told[-1], data.consumed)
