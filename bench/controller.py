@@ -183,9 +183,10 @@ class ManySeats:
             await loop.create_connection(lambda: connection, "127.0.0.1", self._port)
             await proved.wait()
         every_s, progress_s = beat_s(self._hosts), progress_ns(self._hosts) / SECOND_NS
-        spread_s = max(every_s, progress_s) * (number % 1000) / 1000
-        await asyncio.sleep(spread_s)  # as time scatters them
-        began_s, told_s = time.monotonic(), 0.0
+        spread = number % 1000 / 1000  # as time scatters them
+        await asyncio.sleep(every_s * spread)
+        began_s = time.monotonic()
+        told_s = began_s - progress_s * spread
         while True:
             host, now_s = seat.host, time.monotonic()
             if isinstance(host, OneRank):

@@ -87,6 +87,9 @@ class CareHouse:
     def silent_ns(self, incarnation: str) -> int | None:
         return self.linked.get(incarnation)
 
+    def unread_ns(self) -> int:
+        return 0
+
     def seat(self, index: int, name: str = "") -> Seat:
         seat = Seat(index, name or f"host {index}", Obeys)  # type: ignore[arg-type]
         seat.address, seat.ports = f"10.0.0.{index}", (1, 2, 3)

@@ -96,6 +96,7 @@ class Lab:
         self.said: list[str] = []
         self.sent: dict[str, bytes] = {}
         self.linked: dict[str, int] = {}  # how long they were silent
+        self.unread = 0  # for how long what came lies unread
         self.hosts = RemoteHosts(
             self,
             Membership(slots, spares, HostLimits()),
@@ -114,6 +115,9 @@ class Lab:
 
     def silent_ns(self, incarnation: str) -> int | None:
         return self.linked.get(incarnation)
+
+    def unread_ns(self) -> int:
+        return self.unread
 
     def seat(self, index: int, incarnation: str = "", chips: int = 0) -> Seat:
         """One that has joined."""
@@ -584,6 +588,50 @@ def test_who_has_nothing_new_to_say_is_not_lost_while_its_connection_lives() -> 
         lab.hosts.look()
     assert lab.board.told[-1] == "lost 1"
     assert lab.said[-1] == "Host 1 is lost: nothing was heard of it for 10 s"
+
+
+def test_a_controller_that_is_late_to_read_calls_nobody_silent() -> None:
+    lab = Lab(slots=3)
+    for index in range(3):
+        lab.seat(index)
+    lab.now_ns, lab.unread = 60 * S, 59 * S
+    lab.linked = {"host 0": 59 * S, "host 1": 60 * S}  # and the third may dial
+    lab.hosts.look()
+    assert lab.said == []
+    lab.unread, lab.linked["host 0"] = 0, 0
+    lab.hosts.look()
+    assert lab.said == [
+        "2 hosts are lost, 1, 2: nothing was heard of them for 60 s or longer",
+    ]
+    assert lab.board.told[-2:] == ["lost 1", "lost 2"]
+
+
+def test_a_frozen_host_is_not_said_to_be_heard_again_before_it_is_lost() -> None:
+    lab = Lab()
+    lab.seat(0)
+    lab.seat(1)
+    for _ in range(10):
+        lab.now_ns += S
+        lab.linked = {"host 0": 0, "host 1": lab.now_ns}
+        lab.hosts.look()
+    assert lab.said == [
+        "Nothing was heard of host 1 for 2 s",
+        "Host 1 is lost: nothing was heard of it for 10 s",
+    ]
+
+
+def test_hosts_that_speak_in_one_turn_are_told_in_one_sentence() -> None:
+    lab = Lab()
+    seats = [lab.seat(0), lab.seat(1)]
+    lab.now_ns += 3 * S
+    lab.hosts.look()
+    lab.hosts.have_spoken(["host 0", "host 1", "nobody's"])
+    for seat in seats:
+        lab.up(seat)
+    assert lab.said == [
+        "Nothing was heard of 2 hosts for 3 s or longer: 0, 1",
+        "2 hosts are heard again: 0, 1",
+    ]
 
 
 def test_a_late_message_of_a_host_that_was_given_up_is_no_new_host() -> None:

@@ -170,6 +170,72 @@ def test_silence_does_not_count_while_the_controller_sleeps() -> None:
     assert members.look(101 * S) == []
 
 
+def of_many(slots: int, spares: int = 0) -> Membership:
+    """All of them are there."""
+    members = Membership(slots, spares, LIMITS)
+    for index in range(slots + spares):
+        members.joined(0, index, f"host {index}")
+    return members
+
+
+def test_all_that_are_overdue_are_judged_together_and_told_in_one_sentence() -> None:
+    members = of_many(20, spares=2)
+    members.heard(2 * S, "host 0")
+    members.heard(2 * S, "host 21")
+    words = "Nothing was heard of 19 hosts for 2 s or longer: 1, 2, 3, 4, 5, 6, 7, 8 …"
+    assert members.look(2 * S) == [Tell("warning", words)]
+    heard = dict.fromkeys(["host 0", "host 1", "host 2", "host 21"], 10 * S)
+    again = members.heard_lately(10 * S, heard)
+    assert again == [Tell("info", "2 hosts are heard again: 1, 2")]
+    moves = members.look(10 * S)
+    (told,) = (one.words for one in moves if isinstance(one, Tell) and one.level == "warning")
+    which = "3, 4, 5, 6, 7, 8, 9, 10 …"
+    assert told == f"18 hosts are lost, {which}: nothing was heard of them for 10 s or longer"
+    assert [one.slot for one in moves if isinstance(one, Lose)] == list(range(3, 20))
+    # The other spare is lost as well: it takes nobody's place.
+    assert [one for one in moves if isinstance(one, Assign)] == [Assign(3, "host 21")]
+
+
+def test_a_suspect_whose_link_has_nothing_new_is_not_heard_again() -> None:
+    members = of_two()
+    members.heard(9 * S, "a")
+    members.look(3 * S)
+    assert members.heard_lately(10 * S, {"b": 1}) == []
+    assert members.members["b"].state is MemberState.SUSPECT
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.booleans()), min_size=1, max_size=40),
+    st.integers(0, 100),
+)
+def test_words_that_lie_unread_are_no_silence_and_a_dead_host_is_found_once_all_is_read(
+    turns: list[tuple[int, bool]], dies_ds: int
+) -> None:
+    """Two hosts speak each second, one of them until it dies; the controller reads now and then."""
+    members, tenth = of_many(2), S // 10
+    at_ds, read_ds, dead_heard_ds = 0, 0, 0
+    for wait_ds, reads in turns:
+        at_ds += wait_ds
+        if reads:  # a word of this second lies there, or has come since the last reading
+            heard = ["host 0"] if at_ds // 10 > read_ds // 10 else []
+            if min(at_ds, dies_ds) // 10 > read_ds // 10:
+                heard.append("host 1")
+                dead_heard_ds = at_ds
+            read_ds = at_ds
+            members.heard_lately(read_ds * tenth, dict.fromkeys(heard, read_ds * tenth))
+        due_ns = members.next_look_ns()
+        members.look(at_ds * tenth, read_ds * tenth)
+        assert members.members["host 0"].state is MemberState.ASSIGNED
+        is_found = members.members["host 1"].state is MemberState.LOST
+        assert is_found == (read_ds - dead_heard_ds >= 100)
+        if is_found:
+            assert due_ns is not None
+            return
+        due_ns = members.next_look_ns()
+        assert due_ns is not None
+        assert due_ns > at_ds * tenth  # it is no use to look again at once
+
+
 Step = tuple[str, int, int]
 STEPS = st.lists(
     st.tuples(

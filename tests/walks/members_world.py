@@ -179,6 +179,9 @@ class Members:
                 return 0
         return None
 
+    def unread_ns(self) -> int:
+        return 0
+
     def launches(self) -> None:
         """Every slot has a host: the next attempt begins."""
         self.attempt += 1

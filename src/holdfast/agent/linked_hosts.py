@@ -157,6 +157,10 @@ class LinkedHosts:
         silence_s = self._server.silence_s(self._peers[incarnation])
         return None if silence_s is None else round(silence_s * SECOND_NS)
 
+    def unread_ns(self) -> int:
+        """For how long what has come may lie unread."""
+        return round(self._server.unread_s() * SECOND_NS)
+
     # --- controller.ports.Link --------------------------------------------------------------
 
     def obey(self, order: HostOrder) -> None:
@@ -217,6 +221,7 @@ class LinkedHosts:
     def turn(self) -> None:
         """Hand on what the agents have said."""
         news = self._server.take()
+        self._remote.have_spoken(peer.incarnation for peer in news.messages)
         for peer, message in news.messages.items():
             self._peers[peer.incarnation] = peer
             self._heard_ns = now_ns()

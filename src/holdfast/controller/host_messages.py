@@ -42,6 +42,9 @@ class Wire(Protocol):
     def silent_ns(self, incarnation: str) -> int | None:
         """How long nothing has come from that agent, not even a sign of life; None: no link."""
 
+    def unread_ns(self) -> int:
+        """For how long what has come may lie unread; 0: all was read."""
+
 
 class HostMessages:
     """For the controller's thread alone. `is_undecided`: whether what runs goes on is not known."""

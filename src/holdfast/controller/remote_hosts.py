@@ -307,6 +307,12 @@ class RemoteHosts:
             self._say("error", f"Host {says.index} is refused: {host.refused}")
         return True
 
+    def have_spoken(self, incarnations: Iterable[str]) -> None:
+        """These have, and it is taken in after that: who was suspect is none any more."""
+        now = self._now_ns()
+        heard_ns = dict.fromkeys(incarnations, now)
+        self._carry_out(self.membership.heard_lately(now, heard_ns))
+
     def closed(self, incarnation: str) -> None:
         """The connection to that agent has ended; it may dial again."""
         self._carry_out(self.membership.closed(self._now_ns(), incarnation))
@@ -323,20 +329,20 @@ class RemoteHosts:
         """Judge who is silent; due at `next_look_ns`."""
         self._judge()
         self._inquiries.look(self._now_ns())
-        due_ns = self.membership.next_look_ns()
-        if due_ns is not None and due_ns <= self._now_ns():
-            self._hear_who_lives()
-        self._carry_out(self.membership.look(self._now_ns()))
+        now = self._now_ns()
+        read_ns = now - self._wire.unread_ns()  # before it is asked who is silent
+        if self.membership.is_silence_due(read_ns):
+            self._hear_who_lives(now, read_ns)
+        self._carry_out(self.membership.look(now, read_ns))
         if self._gathering is None:
             self.awaited.look()
 
-    def _hear_who_lives(self) -> None:
+    def _hear_who_lives(self, now_ns: int, read_ns: int) -> None:
         """Agents that have nothing new to say show life by their links."""
-        members, now = self.membership, self._now_ns()
-        for one in [one for one in members.members.values() if one.is_there]:
-            silent_ns = self._wire.silent_ns(one.incarnation)
-            if silent_ns is not None:
-                self._carry_out(members.heard(now - silent_ns, one.incarnation))
+        there = [name for name, one in self.membership.members.items() if one.is_there]
+        silent = ((name, self._wire.silent_ns(name)) for name in there)
+        heard_ns = {name: now_ns - one for name, one in silent if one is not None}
+        self._carry_out(self.membership.heard_lately(read_ns, heard_ns))
 
     @property
     def _told(self) -> Told:

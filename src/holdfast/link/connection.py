@@ -193,9 +193,3 @@ class LinkConnection(asyncio.BufferedProtocol):
             data, self._channel.outgoing = self._channel.outgoing, b""
         if data:
             self._transport.write(data)
-
-
-def pass_over(connections: list[LinkConnection], late_s: float, now_s: float) -> None:
-    """Our own loop stood still for so long: that was no silence of the others."""
-    for connection in connections:
-        connection.heard_s = min(now_s, connection.heard_s + late_s)

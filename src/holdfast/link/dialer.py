@@ -10,7 +10,7 @@ import secrets
 import time
 from typing import Any
 
-from holdfast.link.connection import LinkConnection, pass_over
+from holdfast.link.connection import LinkConnection
 from holdfast.link.conversation import Conversation
 from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
 from holdfast.link.server import bounded_json
@@ -32,7 +32,6 @@ from holdfast.link.values import (
 CONNECT_S = 2.0  # for one address
 FIRST_WAIT_S = 0.2  # at most, before all addresses are tried again; then twice as long each time
 LONGEST_WAIT_S = 5.0
-_LATE_S = 0.5
 OWNER_S = 1.0  # an owner that has not looked for so long does not live, as far as others know
 _HINT = " (another secret, run name or term ends so)"
 
@@ -115,7 +114,7 @@ class LinkDialer:
         self._over = asyncio.Event()  # the current connection is
         loop = asyncio.get_running_loop()
         self._dialling = loop.create_task(self._dial())
-        loop.call_later(self._beat_s, self._beat, time.monotonic() + self._beat_s)
+        loop.call_later(self._beat_s, self._beat)
 
     def _take_aim(self, claim: Claim) -> None:
         newest = max(self._term, self._claim.term if self._claim else 0)
@@ -235,13 +234,10 @@ class LinkDialer:
         if self._current is not None and put is not None:
             self._current.offer(put)
 
-    def _beat(self, due_s: float) -> None:
-        now_s = time.monotonic()
+    def _beat(self) -> None:
         connection = self._current
         if connection is not None and connection.number:
-            if now_s - due_s > _LATE_S:
-                pass_over([connection], now_s - due_s, now_s)
-            silence_s = now_s - connection.heard_s
+            silence_s = self._thread.read_s - connection.heard_s  # this end may be late to read
             if silence_s > self._give_up_after_s:
                 connection.end(f"nothing came for {silence_s:.1f} s")
             else:
@@ -249,9 +245,9 @@ class LinkDialer:
                     connection.is_silent = True
                     words = f"nothing has come for {silence_s:.1f} s"
                     self._say(LinkState.SILENT, words, connection)
-                if now_s - self._owner_s < OWNER_S:
+                if time.monotonic() - self._owner_s < OWNER_S:
                     connection.beat()
-        asyncio.get_running_loop().call_later(self._beat_s, self._beat, now_s + self._beat_s)
+        asyncio.get_running_loop().call_later(self._beat_s, self._beat)
 
     def _say(self, state: LinkState, words: str, of: LinkConnection | None = None) -> None:
         silence_s = 0.0 if of is None else max(0.0, time.monotonic() - of.heard_s)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import ConfigurationError
-from holdfast.link.connection import LinkConnection, pass_over
+from holdfast.link.connection import LinkConnection
 from holdfast.link.conversation import MESSAGE_LIMIT_BYTES, Conversation
 from holdfast.link.frames import Message, pack_json
 from holdfast.link.handshake import NONCE_BYTES, Terms, channel_of
@@ -37,7 +37,6 @@ from holdfast.link.values import (
 _ACCEPTED_AT_ONCE = 128
 _BACKLOG = 4096
 _SWEEP_S = 0.25
-_LATE_S = 0.5
 _PORT_TRIES = 20
 
 
@@ -129,6 +128,10 @@ class LinkServer:
             return None
         return max(0.0, time.monotonic() - connection.heard_s)
 
+    def unread_s(self) -> float:
+        """For how long what has come may lie unread: so long nobody's silence means anything."""
+        return self._thread.unread_s()
+
     def round_trip_s(self, peer: Peer) -> float | None:
         """The newest that was measured; None: there is none yet."""
         record = self._records.get(peer)
@@ -165,7 +168,7 @@ class LinkServer:
             )
             self._servers.append(server)
             sock.listen(_BACKLOG)  # the kernel may hold more than are accepted in one turn
-        loop.call_later(_SWEEP_S, self._sweep, time.monotonic() + _SWEEP_S)
+        loop.call_later(_SWEEP_S, self._sweep)
 
     def _connection(self) -> LinkConnection:
         nonce = secrets.token_bytes(NONCE_BYTES)
@@ -249,16 +252,15 @@ class LinkServer:
             if record.connection is not None and record.message is not None:
                 record.connection.offer(record.message)
 
-    def _sweep(self, due_s: float) -> None:
-        now_s = time.monotonic()
+    def _sweep(self) -> None:
+        """Silence is judged as of when all that had come was read: this end may be late."""
+        read_s = self._thread.read_s
         with self._bell.lock:
             connected = [r.connection for r in self._records.values() if r.connection is not None]
             if self._refused.count:  # as often as this, however many strangers knock
                 self._bell.ring()
-        if now_s - due_s > _LATE_S:
-            pass_over(connected, now_s - due_s, now_s)
         for connection in connected:
-            silence_s = now_s - connection.heard_s
+            silence_s = read_s - connection.heard_s
             if silence_s > self._give_up_after_s:
                 connection.end(f"nothing came for {silence_s:.1f} s")
             elif silence_s > self._silent_after_s and not connection.is_silent:
@@ -267,9 +269,9 @@ class LinkServer:
                 change = LinkChange(LinkState.SILENT, words, silence_s, connection.number)
                 with self._bell.lock:
                     self._change(_peer_of(connection), change)
-        for connection in self._strangers.late(now_s):
+        for connection in self._strangers.late(read_s):
             connection.end(f"it proved nothing within {HANDSHAKE_S:.0f} s")
-        asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep, now_s + _SWEEP_S)
+        asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _record(self, peer: Peer) -> _Record:
         """Its record, a new one if need be; with the lock held, as the next two."""

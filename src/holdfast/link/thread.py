@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import selectors
 import threading
 import time
@@ -15,8 +16,8 @@ CLOSE_S = 1.0  # for what was put and not yet sent
 _JOIN_S = 5.0
 
 
-class _RestingSelector(selectors.DefaultSelector):
-    """It looks no more often than that: what comes meanwhile is taken at once.
+class _ReadingSelector(selectors.DefaultSelector):
+    """It knows by when all that had come was read, and rests before it looks for more.
 
     To wake up for each of two thousand heartbeats a second took more than to answer them.
     """
@@ -24,13 +25,33 @@ class _RestingSelector(selectors.DefaultSelector):
     def __init__(self, rest_s: float) -> None:
         super().__init__()
         self._rest_s = rest_s
+        self._looks = 0
+        self._is_looking = False
+        self._looked_s = time.monotonic()
+        self.read_s = self._looked_s  # what had come by then was read, and dealt with
+        self._news = select.poll()
+        self._news.register(self.fileno(), select.POLLIN)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As any selector's."""
+        """As any selector's; the loop has dealt with all that was found before."""
+        self.read_s = self._looked_s
         rest_s = self._rest_s if timeout is None else min(self._rest_s, timeout)
         if rest_s > 0:
             time.sleep(rest_s)
-        return super().select(None if timeout is None else timeout - rest_s)
+        self._looks, self._looked_s = self._looks + 1, time.monotonic()
+        self._is_looking = True
+        try:
+            return super().select(None if timeout is None else timeout - rest_s)
+        finally:
+            self._is_looking = False
+
+    def unread_s(self) -> float:
+        """For how long what has come may lie unread; from any thread."""
+        now_s, looks, was_looking = time.monotonic(), self._looks, self._is_looking
+        has_news = bool(self._news.poll(0))  # that the loop is not given yet
+        if was_looking and not has_news and self._is_looking and looks == self._looks:
+            return 0.0
+        return now_s - self.read_s
 
 
 class LoopThread:
@@ -41,13 +62,22 @@ class LoopThread:
 
         `rest_s`: before it waits for what comes next.
         """
-        selector = _RestingSelector(rest_s) if rest_s else None
-        self.loop = asyncio.SelectorEventLoop(selector)
+        self._selector = _ReadingSelector(rest_s)
+        self.loop = asyncio.SelectorEventLoop(self._selector)
         self.loop.set_exception_handler(
             lambda _, context: failed(str(context.get("exception") or context["message"]))
         )
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def read_s(self) -> float:
+        """By then, on the monotonic clock, all that had come was dealt with; for the loop."""
+        return self._selector.read_s
+
+    def unread_s(self) -> float:
+        """For how long what has come may lie unread; 0: the loop waits, and there is nothing."""
+        return self._selector.unread_s()
 
     def call(self, do: Callable[[], None]) -> None:
         """Have the loop's thread do that; nothing once the loop is closed."""

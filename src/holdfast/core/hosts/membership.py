@@ -18,9 +18,10 @@ live become spares. Hosts that name no slice are of one.
 An elastic run begins an attempt on the hosts that are there (`close`). The other slots are closed
 from then on: who joins meanwhile is a spare, until the next attempt is prepared (`open`).
 
-Silence is measured on the controller's clock, while the controller itself runs (`slept`). The end
-of a connection is no verdict, for the host may dial again: unless another process of its index is
-there already.
+Silence is measured on the controller's clock, while the controller itself runs (`slept`), and as of
+the time up to which it has read all that came: words that lie unread are no silence. Those that are
+overdue at a look are judged together. The end of a connection is no verdict, for the host may dial
+again: unless another process of its index is there already.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from holdfast.core.hosts.members import MemberState as MemberState
 from holdfast.core.hosts.members import Move as Move
 from holdfast.core.hosts.members import RefuseHost as RefuseHost
 from holdfast.core.hosts.members import Tell as Tell
+from holdfast.core.hosts.silence import again_words, lost_words, suspect_words
 
 NEVER_NS = 2**63
 
@@ -58,6 +60,7 @@ class Membership:
         self._gather_by_ns: int | None = None  # until then spares wait
         self._returning = ReturningHosts()
         self._looked_ns = -1  # when it was last judged who is silent, and whom spares replace
+        self._unread_ns = 0  # how long then what had come lay unread
         self._silent_ns: int | None = None  # nobody's silence means anything before; None: see
         self.quarantine: dict[int, str] = {}  # why, by index
 
@@ -117,15 +120,23 @@ class Membership:
 
         Who is heard makes it later, which is found then: hosts are many.
         """
-        if self._silent_ns is None:
-            self._silent_ns = min(map(self._due_ns, self._there()), default=NEVER_NS)
-        due_ns = self._silent_ns
+        soonest_ns = self._soonest_ns()
+        due_ns = soonest_ns if soonest_ns == NEVER_NS else soonest_ns + self._unread_ns
         if self._gather_by_ns is not None and self._waits_for_spares:
             returning = self._returning
             until_ns = returning.by_ns if returning.of_slot else self._gather_by_ns
             if until_ns > self._looked_ns:  # else no spare fits, and who comes is placed at once
                 due_ns = min(due_ns, until_ns)
         return None if due_ns == NEVER_NS else due_ns
+
+    def is_silence_due(self, read_ns: int) -> bool:
+        """Whether somebody's silence may mean something new, if all that came by then was read."""
+        return self._soonest_ns() <= read_ns
+
+    def _soonest_ns(self) -> int:
+        if self._silent_ns is None:
+            self._silent_ns = min(map(self._due_ns, self._there()), default=NEVER_NS)
+        return self._silent_ns
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -253,13 +264,27 @@ class Membership:
     def heard(self, at_ns: int, incarnation: str) -> list[Move]:
         """It lives."""
         member = self.members.get(incarnation)
-        if member is None or not member.is_there:
+        if member is None or not self._is_heard_again(member, at_ns, at_ns):
             return []
-        member.heard_ns, member.is_linked = max(member.heard_ns, at_ns), True
-        if member.state is MemberState.SUSPECT:
-            member.state, self._silent_ns = MemberState.ASSIGNED, None
-            return [Tell("info", f"Host {member.index} is heard again")]
-        return []
+        return [Tell("info", again_words([member.index]))]
+
+    def heard_lately(self, read_ns: int, heard_ns: Mapping[str, int]) -> list[Move]:
+        """These show life by their links. `heard_ns`: when each did so last, as of `read_ns`."""
+        known = ((self.members.get(name), at_ns) for name, at_ns in heard_ns.items())
+        again = [
+            one.index for one, at_ns in known if one and self._is_heard_again(one, at_ns, read_ns)
+        ]
+        return [Tell("info", again_words(again))] if again else []
+
+    def _is_heard_again(self, member: JoinedHost, heard_ns: int, read_ns: int) -> bool:
+        if not member.is_there:
+            return False
+        member.heard_ns, member.is_linked = max(member.heard_ns, heard_ns), True
+        is_silent = read_ns - member.heard_ns >= self.limits.suspect_ns
+        if member.state is not MemberState.SUSPECT or is_silent:
+            return False
+        member.state, self._silent_ns = MemberState.ASSIGNED, None
+        return True
 
     def closed(self, at_ns: int, incarnation: str) -> list[Move]:
         """Its connection has ended."""
@@ -285,29 +310,43 @@ class Membership:
             self._gather_by_ns += gap_ns
         self._returning.by_ns += gap_ns
 
-    def look(self, at_ns: int) -> list[Move]:
-        """Judge silence."""
+    def look(self, at_ns: int, read_ns: int | None = None) -> list[Move]:
+        """Judge silence. `read_ns`: all that had come by then was read; None: by now."""
+        read_ns = at_ns if read_ns is None else min(read_ns, at_ns)
         moves: list[Move] = []
-        while due := self._due(at_ns):
-            for member in due:  # what is decided of one may be news of another
-                if member.is_there and self._due_ns(member) <= at_ns:
-                    moves += self._judge(at_ns, member)
+        while due := self._due(read_ns):  # what is decided of these may be news of others
+            moves += self._judge(read_ns, due)
         for slot in self.missing if self._waits_for_spares else ():
             if slot in self._free and self._is_in_want(at_ns, slot):
                 moves += self._fill(at_ns, slot)
-        self._looked_ns = at_ns
+        self._looked_ns, self._unread_ns = at_ns, at_ns - read_ns
         return moves
 
-    def _judge(self, at_ns: int, member: JoinedHost) -> list[Move]:
-        silent_ns = at_ns - member.heard_ns
-        if silent_ns >= self.limits.lost_ns:
-            return self._lose(at_ns, member, f"nothing was heard of it for {in_words(silent_ns)}")
-        if member.state is MemberState.WAITING:
-            return self._refuse(at_ns, member)
-        member.state = MemberState.SUSPECT
-        return [
-            Tell("warning", f"Nothing was heard of host {member.index} for {in_words(silent_ns)}")
-        ]
+    def _judge(self, at_ns: int, due: list[JoinedHost]) -> list[Move]:
+        """All that are overdue: first who is lost, so that none of them takes another's place."""
+        lost, suspect, moves = list[JoinedHost](), list[JoinedHost](), list[Move]()
+        for member in due:
+            if at_ns - member.heard_ns >= self.limits.lost_ns:
+                lost.append(member)
+            elif member.state is MemberState.WAITING:
+                moves += self._refuse(at_ns, member)
+            else:
+                member.state = MemberState.SUSPECT
+                suspect.append(member)
+        if suspect:
+            moves.append(Tell("warning", suspect_words(at_ns, suspect)))
+        return moves + self._lose_all(at_ns, lost)
+
+    def _lose_all(self, at_ns: int, lost: list[JoinedHost]) -> list[Move]:
+        """Whoever has no slot any more; `look` fills these."""
+        told = [one for one in lost if one.state is not MemberState.WAITING]
+        moves, is_alone = list[Move](), len(told) == 1
+        for one in lost:
+            words = f"nothing was heard of it for {in_words(at_ns - one.heard_ns)}"
+            moves += self._lose(at_ns, one, words, fills=False, says=is_alone)
+        if len(told) > 1:
+            moves.append(Tell("warning", lost_words(at_ns, told)))
+        return moves
 
     # --- what follows -----------------------------------------------------------------------
 
@@ -404,6 +443,7 @@ class Membership:
         what: str = "is lost",
         *,
         fills: bool = True,
+        says: bool = True,
     ) -> list[Move]:
         was_waiting, slot = member.state is MemberState.WAITING, member.slot
         member.state, member.slot = MemberState.LOST, None
@@ -412,9 +452,10 @@ class Membership:
             self._slots[slot] = None
             self._free.add(slot)
             moves.append(Lose(slot, member.index, member.incarnation, words))
-            moves.append(Tell("warning", f"Host {member.index} {what}: {words}"))
+            if says:
+                moves.append(Tell("warning", f"Host {member.index} {what}: {words}"))
             moves += self._fill(at_ns, slot) if fills else []
-        elif not was_waiting:
+        elif says and not was_waiting:
             moves.append(Tell("warning", f"Host {member.index}, a spare, is lost: {words}"))
         waiter = None if was_waiting else self._waiter(at_ns, member.index)
         return moves if waiter is None else moves + self._place(at_ns, waiter)

@@ -246,6 +246,10 @@ class RemoteLink:
         """Agents show life by what they say alone."""
         return None
 
+    def unread_ns(self) -> int:
+        """All that has come was handed on."""
+        return 0
+
     def _send_up(self, agent: VirtualAgent, *, with_progress: bool = False) -> None:
         if agent.is_lost:
             return
