@@ -20,6 +20,10 @@ RACE_STAMP := $(RACE_VENV)/.ready
 RACE_PIP   := $(RACE_VENV)/bin/python -m pip install --quiet -c constraints.txt \
 	-c bench/recovery/constraints.txt
 
+# Trainers that need environments of their own.
+KERAS_VENV    ?= .venv-keras
+KERAS_STAMP   := $(KERAS_VENV)/.ready
+
 # One worker more than there are cores: real tests wait for the processes that they start. Virtual
 # ones wait for nobody. A worker takes half a gigabyte, so no more than six.
 CORES           = $(shell nproc 2>/dev/null || echo 1)
@@ -58,7 +62,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test virtual contracts tests-real check lint format types demo faults faults-hosts chaos chaos-hosts crash browser prometheus fuzz schedules \
-	bench race race-hosts kills truth trainers adapters hosts notices versions docs picture clean
+	bench race race-hosts kills truth agent-trainers trainers adapters hosts notices versions docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +105,15 @@ $(BROWSER_STAMP): $(STAMP) .ci/browser
 $(ADAPTERS_STAMP): $(STAMP)
 	$(call GROUP,adapters)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/adapters.txt
+	@touch $@
+
+$(KERAS_STAMP): pyproject.toml constraints.txt tests/adapters/constraints-keras.txt hatch_build.py .ci/venv .ci/group
+	PYTHON="$(PYTHON)" .ci/venv $(KERAS_VENV)
+	$(KERAS_VENV)/bin/python .ci/group keras trials >$(KERAS_VENV)/needs.txt
+	$(KERAS_VENV)/bin/python -m pip install --quiet -c tests/adapters/constraints-keras.txt \
+		hatchling editables -r $(KERAS_VENV)/needs.txt
+	$(KERAS_VENV)/bin/python -m pip install --quiet -c tests/adapters/constraints-keras.txt \
+		--no-build-isolation -e .
 	@touch $@
 
 $(FUZZ_STAMP): $(STAMP)
@@ -170,11 +183,14 @@ notices: $(STAMP) ## NOTICES random stories of maintenance, NOTICES_REAL of them
 	$(BIN)/python tests/maintenance/maintenance_campaign.py --notices $(NOTICES)
 	$(BIN)/python tests/maintenance/maintenance_real.py --stories $(NOTICES_REAL)
 
-trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
+agent-trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
 	TRAINERS=whole $(BIN)/pytest tests/agent/test_others_trainers.py $(PYTEST_ARGS)
 
 adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning and Orbax: stopped, killed, and equal to the last bit
 	$(BIN)/pytest tests/adapters
+
+trainers: $(KERAS_STAMP) ## As adapters, in environments of their own: Keras (3 GB)
+	$(KERAS_VENV)/bin/python -m pytest tests/adapters -k keras $(PYTEST_ARGS)
 
 versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)
 	$(PYTHON) tests/versions/try_versions.py $(VERSIONS_FLAGS)
@@ -224,5 +240,5 @@ picture: $(STAMP) ## Train the demo again and draw its report into docs/images/r
 	$(BIN)/python examples/demo/demo.py --picture docs/images/report.svg
 
 clean: ## Remove what was built
-	rm -rf $(VENV) $(RACE_VENV) .venv-versions build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RACE_VENV) $(KERAS_VENV) .venv-versions build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,18 +28,28 @@ LAST = re.compile(r"step (\d+), parameters ([0-9a-f]{16})$", re.MULTILINE)
 
 
 class Trial(NamedTuple):
-    """An example, the package that it needs, how many steps it does, and with how many ranks."""
+    """An example, the package that it needs, how many steps it does, and with how many ranks.
+
+    `backend`: of Keras.
+    """
 
     example: str
     package: str
     steps: int
     ranks: int = 1
+    backend: str = ""
+
+    @property
+    def environment(self) -> dict[str, object]:
+        """Of its processes."""
+        backend = {"KERAS_BACKEND": self.backend} if self.backend else {}
+        return {"OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2, **backend}
 
     def start(self, house: House, *options: object) -> Process:
         """Under `holdfast run`, with a save every few steps."""
         words = ("--name", "trial", "--save-every", 10, "--ranks", self.ranks, *options)
         command = (sys.executable, EXAMPLES / self.example / "train.py", self.steps)
-        return house.holdfast("run", *words, "--", *command, OMP_NUM_THREADS=1)
+        return house.holdfast("run", *words, "--", *command, **self.environment)
 
 
 TRIALS = (
@@ -48,10 +58,13 @@ TRIALS = (
     Trial("lightning", "lightning", 1000),
     Trial("lightning", "lightning", 500, ranks=2),
     Trial("orbax", "orbax.checkpoint", 1500),
+    Trial("keras", "keras", 1500, backend="jax"),
+    Trial("keras", "keras", 1500, backend="torch"),
+    Trial("keras", "keras", 1500, backend="tensorflow"),
 )
 
 
-@pytest.fixture(params=TRIALS, ids=lambda trial: f"{trial.example}-{trial.ranks}")
+@pytest.fixture(params=TRIALS, ids=lambda trial: f"{trial.example}-{trial.backend or trial.ranks}")
 def trial(request: pytest.FixtureRequest) -> Trial:
     pytest.importorskip(request.param.package)
     return request.param
@@ -139,7 +152,7 @@ def test_a_stop_without_a_supervisor_is_saved_and_goes_on(
     if trial.ranks > 1:
         pytest.skip("ranks are started by a supervisor here")
     words = (sys.executable, EXAMPLES / trial.example / "train.py", trial.steps)
-    how = {"HOLDFAST_NAME": "trial", "HOLDFAST_SAVE_EVERY_STEPS": 10, "OMP_NUM_THREADS": 1}
+    how = {"HOLDFAST_NAME": "trial", "HOLDFAST_SAVE_EVERY_STEPS": 10, **trial.environment}
     process = house.start(*words, **how)
     saved(house, 2)
     process.send(signal.SIGTERM)

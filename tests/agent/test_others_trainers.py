@@ -1,7 +1,7 @@
 """Trainers that are not ours, each as its own documentation has it, saved by the host daemon.
 
 Each is started again by hand after the agent has had it save, and goes on from there. Only
-`make trainers` does all of it, and installs Orbax.
+`make agent-trainers` does all of it, and installs Orbax.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_pytorch_with_a_handler_of_its_own(host):
         goes_on(host.trainer(TORCH), saved)
 
 
-@pytest.mark.skipif(not IS_WHOLE, reason="make trainers")
+@pytest.mark.skipif(not IS_WHOLE, reason="make agent-trainers")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_orbax_with_jax_distributed(host, processes):
     def trainers() -> list[Process]:
