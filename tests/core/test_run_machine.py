@@ -56,6 +56,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Launched: ev.Launched(2, 0),
     ev.LaunchFailed: ev.LaunchFailed(2, 0, 78, "no such file"),
     ev.Joined: ev.Joined(3, 0, 0),
+    ev.StepsRecorded: ev.StepsRecorded(3, 0, 0, 5),
     ev.Heard: ev.Heard(4, 0, news.Progress(4, 0, 1)),
     ev.SaveTook: ev.SaveTook(5, 0, 1000),
     ev.RankExited: rank_exit(code=1),
@@ -437,6 +438,26 @@ def test_the_exit_code_of_a_run_that_is_given_up(cause: dict[str, int], code: in
         run.handle(event)
     run.handle(rank_exit(**cause))
     assert only(run.handle(ev.TreeGone(10, 0)), act.Finish).exit_code == code
+
+
+def test_steps_that_a_recorder_tells_are_progress_and_ask_for_no_save() -> None:
+    run = in_state(State.RUNNING)
+    assert run.handle(ev.StepsRecorded(4 * 10**12, 0, 0, 7)) == ()
+    assert run.saving.reason == ""
+    run.handle(rank_exit(0, signal=9))
+    run.handle(ev.StepsRecorded(9, 0, 0, 8))  # read once more when it was gone
+    answer = run.handle(ev.TreeGone(10, 0))
+    said = [one.words for one in answer if isinstance(one, act.Say)]
+    assert "Restarting now; attempt 0 made 8 new steps" in said
+
+
+def test_a_command_whose_steps_were_recorded_is_told_so() -> None:
+    run = in_state(State.RUNNING)
+    run.handle(ev.StepsRecorded(4, 0, 0, 7))
+    for rank in (0, 1):
+        run.handle(rank_exit(rank, code=0, has_session=False))
+    words = only(run.handle(ev.TreeGone(10, 0)), act.Finish).words
+    assert words.startswith("done; its steps were recorded, and nothing was saved")
 
 
 def test_words_of_one_and_of_several_lost_steps() -> None:

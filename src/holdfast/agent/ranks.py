@@ -1,7 +1,8 @@
 """The ranks' pages: what each rank says there, as the host reports it.
 
 A rank's page appears when its session starts; until then (and for commands that have no session at
-all) there is nothing to read. Orders given before a page appears are stored when it does.
+all, though a recorder may tell their steps) there is nothing to read. Orders given before a page
+appears are stored when it does.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class RankView:
     rank: int
     live: Path
     page: RankPage | None = None
+    recorded: RankPage | None = None  # of a rank without a session, whose steps a recorder tells
     values: PageValues | None = None
     state: RankState = field(default_factory=RankState)
     pace: StepIntervals = field(default_factory=StepIntervals)
@@ -50,16 +52,22 @@ class RankPages:
         for view in self.views:
             if view.page is not None or self._open(view):
                 self._read(view, with_progress)
+            elif view.recorded is not None and with_progress:
+                view.state = view.state._replace(recorded=view.recorded.load(Word.STEP))
         return tuple(view.state for view in self.views)
 
     def _open(self, view: RankView) -> bool:
         if not view.live.exists():
             return False
         try:
-            view.page = RankPage.open(view.live)
+            page = view.recorded or RankPage.open(view.live)
         except JournalError:
             return False  # its header is being written: next time
-        self.orders.store(view.page)
+        if page.load(Word.PHASE) == RankPhase.RECORDING:
+            view.recorded = page
+            return False
+        view.recorded, view.page = None, page
+        self.orders.store(page)
         return True
 
     def _read(self, view: RankView, with_progress: bool) -> None:
@@ -105,6 +113,6 @@ class RankPages:
     def close(self) -> None:
         """Unmap all pages."""
         for view in self.views:
-            if view.page is not None:
-                view.page.detach()
-                view.page = None
+            for page in filter(None, (view.page, view.recorded)):
+                page.detach()
+            view.page = view.recorded = None

@@ -90,7 +90,9 @@ def _trusted_uids() -> frozenset[int]:
 
 def strange_variables() -> tuple[str, ...]:
     """A sentence for each variable that starts like ours and is none: likely misspelled."""
-    known = {row.variable for row in TABLE} | set(RANK_VARIABLES.values())
+    known = {row.variable for row in TABLE}
+    if os.environ.get(RANK_VARIABLES["journal"]):  # inside a rank
+        known |= set(RANK_VARIABLES.values())
     known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, HOST_VARIABLE, OWNER_VARIABLE, TPU_VARIABLE}
     known |= {LISTENS_VARIABLE, STARTED_VARIABLE, SERVE_TOKEN_VARIABLE, WORKING_COPY_VARIABLE}
     strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)

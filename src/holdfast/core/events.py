@@ -222,6 +222,16 @@ class Joined:
 
 
 @value
+class StepsRecorded:
+    """A rank without a session has done the steps up to this one, as its recorder tells."""
+
+    at_ns: int
+    attempt: int
+    rank: int
+    step: int
+
+
+@value
 class Heard:
     """News about saves: a rank's progress and answers, a commit's outcome (save.events)."""
 
@@ -367,6 +377,7 @@ Event = (
     | Launched
     | LaunchFailed
     | Joined
+    | StepsRecorded
     | Heard
     | SaveTook
     | RankExited

@@ -147,6 +147,7 @@ class RankPhase(IntEnum):
     LOOP_ENDED = 3  # the last step is done; answers any order
     FINISHED = 4  # final set durable: exit code 0 means done
     FAILING = 5  # an exception is on its way out
+    RECORDING = 6  # a goodput recorder tells steps; there is no session, and no order is answered
 
 
 class Kind(IntEnum):

@@ -181,6 +181,10 @@ class JournalWriter:
         put = self._tape.append if is_owner else self._tape.hand_over
         put(time_ns, kind, flags, arg, step, value)
 
+    def take_over(self) -> None:
+        """The calling thread owns it from now on."""
+        self._owner = threading.get_ident()
+
     def identify(self, identity: Identity) -> None:
         """Say who this process is after all: a rank that learns its attempt from another.
 

@@ -23,8 +23,8 @@ from holdfast.errors import (
 )
 from holdfast.journal import doorbell, gate
 from holdfast.journal.layout import REPORT_SUFFIX, RankPhase, Word
+from holdfast.journal.rank_journal import session_journal
 from holdfast.journal.store import RunFolder, RunStore
-from holdfast.journal.writer import JournalWriter
 from holdfast.session import ahead, imports, signals
 from holdfast.session.attachment import Attachment, Programs, identity
 from holdfast.session.crash import write_report
@@ -70,8 +70,8 @@ class Supervised(Attachment):
 
     def __init__(self, environment: RankEnvironment, keep: Keep | None) -> None:
         folder = folder_of(environment.store, environment.run)
-        writer = JournalWriter.create(
-            environment.journal,
+        writer = session_journal(
+            Path(environment.journal),
             identity(
                 folder,
                 environment.attempt,

@@ -7,6 +7,7 @@ process. A step costs a few stores into mapped memory, and survives whatever end
 from __future__ import annotations
 
 import atexit
+import contextlib
 import datetime
 import logging
 import os
@@ -24,14 +25,15 @@ from holdfast.compat.ml_goodput_measurement.events import (
     slices_of,
     told_behind,
 )
-from holdfast.config import run_store
+from holdfast.config import inside_claimed, rank_environment, run_store
 from holdfast.core.ledger.kinds import RESTORE
-from holdfast.errors import HoldfastError, UnknownRun
+from holdfast.errors import ConfigurationError, HoldfastError, UnknownRun
 from holdfast.journal.names import fit_name
 
 if TYPE_CHECKING:
     from holdfast.compat.ml_goodput_measurement.stored import Stored
     from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
+    from holdfast.config.rank import RankEnvironment
     from holdfast.journal.carrier import Carrier
     from holdfast.journal.store import RunFolder
 
@@ -62,8 +64,9 @@ class LocalLog:
         """Touches nothing. The other arguments are a cloud logger's, and mean nothing here."""
         del log_name, max_logs_retention_period
         self.job_name = job_name
-        self.store = run_store(None)
-        self._name = run_name(job_name)
+        self._rank = _own_rank()
+        self.store = run_store(None) if self._rank is None else self._rank.store
+        self._name = run_name(job_name) if self._rank is None else self._rank.run
         self._tape: AttemptTape | None = None
         self._busy = threading.Lock()
         self._late: deque[Callable[[], None]] = deque()
@@ -194,7 +197,28 @@ class LocalLog:
             return self._begin(at_ns)
         return self._tape
 
+    def _begin_as_rank(self, rank: RankEnvironment, at_ns: int) -> AttemptTape:
+        """The run and its attempt are there: a start in this process begins no other."""
+        from holdfast.compat.ml_goodput_measurement.rank_tape import RankTape
+        from holdfast.journal.store import RunStore
+
+        if self._tape is None:
+            folder = RunStore.at(self.store).get(self._name)
+            self._tape = RankTape(rank, folder, at_ns, self._leave_steps)
+        elif self._tape.step is not None:
+            self._tape.end_steps(self._tape.on_tape(at_ns))
+        self._tape.closed = self._has_start = False
+        return self._tape
+
+    def _leave_steps(self) -> None:
+        """The steps are a session's: it tells them itself."""
+        if self._tape is not None:
+            self._tape.tells_steps, self._tape.step = False, None
+        self.record_step = _pass_over
+
     def _begin(self, at_ns: int) -> AttemptTape:
+        if self._rank is not None:
+            return self._begin_as_rank(self._rank, at_ns)
         # Not before something is recorded: what an import costs is paid by every process.
         from holdfast.compat.ml_goodput_measurement.tape import AttemptTape
         from holdfast.journal.carrier import Carrier
@@ -266,6 +290,9 @@ class LocalLog:
         tape = self._here(at_ns)
         if tape.closed:
             tape = self._begin(at_ns)
+        if not tape.tells_steps:
+            self._leave_steps()
+            return
         tape.leave_open()
         if tape.step is None:
             tape.begin_steps(step, at_ns, self._source(tape, step))
@@ -350,12 +377,23 @@ class LocalLog:
 
     def after_fork(self) -> None:
         """In a forked child: what was being recorded is its parent's. A child may begin anew."""
-        self._is_inert = self._tape is not None
+        self._is_inert = self._tape is not None or self._rank is not None
         self._busy = threading.Lock()
         self._late.clear()
         self._carrier = self._beating = None
         self._wake = threading.Event()
         self.record_step = self._record_step
+
+
+def _own_rank() -> RankEnvironment | None:
+    """The place of this process in a supervised run; None: it has none, or is a rank's child."""
+    with contextlib.suppress(ConfigurationError):  # whoever trains here says it
+        return None if inside_claimed() else rank_environment()
+    return None
+
+
+def _pass_over(step: int) -> None:
+    """A step that somebody else tells."""
 
 
 _live: weakref.WeakSet[LocalLog] = weakref.WeakSet()

@@ -46,6 +46,8 @@ _LAST_SLOT = int(Word.OPEN_SPANS) + 2 * SPAN_SLOTS - 2  # deeper spans do not sh
 class AttemptTape:
     """Records of one attempt. One thread at a time; times are unix nanoseconds of this machine."""
 
+    tells_steps = True  # nobody else does
+
     def __init__(self, folder: RunFolder | None, first_ns: int) -> None:
         """`first_ns`: when the first thing to record happened. Raises HoldfastError, OSError."""
         self.folder = folder
@@ -113,6 +115,16 @@ class AttemptTape:
     def end(self, at_ns: int) -> None:
         """The job is done, and the step under way with it."""
         at = self.on_tape(at_ns)
+        self.end_steps(at)
+        self.fact(fact="attempt_end", attempt=self.number, at_ns=at, cause=DONE)
+        self.fact(fact="run_end", at_ns=at)
+        self.closed = True
+        if self.folder is not None:
+            at_unix_ns = at_ns if self.is_live else at
+            end_attempt(self.folder, self.number, AttemptEnd(DONE, "done", (0,), at_unix_ns))
+
+    def end_steps(self, at: int) -> None:
+        """No step is under way after `at`, by the journal's clock: the last one is done."""
         if self.step is not None:
             since = self._step_since()
             done = last_step_end(since, at, self._typical(since))
@@ -121,12 +133,6 @@ class AttemptTape:
                 self.span(kinds.AFTER_STEPS, done, at)
             self.writer.end_steps(done)
         self.step = None
-        self.fact(fact="attempt_end", attempt=self.number, at_ns=at, cause=DONE)
-        self.fact(fact="run_end", at_ns=at)
-        self.closed = True
-        if self.folder is not None:
-            at_unix_ns = at_ns if self.is_live else at
-            end_attempt(self.folder, self.number, AttemptEnd(DONE, "done", (0,), at_unix_ns))
 
     def fact(self, **payload: Any) -> None:
         """A line of text, and the record that points to it."""

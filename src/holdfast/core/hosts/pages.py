@@ -62,7 +62,9 @@ class PageReader:
     ) -> list[ev.Event]:
         """The difference between two states of a rank, as heard at `at_ns`."""
         found: list[ev.Event] = []
-        if not before.has_session:
+        if now.recorded != before.recorded:
+            found.append(ev.StepsRecorded(at_ns, attempt, rank, now.recorded))
+        if now.has_session and not before.has_session:
             found.append(ev.Joined(at_ns, attempt, rank))
         if now.answers.copied != before.answers.copied:
             found.append(ev.SaveTook(at_ns, attempt, now.blocked_ns))

@@ -40,7 +40,8 @@ class Pace(NamedTuple):
 class RankState(NamedTuple):
     """One rank, by its page.
 
-    `has_session`: there is a page. `blocked_ns`: what its last copy cost. `buffers`: how many it
+    `has_session`: there is a page of one. `recorded`: where there is none, the last step that a
+    recorder has told. `blocked_ns`: what its last copy cost. `buffers`: how many it
     has in memory. `saves_asked`: by its script, so far. `sigterms`: that it has received itself.
     `pace`: as of the step that is told.
     """
@@ -52,6 +53,7 @@ class RankState(NamedTuple):
     saves_asked: int = 0
     sigterms: int = 0
     pace: Pace = Pace()
+    recorded: int = 0
 
 
 @dataclass(slots=True)

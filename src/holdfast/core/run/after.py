@@ -19,6 +19,9 @@ from holdfast.core.run.state import State, Timer
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
 
 NO_SESSION = "done; the command never called hf.start(): nothing was measured or saved"
+RECORDED = (
+    "done; its steps were recorded, and nothing was saved: the command never called hf.start()"
+)
 STEPS_BEFORE_STANDBYS = 2  # the first has all its imports behind it, the second is undisturbed
 TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
 
@@ -61,7 +64,8 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
     if cause is exits.ExitCause.DONE:
         run.done_ns = at_ns
         has_session = any(gone.exit.has_session for gone in run.ending.by_rank.values())
-        return answer + over(run, at_ns, EXIT_DONE, "done" if has_session else NO_SESSION)
+        without = RECORDED if run.is_recorded else NO_SESSION
+        return answer + over(run, at_ns, EXIT_DONE, "done" if has_session else without)
     decision: restart.Decision | None
     own_signature = ""
     agreement = run.saving.agreement

@@ -41,6 +41,7 @@ class RunState:
 
     # Of the run.
     high_water: int = 0  # the highest step any attempt completed on all ranks
+    is_recorded: bool = False  # a recorder has told steps, where there was no session
     failures: tuple[restart.Failure, ...] = ()
     failures_before: int = 0  # all others, of earlier controllers too
     losses_before: int = 0  # of them, those that took the memory of their host along

@@ -77,6 +77,13 @@ def on_joined(run: RunState, event: ev.Joined) -> list[act.Action]:
     return answer + begin_stop(run, run.stop, event.at_ns)
 
 
+def on_steps_recorded(run: RunState, event: ev.StepsRecorded) -> list[act.Action]:
+    """Steps that the script saves by itself: they count as progress, and no save is ordered."""
+    run.is_recorded = True
+    run.high_water = max(run.high_water, event.step)
+    return []
+
+
 # --- a rank ends ----------------------------------------------------------------------------
 
 

@@ -213,6 +213,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Launched: Transition(during.on_launched, (RUNNING, KILLING)),
         ev.LaunchFailed: Transition(before.on_launch_failed, (KILLING,)),
         ev.Joined: Transition(during.on_joined),
+        ev.StepsRecorded: Transition(during.on_steps_recorded),
         ev.Heard: Transition(saves.on_heard),
         ev.SaveTook: Transition(saves.on_save_took),
         ev.BuffersReady: Transition(saves.on_buffers_ready),
@@ -227,6 +228,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
     },
     RUNNING: {
         ev.Joined: Transition(during.on_joined, (KILLING,)),
+        ev.StepsRecorded: Transition(during.on_steps_recorded),
         ev.Heard: Transition(during.on_heard),
         ev.SaveTook: Transition(saves.on_save_took),
         ev.SaveAsked: Transition(saves.on_save_asked),
@@ -250,6 +252,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Sealed: Transition(replicas.on_sealed, (KILLING,)),
     },
     KILLING: {
+        ev.StepsRecorded: Transition(during.on_steps_recorded),
         ev.Heard: Transition(saves.on_heard_while_killing),
         ev.RankExited: Transition(during.on_rank_exited_while_killing),
         ev.TreeGone: Transition(after.on_tree_gone, AFTER),

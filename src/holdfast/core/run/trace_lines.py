@@ -14,7 +14,15 @@ from holdfast.core.save import events as news
 from holdfast.core.save.word import IN_PARTS, Order, buffer_of, with_buffer
 
 # Written down if something follows.
-QUIET = (ev.OnRecord, ev.Joined, ev.Heard, ev.SaveTook, ev.TimerFired, ev.Flushing)
+QUIET = (
+    ev.OnRecord,
+    ev.Joined,
+    ev.StepsRecorded,
+    ev.Heard,
+    ev.SaveTook,
+    ev.TimerFired,
+    ev.Flushing,
+)
 
 
 def seconds(at_ns: int) -> str:
@@ -91,6 +99,8 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name} {event.of_attempt}-{event.step} of rank {event.rank}"
         case ev.Joined():
             return f"{name} rank {event.rank}"
+        case ev.StepsRecorded():
+            return f"{name} rank {event.rank}: {event.step}"
         case ev.SetRefused():
             return f"{name}: {event.words}"
         case ev.TimerFired():
