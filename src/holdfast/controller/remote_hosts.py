@@ -309,9 +309,11 @@ class RemoteHosts:
 
     def have_spoken(self, incarnations: Iterable[str]) -> None:
         """These have, and it is taken in after that: who was suspect is none any more."""
-        now = self._now_ns()
-        heard_ns = dict.fromkeys(incarnations, now)
-        self._carry_out(self.membership.heard_lately(now, heard_ns))
+        members, now = self.membership.members, self._now_ns()
+        there = (name for name in incarnations if name in members)
+        heard_ns = {one: now for one in there if members[one].state is MemberState.SUSPECT}
+        if heard_ns:
+            self._carry_out(self.membership.heard_lately(now, heard_ns))
 
     def closed(self, incarnation: str) -> None:
         """The connection to that agent has ended; it may dial again."""

@@ -7,6 +7,9 @@
 What is read goes by the types of the fields. A field that is missing has its default, and unknown
 ones are ignored: older and newer versions read each other as far as that goes. Only a part that
 changes (a dataclass that has no hash) is read back whole: no field of it may be missing.
+
+A thousand hosts that answer an order say the same. What cannot change is made once for all who say
+it one after the other, so plain data that was read is not changed any more.
 """
 
 from __future__ import annotations
@@ -91,9 +94,10 @@ class Parts:
 
     def read(self, wanted: Any, data: object) -> Any:
         """A value of the type `wanted`, from plain data; raises ValueError for what is none."""
-        return self._reader(wanted)(data)
+        return self.reader(wanted)(data)
 
-    def _reader(self, wanted: Any) -> Read:
+    def reader(self, wanted: Any) -> Read:
+        """What reads values of that type: to look it up takes a while."""
         read = self._reads.get(wanted)
         if read is None:
             read = self._reads[wanted] = self._read_of(wanted)
@@ -102,22 +106,22 @@ class Parts:
     def _read_of(self, wanted: Any) -> Read:
         kind, of = get_origin(wanted), get_args(wanted)
         if kind is dict:
-            key, value = (self._reader(one) for one in of)
+            key, value = (self.reader(one) for one in of)
             return lambda data: {
                 key(one): value(other)
                 for one, other in (_listed(pair, 2) for pair in _listed(data))
             }
         if kind is tuple and of[-1] is not ...:
-            each = [self._reader(one) for one in of]
+            each = [self.reader(one) for one in of]
             return lambda data: tuple(
                 [read(one) for read, one in zip(each, _listed(data, len(each)), strict=True)]
             )
         if kind in (tuple, list, set):
-            item = self._reader(of[0])
+            item = self.reader(of[0])
             return lambda data: kind([item(one) for one in _listed(data)])
         options = of if isinstance(wanted, UnionType) else (wanted,)
         if len(options) == 2 and NoneType in options:
-            (inner,) = (self._reader(one) for one in options if one is not NoneType)
+            (inner,) = (self.reader(one) for one in options if one is not NoneType)
             return lambda data: None if data is None else inner(data)
         if all(one is NoneType or one in _SCALARS for one in options):
             return _scalar(options)
@@ -145,7 +149,7 @@ class Parts:
         types = get_type_hints(kind)
         is_whole = is_dataclass(kind) and not _is_frozen(kind)
         names = [one.name for one in fields(kind)] if is_dataclass(kind) else kind._fields
-        each = {name: self._reader(types[name]) for name in names}
+        each = {name: self.reader(types[name]) for name in names}
 
         def read(data: Any) -> Any:
             if type(data) is not dict and not isinstance(data, Mapping):
@@ -162,7 +166,22 @@ class Parts:
                 raise ValueError(f"{kind.__name__} has no {missing}: it is missing")
             return _as_it_was(kind, values) if is_whole else _made(kind, values)
 
-        return read
+        return read if is_whole else _once(read)
+
+
+def _once(read: Read) -> Read:
+    """The same, which makes one part of what is equal and comes one after the other."""
+    last: tuple[Any, Any] = (None, None)  # in one, for several threads may read
+
+    def read_once(data: Any) -> Any:
+        nonlocal last
+        seen, part = last
+        if seen is None or data != seen:
+            part = read(data)
+            last = data, part
+        return part
+
+    return read_once
 
 
 def packed_json(data: Mapping[str, Any]) -> bytes:

@@ -41,6 +41,9 @@ _FORM = Parts(
     ),
     is_brief=True,
 )  # fmt: skip
+_NUMBER = _FORM.reader(int)
+_RANKS, _ENDED = _FORM.reader(tuple[RankState, ...]), _FORM.reader(tuple[RankEvidence, ...])
+_WANTS, _FACTS = _FORM.reader(list[tuple[int, Want]]), _FORM.reader(list[tuple[int, ev.Event]])
 
 
 def encode_order(order: HostOrder) -> dict[str, Any]:
@@ -65,7 +68,7 @@ def encode_order(order: HostOrder) -> dict[str, Any]:
 def decode_order(data: object) -> HostOrder:
     """Raises ValueError for what is no order, or one of a newer version."""
     fields = _mapping(data)
-    wants: Register[Want] = _register(fields.get("wants"), Want, subject_of_want)
+    wants: Register[Want] = _register(fields.get("wants"), _WANTS, subject_of_want)
     attention: Attention = _FORM.read(Attention, fields.get("attention"))
     runs = _FORM.read(list[tuple[int, int, int]] | None, fields.get("placement"))
     if runs is not None:
@@ -95,10 +98,9 @@ def decode_report(data: object, read: int = 0) -> HostReport:
     Raises ValueError for what is no report, or one of a newer version.
     """
     fields = _mapping(data)
-    number, attempt = (_FORM.read(int, fields.get(name)) for name in ("number", "attempt"))
-    ranks: tuple[RankState, ...] = _FORM.read(tuple[RankState, ...], fields.get("ranks"))
-    facts = _register(fields.get("facts"), ev.Event, subject_of_fact, read)
-    ended: tuple[RankEvidence, ...] = _FORM.read(tuple[RankEvidence, ...], fields.get("ended"))
+    number, attempt = _NUMBER(fields.get("number")), _NUMBER(fields.get("attempt"))
+    facts = _register(fields.get("facts"), _FACTS, subject_of_fact, read)
+    ranks, ended = _RANKS(fields.get("ranks")), _ENDED(fields.get("ended"))
     return HostReport(number, attempt, ranks, facts, ended)
 
 
@@ -108,20 +110,23 @@ def _entries(register: Register[Any]) -> dict[str, Any]:
 
 
 def _register(
-    data: object, kind: Any, subject: Callable[[T], Hashable], read: int = 0
+    data: object,
+    read_entries: Callable[[Any], list[tuple[int, T]]],
+    subject: Callable[[T], Hashable],
+    read: int = 0,
 ) -> Register[T]:
     fields = _mapping(data)
     entries = fields.get("entries")
     if read and isinstance(entries, list):
         entries = [one for one in entries if not _is_read(one, read)]
-    pairs = _FORM.read(list[tuple[int, kind]], entries)
+    pairs = read_entries(entries)
     register: Register[T] = Register()
     for number, entry in pairs:
         if number <= register.newest:
             raise ValueError(f"entry {number} comes after entry {register.newest}")
         register.newest = number - 1
         register.put(subject(entry), entry)
-    newest: int = _FORM.read(int, fields.get("newest"))
+    newest: int = _NUMBER(fields.get("newest"))
     if newest < register.newest:
         raise ValueError(f"the newest entry is {newest}, and entry {register.newest} is there")
     register.newest = newest
