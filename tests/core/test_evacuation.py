@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core import events as ev
 from holdfast.core.hosts.evacuation import Evacuation
 from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 from holdfast.core.notices.plan import NoticePolicy, OnNotice
@@ -34,6 +35,19 @@ def test_a_spare_takes_the_part_of_a_host_that_is_to_go() -> None:
     # Of another host.
     assert not hosts.takes(0, "a", notice(), trains=True, spares=0)
     assert list(hosts.reasons) == [1]
+
+
+def test_an_attempt_ends_by_a_notice_if_one_of_its_hosts_was_announced_to_go() -> None:
+    hosts = leaving()
+    hosts.takes(1, "b", notice(), trains=True, spares=1)
+    assert hosts.move(S, {1: hosts.reasons[1], 2: "slow"}) == ev.RestartAsked(
+        S,
+        "host 1 gives up its part (terminate announced by gce), host 2 gives up its part (slow)",
+        is_notice=True,
+    )
+    many = hosts.move(S, dict.fromkeys(range(2, 8), "slow"))
+    assert not many.is_notice
+    assert many.words.endswith("host 5 gives up its part (slow), and 2 more")
 
 
 def test_a_host_without_a_part_just_gets_none() -> None:

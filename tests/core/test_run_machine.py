@@ -354,6 +354,29 @@ def test_a_host_is_lost_after_its_ranks_have_left(
     assert run.state is state
 
 
+@pytest.mark.parametrize(("is_notice", "cause"), [(True, "preempted"), (False, "stopped")])
+def test_a_host_that_gives_up_its_part_is_no_lost_host(is_notice: bool, cause: str) -> None:
+    run = in_state(State.RUNNING)
+    words = "host 1 gives up its part (terminate announced by gce)"
+    answer = run.handle(ev.RestartAsked(8, words, is_notice))
+    assert only(answer, act.Kill)
+    answer += run.handle(rank_exit(1, 9, host_lost=True))  # it has no part from now on
+    answer += run.handle(rank_exit(0, 9, signal=9))
+    answer += run.handle(SAMPLES[ev.TreeGone])
+    end = only(answer, act.EndAttempt)
+    assert (end.cause, end.words, end.rank) == (cause, words, None)
+    assert "fault" not in [one["fact"] for one in records(answer)]
+    assert only(answer, act.Choose)  # at once: it counts as no failure
+    assert run.state is State.CHOOSING
+
+
+def test_a_rank_that_fails_before_its_host_gives_up_its_part_is_the_cause() -> None:
+    run = in_state(State.KILLING)
+    run.handle(ev.RestartAsked(8, "host 1 gives up its part (slow)"))
+    answer = run.handle(SAMPLES[ev.TreeGone])
+    assert only(answer, act.EndAttempt).cause == "failed"
+
+
 def test_who_asks_without_a_deadline_does_not_wait_for_the_next_try() -> None:
     run = machine()
     run.handle(SAMPLES[ev.Opened])

@@ -135,6 +135,12 @@ def test_a_host_that_is_announced_to_go_leaves_its_part_to_a_spare(house: House)
     agents[0].saw("saving, then stopping")
     words = [agent.wait(EXIT_SAVED) for agent in agents]
     assert len(set(re.findall(r"stopped; step (\d+) is saved", "\n".join(words)))) == 1
+    report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
+    moved, stopped = report["disruptions"]
+    assert (moved["cause"], stopped["cause"]) == ("preempted", "preempted")
+    assert "host 1 gives up its part (terminate announced by file)" in json.dumps(report)
+    history = house.holdfast("export", "r", "--history").wait(EXIT_DONE)
+    assert "file: terminate of host 1" in history
 
 
 def test_a_controller_that_is_killed_is_followed_by_one_that_goes_on(house: House) -> None:

@@ -17,6 +17,7 @@ from holdfast.controller.remote_hosts import RemoteHosts, Told
 from holdfast.controller.straggler_watch import StragglerWatch
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core import records
 from holdfast.core.durations import in_words
 from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.evacuation import Evacuation
@@ -328,6 +329,7 @@ class LinkedHosts:
             return False
         trains = {one.index for one in self._members.members.values() if one.slot is not None}
         leaving = trains & self._wanted_quarantine.keys()
+        is_known = says.index in self._evacuation.reasons
         is_alone = self._evacuation.takes(
             says.index,
             says.agent,
@@ -338,6 +340,8 @@ class LinkedHosts:
             - len(leaving),
         )
         if is_alone:
+            if not is_known:
+                self._around.record(records.host_to_go(now_ns(), says.index, notice).fact)
             self._empty_hosts()
         return is_alone
 
@@ -373,6 +377,10 @@ class LinkedHosts:
             self._saved_by = None
         wanted = self._wanted_quarantine
         if wanted != self._members.quarantine:
+            new = wanted.keys() - self._members.quarantine.keys()
+            trains = {one.index for one in self._members.members.values() if one.slot is not None}
+            if going := {index: wanted[index] for index in sorted(new & trains)}:
+                self._around.tell(self._evacuation.move(now, going))
             self._remote.set_quarantine(wanted)
 
     @property

@@ -359,8 +359,10 @@ class RemoteHosts:
                 source = f"{asked.source} on host {says.index}"
                 self._told.feed(_event_of(asked, source, at_ns, offset_ns))
         for notice in says.notices:
-            if notice not in host.notices and not self.leaves_alone(says, notice):
-                moved = _notice_on_clock(notice, offset_ns, f"host {says.index}")
+            if notice in host.notices:
+                continue
+            moved = _notice_on_clock(notice, offset_ns, f"host {says.index}")
+            if not self.leaves_alone(says, moved):
                 self._told.feed(ev.Noticed(at_ns, moved))
         host.notices = says.notices
 

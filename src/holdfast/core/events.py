@@ -350,10 +350,14 @@ class RollbackAsked:
 
 @value
 class RestartAsked:
-    """The attempt is to end, and the next one to begin: with hosts that are back. `words`: why."""
+    """The attempt is to end, and the next one to begin on other hosts. `words`: why.
+
+    `is_notice`: a host of it was announced to go.
+    """
 
     at_ns: int
     words: str
+    is_notice: bool = False
 
 
 @value

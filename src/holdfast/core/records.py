@@ -12,7 +12,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
 from holdfast.core.ledger.kinds import BACKOFF, STOPPED
-from holdfast.core.notices.board import MOST_ANNOUNCED, Announcement
+from holdfast.core.notices.board import MOST_ANNOUNCED, Announcement, Notice
 from holdfast.core.run.restart import Restart
 
 
@@ -56,6 +56,12 @@ def notice(event: ev.StopAsked) -> act.Record:
 def end_announced(at_ns: int, one: Announcement) -> act.Record:
     """The same, from a source of notices."""
     return _fact("notice", at_ns=at_ns, deadline_ns=one.deadline_ns, source=one.words)
+
+
+def host_to_go(at_ns: int, index: int, one: Notice) -> act.Record:
+    """The same, of one host of several, whose part another one takes."""
+    source = f"{one.source}: {one.action} of host {index}"
+    return _fact("notice", at_ns=at_ns, deadline_ns=one.deadline_ns, source=source)
 
 
 def announced(at_ns: int, standing: Sequence[Announcement]) -> act.Record:

@@ -11,10 +11,14 @@ before it goes; a host that has no part just gets none. What ends the whole job 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.core import events as ev
 from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 from holdfast.core.notices.plan import NoticePolicy
+
+MOST = 4  # hosts that are named
 
 
 @dataclass(slots=True)
@@ -61,6 +65,13 @@ class Evacuation:
             known = self._leaving[index] = _Leaving(agent)
         known.why.setdefault(notice.key, f"{notice.action} announced by {notice.source}")
         return True
+
+    def move(self, at_ns: int, giving_up: Mapping[int, str]) -> ev.RestartAsked:
+        """The attempt is to end, for these hosts give up their part. `giving_up`: why, by index."""
+        is_notice = any(index in self._leaving for index in giving_up)
+        each = [f"host {index} gives up its part ({why})" for index, why in giving_up.items()]
+        more = f", and {len(each) - MOST} more" if len(each) > MOST else ""
+        return ev.RestartAsked(at_ns, ", ".join(each[:MOST]) + more, is_notice)
 
     def heard(self, index: int, agent: str) -> bool:
         """An agent of that index lives; whether it is another one than the one that was to go."""

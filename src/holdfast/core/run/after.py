@@ -70,7 +70,7 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
     own_signature = ""
     agreement = run.saving.agreement
     is_ended = agreement.ranks.have_ended
-    restarts = bool(run.ending.restarts_for) and cause is exits.ExitCause.STOPPED
+    restarts = run.ending.restarts_for is not None and cause in restart.FREE
     stops = run.stop is not None or (cause is exits.ExitCause.STOPPED and not restarts)
     if stops or restarts or run.rollbacks.asked_by_person:  # somebody knows what is next
         decision, reason = None, ""
@@ -126,7 +126,7 @@ def restarts_at_once(run: RunState, at_ns: int) -> bool:
     """
     if run.state is not State.KILLING or run.launch_failure is not None or run.stop is not None:
         return False
-    if run.rollbacks.asked_by_person or run.ending.restarts_for:
+    if run.rollbacks.asked_by_person or run.ending.restarts_for is not None:
         return True
     verdict = run.ending.verdict(run.hangs.verdict, None, "")
     failures = (*run.failures, _failure(run, at_ns, verdict, asks=False))

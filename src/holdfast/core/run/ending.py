@@ -32,7 +32,7 @@ class EndEvidence:
     host_lost: bool = False
     is_faulty: bool = False  # a rank was lost that nobody had told to leave
     gone_back: rollback.Wish | None = None  # for which the attempt was ended
-    restarts_for: str = ""  # what the next attempt is to have, for which it was ended
+    restarts_for: ev.RestartAsked | None = None  # what the next attempt is to have
 
     def verdict(self, hung: HangVerdict | None, stop: StopIntent | None, saved: str) -> EndVerdict:
         """The first of these that is so: host lost, gone back, hung, broken, stopped."""
@@ -52,8 +52,10 @@ class EndEvidence:
             return exits.ExitCause.HOST_LOST, "processes of the attempt survive SIGKILL", None
         if self.gone_back is not None:
             return exits.ExitCause.ROLLED_BACK, rollback.wish_words(self.gone_back), None
-        if self.restarts_for and stop is None:
-            return exits.ExitCause.STOPPED, self.restarts_for, None
+        if self.restarts_for is not None and stop is None:
+            of_notice = self.restarts_for.is_notice
+            kind = exits.ExitCause.PREEMPTED if of_notice else exits.ExitCause.STOPPED
+            return kind, self.restarts_for.words, None
         if hung is not None:
             return exits.ExitCause.HANG, hung.words, hung.rank
         in_order = sorted(self.by_rank.values(), key=lambda e: (e.died_at_ns, e.rank))

@@ -130,7 +130,7 @@ def on_restart_asked(run: RunState, event: ev.RestartAsked) -> list[act.Action]:
     if run.stop is not None or run.ending.by_rank or not run.policy.is_supervised:
         return []
     run.state = State.KILLING
-    run.ending.restarts_for = event.words
+    run.ending.restarts_for = event
     return [act.Say("info", f"Restarting: {event.words}"), act.Kill("the run restarts")]
 
 
