@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.actions import Finish
-from holdfast.core.events import LaunchFailed, RankExited, Resume, StopNowAsked
+from holdfast.core.events import LaunchFailed, RankExited, RestartAsked, Resume, StopNowAsked
 from holdfast.core.exits import Exit, RankReport
 from holdfast.core.hang import deadline, watch
 from holdfast.core.hang import events as hang_events
@@ -56,7 +56,7 @@ STATE = (
     stopping.Stopping, StopNowAsked, holding.Holding, holding.Absence,
     notice_watch.NoticeWatch, board.Board, board.Announcement, board.Telling, board.Notice,
     rollback.Rollbacks, rollback.Wish, restart.Failure,
-    ending.EndEvidence, RankExited, Exit, RankReport, LaunchFailed, Finish,
+    ending.EndEvidence, RankExited, RestartAsked, Exit, RankReport, LaunchFailed, Finish,
 )  # fmt: skip
 _POLICY, _STATE = Parts("policy", POLICY), Parts("part", STATE)
 
