@@ -19,8 +19,8 @@ from holdfast.snapshot.layout import place
 from holdfast.snapshot.memory import HUGE_PAGE_BYTES, PARALLEL_FROM_BYTES, reserve, touch
 from holdfast.snapshot.parts import (
     capture_rng,
+    is_of_run,
     is_part,
-    is_replicated,
     load_part,
     part_state,
     restore_rng,
@@ -212,8 +212,8 @@ def test_what_is_no_part() -> None:
         part_state(3, "parts/x")
     with pytest.raises(StateMismatch, match="parts/x"):
         load_part(Counter(), {}, "parts/x")
-    assert is_replicated(torch.nn.Linear(1, 1))
-    assert not is_replicated(Counter())
+    assert is_of_run(torch.nn.Linear(1, 1))
+    assert not is_of_run(Counter())
 
 
 def test_the_global_generators(save: Any) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 from holdfast.errors import ConfigurationError, DataTopologyChanged
 from holdfast.session.data import DataStream
 from holdfast.session.optimizers import Optimizers
+from holdfast.session.part_layouts import PartLayouts
 from holdfast.session.replicated import ReplicatedParts
 from holdfast.session.reshape import Positions, resharded
 from holdfast.session.say import say
 from holdfast.snapshot import parts as part_states
+from holdfast.snapshot.paths import piece
 
 STATE = "state"
 
@@ -52,7 +54,8 @@ class Contents:
         if stored is None:
             return  # nothing was restored, or not yet
         if name in stored:
-            part_states.load_part(part, stored.pop(name), f"parts/{name}")
+            state = PartLayouts({name: part}).fit(stored.pop(name), f"parts/{piece(name)}")
+            part_states.load_part(part, state, f"parts/{name}")
         else:
             say(f"parts/{name} is not in the checkpoint: it keeps its initial state")
 
@@ -121,15 +124,22 @@ class Contents:
             "session": {"bests": dict(self.bests)},
         }
 
+    def layouts(self) -> PartLayouts:
+        """As what the arrays of the tracked parts are to be read."""
+        return PartLayouts(self._parts)
+
     def shared(self) -> tuple[str, ...]:
-        """What belongs to the run as a whole: the state, and parts that ranks keep equal."""
-        equal = (
-            f"parts/{name}" for name, part in self._parts.items() if part_states.is_replicated(part)
+        """What belongs to the run as a whole: the state, and parts that train a model.
+
+        That is no promise of equality: what each of them holds is compared, array by array.
+        """
+        parts = (
+            f"parts/{name}" for name, part in self._parts.items() if part_states.is_of_run(part)
         )
-        return (STATE, *equal)
+        return (STATE, *parts)
 
     def replicated(self) -> tuple[str, ...]:
-        """What of it a framework keeps equal on all ranks: paths, or prefixes of such."""
+        """What of it a framework declares equal on all ranks: paths, or prefixes of such."""
         return self._replicated.paths(self._parts)
 
     def apply(self, stored: dict[str, Any]) -> None:

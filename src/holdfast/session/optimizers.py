@@ -201,6 +201,7 @@ def _places(values: Sequence[Any]) -> set[tuple[int, int]]:
     for kind in LATE_ON:
         is_there = f"is_{kind}"  # a tenth of the time that `device.type` takes
         for value in values:
+            value = getattr(value, "_local_tensor", value)  # of a DTensor: that is what is copied
             if getattr(value, is_there, False):
                 try:
                     found.add((value.data_ptr(), value.nbytes))

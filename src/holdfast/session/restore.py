@@ -50,7 +50,7 @@ def restore(
                 try:
                     if folder is not None:
                         external = _verified(attachment, resume, folder)
-                    stored = _read(attachment, resume, like, init, only)
+                    stored = _read(attachment, resume, contents, like, init, only)
                 except CorruptCheckpoint as error:
                     say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
                     attachment.reject(resume, str(error))
@@ -87,6 +87,7 @@ def _verified(attachment: Attachment, resume: Resume, folder: Path) -> str:
 def _read(
     attachment: Attachment,
     resume: Resume,
+    contents: Contents,
     like: Any,
     init: Callable[[], Any] | None,
     only: str | None,
@@ -111,6 +112,7 @@ def _read(
         sections=SHARED if is_reshaped else None,
         room=None if warm is None else warm.room,
         manifest=manifest,
+        layout=contents.layouts(),
     )
     if is_reshaped:
         say(

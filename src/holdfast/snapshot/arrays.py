@@ -1,8 +1,8 @@
 """Array leaves: recognise one, describe it, and copy its bytes into a buffer.
 
 numpy arrays and scalars; jax arrays (the shards that this process owns) and typed PRNG keys; torch
-tensors; long bytes and str. A framework is looked up in `sys.modules`, never imported: a value of
-its types can only exist when it is loaded.
+tensors (of a DTensor, this rank's part); long bytes and str. A framework is looked up in
+`sys.modules`, never imported: a value of its types can only exist when it is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import Unstorable
-from holdfast.snapshot import dtypes
+from holdfast.snapshot import dtensor, dtypes
 from holdfast.snapshot.receipt import Index
 
 Bytes = npt.NDArray[np.uint8]
@@ -183,9 +183,13 @@ def on_host(leaf: Leaf, ranks: range, epoch: int) -> Leaf:
     that each replica is stored once in as many sets as there are, and compared with other hosts'.
     """
     array = leaf.held
-    if array is None or (me := sys.modules["jax"].process_index()) not in ranks:
+    if array is None or (me := _me(leaf)) not in ranks:
         return leaf
-    owners = _owners(array.sharding, array.shape, ranks)
+    owners = (
+        dtensor.holders(array, ranks)
+        if leaf.kind is ArrayKind.TORCH
+        else _owners(array.sharding, array.shape, ranks)
+    )
     first = zlib.crc32(leaf.path.encode())
     mine = {
         index: epoch // len(who)
@@ -193,13 +197,27 @@ def on_host(leaf: Leaf, ranks: range, epoch: int) -> Leaf:
         if who[(first + number + turn(epoch, len(who))) % len(who)] == me
     }
     found: dict[Index, list[Any]] = {}  # on several devices of this process
-    for shard in array.addressable_shards:
-        index = bounds(shard.index, array.shape)
+    for index, data in _held(leaf):
         if index in mine:
-            found.setdefault(index, []).append(shard.data)
+            found.setdefault(index, []).append(data)
     chosen = {index: some[turn(mine[index], len(some))] for index, some in found.items()}
-    pieces = (ArrayPiece(index, data.shape, data) for index, data in chosen.items())
+    pieces = (ArrayPiece(index, tuple(data.shape), data) for index, data in chosen.items())
     return leaf._replace(pieces=tuple(pieces))
+
+
+def _me(leaf: Leaf) -> int:
+    if leaf.kind is ArrayKind.TORCH:
+        return int(sys.modules["torch.distributed"].get_rank())
+    return int(sys.modules["jax"].process_index())
+
+
+def _held(leaf: Leaf) -> Iterator[tuple[Index, Any]]:
+    """All slices that this process holds of an array that others hold parts of."""
+    if leaf.kind is ArrayKind.TORCH:
+        yield from ((index, plain_tensor(one)) for index, one in dtensor.held(leaf.path, leaf.held))
+        return
+    for shard in leaf.held.addressable_shards:
+        yield bounds(shard.index, leaf.held.shape), shard.data
 
 
 def turn(epoch: int, replicas: int) -> int:
@@ -235,13 +253,17 @@ def _torch(path: str, value: Any) -> Leaf:
         raise Unstorable(
             path, f"a {value.layout} {name} tensor on {value.device} has no plain bytes to store"
         )
-    if type(value).__module__.startswith("torch.distributed"):
-        raise Unstorable(path, f"a {type(value).__name__}; store its local tensor (to_local())")
     if not dtypes.is_named(name):
         raise Unstorable(path, f"a torch tensor of {name} cannot be stored")
-    shape = tuple(value.shape)
+    shape, size = tuple(value.shape), value.dtype.itemsize
+    if type(value).__module__.startswith("torch.distributed"):
+        if not dtensor.is_dtensor(value):
+            raise Unstorable(path, f"a {type(value).__name__}; store its local tensors")
+        parts = dtensor.stored(path, value)
+        found = [ArrayPiece(at, tuple(one.shape), plain_tensor(one)) for at, one in parts]
+        return Leaf(path, ArrayKind.TORCH, name, size, shape, tuple(found), held=value)
     piece = ArrayPiece(None, shape, plain_tensor(value))
-    return Leaf(path, ArrayKind.TORCH, name, value.element_size(), shape, (piece,))
+    return Leaf(path, ArrayKind.TORCH, name, size, shape, (piece,))
 
 
 def plain_tensor(value: Any) -> Any:

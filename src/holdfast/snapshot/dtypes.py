@@ -124,6 +124,11 @@ def itemsize(spec: Spec) -> int:
     return numpy_dtype(spec).itemsize
 
 
+def bits(size: int) -> np.dtype[Any]:
+    """A type for elements of that size that are only moved, whatever they are."""
+    return np.dtype(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
+
+
 def is_named(name: str) -> bool:
     """Whether the name is one that every framework shares."""
     return name in _NAMED

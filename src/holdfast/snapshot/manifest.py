@@ -305,7 +305,7 @@ def _stored(
     if any(tensor.index is not None for tensor in tensors):
         if len(kinds) > 1 or any(tensor.index is None for tensor in tensors):
             raise ValueError(f"the ranks disagree on the dtype or the shape of {path}")
-        pieces = _each_once(pieces)
+        pieces = _each_once(path, pieces)
         indexes = [tensor.index or () for _, tensor in pieces]
         if is_whole and not tiles(one.global_shape, indexes):
             raise ValueError(f"the ranks' slices of {path} do not make the whole array")
@@ -317,11 +317,16 @@ def _stored(
     return StoredArray(one.dtype, one.global_shape, placement, tuple(pieces))
 
 
-def _each_once(pieces: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
-    """Of a slice that several hosts hold, each with a copy of its own, the first one's."""
+def _each_once(path: str, pieces: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
+    """Of a slice that several ranks have stored, each a copy of its own, the first one's."""
     once: dict[Index | None, tuple[int, Tensor]] = {}
     for rank, tensor in pieces:
-        once.setdefault(tensor.index, (rank, tensor))
+        first, other = once.setdefault(tensor.index, (rank, tensor))
+        if other.xxh3 != tensor.xxh3:
+            raise ValueError(
+                f"ranks {first} and {rank} have stored one slice of {path}, and it differs: if "
+                "these are two arrays, as of stages of a pipeline, give parts names of their own"
+            )
     return list(once.values())
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.snapshot import dtypes
+from holdfast.snapshot import dtensor, dtypes
 from holdfast.snapshot.arrays import ArrayKind, Bytes, bounds
 from holdfast.snapshot.receipt import Index
 from holdfast.snapshot.structure import Array
@@ -23,7 +23,7 @@ Kinds = Literal["numpy", "saved"]
 """What arrays become where no `like` says it: numpy's, or what they were when they were saved."""
 
 Part = Callable[[Index], npt.NDArray[Any]]
-"""Reads one slice of a global array."""
+"""Reads one slice of a global array, its elements as `dtypes.bits`."""
 
 
 class _PlainData:
@@ -113,9 +113,15 @@ def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | No
         return numpy_view(array, whole())[()]
     if isinstance(target, bool | int | float | complex | str | bytes) or target is None:
         return _python(array, whole(), target)
+    if isinstance(target, dtensor.Layout):
+        return _on_mesh(array, target, whole, part)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(target, torch.Tensor):
-        return _like_torch(torch, to_torch(array, whole()), target)
+        if dtensor.is_dtensor(target):
+            made = _on_mesh(array, dtensor.layout_of(target), whole, part)
+        else:
+            made = to_torch(array, whole()).to(target.device)
+        return _like_torch(torch, made, target)
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(target, jax.Array | jax.ShapeDtypeStruct):
         return _like_jax(jax, array, target, whole, part)
@@ -124,6 +130,11 @@ def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | No
 
 def is_cut(target: Any) -> bool:
     """Whether a leaf of `like` is an array of which this process holds a part only."""
+    if isinstance(target, dtensor.Layout):
+        return dtensor.is_cut(target)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(target, torch.Tensor):
+        return dtensor.is_dtensor(target) and dtensor.is_cut(dtensor.layout_of(target))
     jax = sys.modules.get("jax")
     if jax is None or not isinstance(target, jax.Array | jax.ShapeDtypeStruct):
         return False
@@ -137,8 +148,22 @@ def _python(array: Array, raw: Bytes, target: Any) -> Any:
     return type(target)(numpy_view(array, raw)[()])
 
 
+def _on_mesh(
+    array: Array, layout: dtensor.Layout, whole: Callable[[], Bytes], part: Part | None
+) -> Any:
+    """A DTensor, of the slices that this process holds."""
+    if part is None:
+        tensor = to_torch(array, whole())
+        return dtensor.build(layout, lambda index: tensor[tuple(slice(*one) for one in index)])
+
+    def read(index: Index) -> Any:
+        data = part(index)
+        return to_torch(replace(array, shape=data.shape), data.reshape(-1).view(np.uint8))
+
+    return dtensor.build(layout, read)
+
+
 def _like_torch(torch: Any, tensor: Any, target: Any) -> Any:
-    tensor = tensor.to(target.device)
     if isinstance(target, torch.nn.Parameter):
         return torch.nn.Parameter(tensor, requires_grad=target.requires_grad)
     return tensor.requires_grad_() if target.requires_grad and target.is_leaf else tensor
@@ -166,7 +191,10 @@ def _across_processes(
     for device, index in target.sharding.addressable_devices_indices_map(target.shape).items():
         # A key's data has a dimension more than the key, which is never cut.
         cut = (*index, *(slice(None) for _ in array.shape[len(index) :]))
-        piece = part(bounds(cut, array.shape)) if part else numpy_view(array, whole())[cut]
+        if part is not None:
+            piece = part(bounds(cut, array.shape)).view(dtypes.numpy_dtype(array.dtype))
+        else:
+            piece = numpy_view(array, whole())[cut]
         shard = jax.device_put(piece, device)
         if array.kind is ArrayKind.KEY:
             shard = jax.random.wrap_key_data(shard, impl=array.impl)

@@ -26,17 +26,19 @@ def is_part(value: Any) -> bool:
     return _protocol(value) is not None or _bit_generator(value) is not None
 
 
-def is_replicated(part: Any) -> bool:
-    """Whether data-parallel training keeps the part equal on all ranks: torch models, optimizers.
+def is_of_run(part: Any) -> bool:
+    """Whether a part belongs to the run: torch's models, optimizers, schedulers, gradient scalers.
 
-    For the `shared` paths of a capture. Only a hint: equality is checked when a set is committed.
+    For the `shared` paths of a capture. It says nothing of what ranks hold: slices are what their
+    placements say (DTensors), what DistributedDataParallel keeps equal is declared, and anything
+    else is the same on all ranks only where its checksums are, in each set anew.
     """
     torch = sys.modules.get("torch")
     if torch is None:
         return False
-    return isinstance(
-        part, torch.nn.Module | torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler
-    )
+    kinds = [torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]
+    kinds += [kind for kind in [getattr(torch.amp, "GradScaler", None)] if kind is not None]
+    return isinstance(part, tuple(kinds))
 
 
 def part_state(part: Any, path: str) -> Any:
@@ -75,13 +77,30 @@ def load_part(part: Any, state: Any, path: str) -> None:
         if bits is not None:
             bits.state = state
         elif protocol is not None:
-            getattr(part, protocol[1])(state)
+            getattr(part, protocol[1])(_named(part, state))
         else:
             raise TypeError("it has no way to take a state")
     except Exception as error:
         raise StateMismatch(
             path, f"what {type(part).__qualname__} accepts", f"a state it refuses ({error})"
         ) from error
+
+
+def _named(part: Any, state: Any) -> Any:
+    """A module's state under the names that it has now: torch.compile puts `_orig_mod.` into them.
+
+    So what a compiled module has saved fits the one that is not compiled, and the other way round.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(part, torch.nn.Module) or not isinstance(state, dict):
+        return state
+    names = {plain_name(name): name for name in part.state_dict()}
+    return {names.get(plain_name(name), name): value for name, value in state.items()}
+
+
+def plain_name(name: str) -> str:
+    """Without what torch.compile puts into the names of a module that it wraps."""
+    return name.replace("_orig_mod.", "")
 
 
 def _protocol(part: Any) -> tuple[str, str] | None:

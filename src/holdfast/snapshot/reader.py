@@ -211,9 +211,12 @@ class SliceReader:
         self._cached_bytes = 0
 
     def read(self, pieces: Sequence[tuple[int, Tensor]], wanted: Index) -> npt.NDArray[Any]:
-        """The elements of `wanted` (in global coordinates) from the pieces that overlap it."""
+        """The elements of `wanted` (in global coordinates) from the pieces that overlap it.
+
+        As they are stored: of `dtypes.bits`, for numpy need not know their type.
+        """
         shape = tuple(stop - start for start, stop in wanted)
-        dtype = dtypes.numpy_dtype(pieces[0][1].dtype)
+        dtype = _bits(pieces[0][1])
         out = allocate([math.prod(shape) * dtype.itemsize])[0].view(dtype).reshape(shape)
         found = 0
         for rank, tensor in pieces:
@@ -240,7 +243,7 @@ class SliceReader:
         (raw,) = allocate([end - begin])
         needed = [Chunk(rank, tensor, number, raw, begin) for number in range(first, last)]
         read_all(self._files, needed)
-        dtype = dtypes.numpy_dtype(tensor.dtype)
+        dtype = _bits(tensor)
         strides = _strides(tensor.shape, dtype.itemsize)
         offset = sum(cut.start * step for cut, step in zip(inside, strides, strict=True)) - begin
         shape = tuple(cut.stop - cut.start for cut in inside)
@@ -251,13 +254,17 @@ class SliceReader:
         if found is None:
             (raw,) = allocate([tensor.nbytes])
             read_all(self._files, chunks(key[0], tensor, raw))
-            found = raw.view(dtypes.numpy_dtype(tensor.dtype)).reshape(tensor.shape)
+            found = raw.view(_bits(tensor)).reshape(tensor.shape)
             if self._cached_bytes + tensor.nbytes > MAX_CACHED_BYTES:
                 self._cache.clear()
                 self._cached_bytes = 0
             self._cache[key] = found
             self._cached_bytes += tensor.nbytes
         return found
+
+
+def _bits(tensor: Tensor) -> np.dtype[Any]:
+    return dtypes.bits(dtypes.itemsize(tensor.dtype))
 
 
 def _chunks_of(tensor: Tensor, inside: tuple[slice, ...]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ that a program that does not fit fails before a gigabyte is read; then the array
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
 from holdfast.snapshot import dtypes, paths
 from holdfast.snapshot import like as likeness
-from holdfast.snapshot.arrays import Bytes
+from holdfast.snapshot.arrays import ArrayKind, Bytes
+from holdfast.snapshot.dtensor import Layout
 from holdfast.snapshot.manifest import ArraySharing, Manifest, is_shared
 from holdfast.snapshot.materialise import Kinds, adopt, is_cut, native
 from holdfast.snapshot.memory import touch
@@ -38,6 +39,9 @@ STATE = "state"
 Room = dict[str, Bytes]
 """Warm memory by path."""
 
+Find = Callable[[Array, bool], Layout | None]
+"""As what DTensor to restore a stored array, if as one; and whether it is stored in slices."""
+
 
 def read_set(
     set_dir: Path,
@@ -50,6 +54,7 @@ def read_set(
     kinds: Kinds = "saved",
     room: Room | None = None,
     manifest: Manifest | None = None,
+    layout: Find = lambda *_: None,
 ) -> dict[str, Any]:
     """Read a rank's part of a set, every byte verified before it is used.
 
@@ -59,6 +64,8 @@ def read_set(
     `like`, that is a tree of only those. `sections`: read no others. With another number of ranks
     than wrote the set, what is global is reassembled; what is per rank has no answer. `room`: warm
     memory from `prepare`, used up by this call. `manifest`: the set's, if it has been read already.
+    `layout`: which arrays of sections without `like` are to become DTensors, of which this process
+    reads its part.
 
     Raises:
         CorruptCheckpoint: a file is missing, truncated or not what was written; names it.
@@ -84,8 +91,21 @@ def read_set(
             for array, leaf in likeness.targets(structure[name], tree, name)
             if is_cut(leaf)
         }
-        assembly = _Assembly(files, manifest, source, like or {}, kinds, cut)
+        layouts = _layouts(manifest, wanted, layout)
+        cut |= {path for path, one in layouts.items() if is_cut(one)}
+        assembly = _Assembly(files, manifest, source, like or {}, kinds, cut, layouts)
         return assembly.tree(structure, wanted, {} if room is None else room)
+
+
+def _layouts(manifest: Manifest, wanted: Sequence[Array], find: Find) -> dict[str, Layout]:
+    found = {}
+    for array in wanted:
+        stored = manifest.arrays.get(array.path)
+        is_sharded = stored is not None and stored.placement is ArraySharing.SHARDED
+        layout = find(array, is_sharded) if array.kind is ArrayKind.TORCH else None
+        if layout is not None:
+            found[array.path] = layout
+    return found
 
 
 def prepare(
@@ -188,6 +208,7 @@ class _Assembly:
         like: Mapping[str, Any],
         kinds: Kinds,
         cut: Collection[str],
+        layouts: Mapping[str, Layout],
     ) -> None:
         self._files = files
         self._manifest = manifest
@@ -195,6 +216,7 @@ class _Assembly:
         self._like = like
         self._kinds = kinds
         self._cut = cut  # paths of arrays of which this process wants a part only
+        self._layouts = layouts  # of arrays of sections without `like`
         self._slices = SliceReader(files)
         self._whole: dict[str, Bytes] = {}
 
@@ -214,6 +236,8 @@ class _Assembly:
             raise CorruptCheckpoint(f"{self._files.path(self._source)}: {error}") from error
 
     def _native(self, array: Array) -> Any:
+        if array.path in self._layouts:
+            return self._adopt(array, self._layouts[array.path])
         return native(array, self._bytes(array), self._kinds)
 
     def _adopt(self, array: Array, target: Any) -> Any:
