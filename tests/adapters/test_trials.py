@@ -30,7 +30,7 @@ LAST = re.compile(r"step (\d+), parameters ([0-9a-f]{16})$", re.MULTILINE)
 class Trial(NamedTuple):
     """An example, the package that it needs, how many steps it does, and with how many ranks.
 
-    `backend`: of Keras.
+    `backend`: of Keras. `is_ours`: its checkpoints are Holdfast's own, and no framework's.
     """
 
     example: str
@@ -38,6 +38,7 @@ class Trial(NamedTuple):
     steps: int
     ranks: int = 1
     backend: str = ""
+    is_ours: bool = False
 
     @property
     def environment(self) -> dict[str, object]:
@@ -61,6 +62,7 @@ TRIALS = (
     Trial("keras", "keras", 1500, backend="jax"),
     Trial("keras", "keras", 1500, backend="torch"),
     Trial("keras", "keras", 1500, backend="tensorflow"),
+    Trial("fsdp", "torch", 500, ranks=2, is_ours=True),
 )
 
 
@@ -96,16 +98,10 @@ def said(text: str) -> set[tuple[str, str]]:
     return set(LAST.findall(text))
 
 
-def saved(house: House, count: int) -> list[Path]:
-    """Wait until there are so many checkpoints of the framework, whole or not."""
-    found: list[Path] = []
-
-    def there() -> bool:
-        found[:] = (house.folder / "checkpoints").glob("*")
-        return len(found) >= count
-
-    house.eventually(there)
-    return found
+def saved(trial: Trial, house: House, count: int) -> None:
+    """Wait until there are so many checkpoints, whole or not."""
+    folder = house.store / "trial" / "ckpt" if trial.is_ours else house.folder / "checkpoints"
+    house.eventually(lambda: sum(path.is_dir() for path in folder.glob("*")) >= count)
 
 
 def ranks_of(process: Process) -> list[int]:
@@ -122,7 +118,7 @@ def test_a_killed_rank_goes_on_where_it_was(
     trial: Trial, whole: bool, wanted: set[tuple[str, str]], house: House
 ) -> None:
     process = trial.start(house)
-    saved(house, 3 if whole else 2)
+    saved(trial, house, 3 if whole else 2)
     if whole:
         house.eventually(lambda: len(good(house)) > 1)
     os.kill(ranks_of(process)[-1], signal.SIGKILL)
@@ -136,7 +132,7 @@ def test_a_stop_is_saved_and_goes_on(
     trial: Trial, whom: str, wanted: set[tuple[str, str]], house: House
 ) -> None:
     process = trial.start(house)
-    saved(house, 2)
+    saved(trial, house, 2)
     pid = process.pid if whom == "run" else ranks_of(process)[-1]
     os.kill(pid, signal.SIGTERM)
     text = process.wait(EXIT_SAVED)
@@ -154,7 +150,7 @@ def test_a_stop_without_a_supervisor_is_saved_and_goes_on(
     words = (sys.executable, EXAMPLES / trial.example / "train.py", trial.steps)
     how = {"HOLDFAST_NAME": "trial", "HOLDFAST_SAVE_EVERY_STEPS": 10, **trial.environment}
     process = house.start(*words, **how)
-    saved(house, 2)
+    saved(trial, house, 2)
     process.send(signal.SIGTERM)
     process.wait(EXIT_SAVED)
     again = house.start(*words, **how).wait(EXIT_DONE)

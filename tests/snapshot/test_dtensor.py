@@ -18,13 +18,15 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from holdfast.errors import CorruptCheckpoint, Unstorable
+from holdfast.errors import DataTopologyChanged, Unstorable
+from holdfast.session.contents import Contents
 from holdfast.session.part_layouts import PartLayouts
 from holdfast.snapshot.arrays import describe, on_host
 from holdfast.snapshot.dtensor import Cut, Placing, placing
@@ -199,6 +201,49 @@ def test_what_was_read_before_the_part_was_there_fits_it() -> None:
     as_rank(2, 3, fit)
 
 
+def test_a_sharded_model_and_its_optimizer_come_back(tmp_path: Path) -> None:
+    """As the session saves and restores them; before a restore an optimizer has no state."""
+    place = tmp_path / "0000-000000000001"
+    locals_of: dict[int, Any] = {}
+
+    def train(contents: Contents) -> Any:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=(f"rank {dist.get_rank()}",))
+        model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Linear(5, 1))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        optimizer = torch.optim.AdamW(model.parameters())
+        contents.track({"model": model, "optimizer": optimizer})
+        return model, optimizer
+
+    def mine(contents: Contents) -> list[bytes]:
+        captured = Staging().capture(contents.gather(None), shared=contents.shared())
+        return [bytes(captured.data), str(captured.structure).encode()]
+
+    def save(rank: int) -> None:
+        contents = Contents()
+        model, optimizer = train(contents)
+        with torch.no_grad():
+            for number, one in enumerate(model.parameters()):
+                one.grad = torch.full_like(one, number - 0.5)
+        optimizer.step()
+        locals_of[rank] = mine(contents)
+        tree, shared = contents.gather(None), contents.shared()
+        captured = Staging().capture(tree, rank, 2, shared=shared)
+        write_shard(place, captured, attempt=0, step=1, rank=rank, world_size=2)
+
+    def restore(rank: int) -> None:
+        contents = Contents()
+        train(contents)
+        contents.apply(read_set(place, rank=rank, world_size=2, layout=contents.layouts()))
+        assert mine(contents) == locals_of[rank]
+
+    for act in (save, restore):
+        for rank in range(2):
+            as_rank(rank, 2, lambda act=act, rank=rank: act(rank))
+        if act is save:
+            commit(place, 2)
+
+
 def test_the_state_of_an_optimizer_lies_as_its_parameters() -> None:
     from holdfast.snapshot.arrays import ArrayKind
     from holdfast.snapshot.structure import Array
@@ -277,20 +322,37 @@ def test_a_local_part_that_is_not_what_its_placements_say_is_refused() -> None:
     as_rank(0, 2, look)
 
 
-def test_two_arrays_under_one_name_make_no_set(tmp_path: Path) -> None:
+def test_two_arrays_under_one_name_are_each_some_ranks_own(tmp_path: Path) -> None:
     """Two stages of a pipeline, each on a mesh of its own, with the same names for their layers."""
     place = tmp_path / "0000-000000000001"
 
-    def save(rank: int) -> None:
-        mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("stage", "shard"))["shard"]
-        value = distribute_tensor(torch.full((4,), rank), mesh, [Shard(0)], src_data_rank=None)
-        captured = Staging().capture({"parts": {"m": {"w": value}}}, rank, 2)
-        write_shard(place, captured, attempt=0, step=1, rank=rank, world_size=2)
+    def model(fill: int) -> torch.nn.Module:
+        names = tuple(f"{name} of rank {dist.get_rank()}" for name in ("stage", "copy", "shard"))
+        mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=names)[names[1:]]
+        one = torch.nn.Module()
+        spread = distribute_tensor(
+            torch.full((5,), fill), mesh, [Replicate(), Shard(0)], src_data_rank=None
+        )
+        one.register_buffer("w", spread)
+        return one
 
-    for rank in range(2):
-        as_rank(rank, 2, lambda rank=rank: save(rank))
-    with pytest.raises(CorruptCheckpoint, match="give parts names of their own"):
-        commit(place, 2)
+    def save(rank: int) -> None:
+        tree = {"parts": {"m": model(rank // 4).state_dict()}}
+        captured = Staging().capture(tree, rank, 8, shared=("parts/m",))
+        write_shard(place, captured, attempt=0, step=1, rank=rank, world_size=8)
+
+    def read(rank: int) -> None:
+        layout = PartLayouts({"m": model(9)})
+        found = read_set(place, rank=rank, world_size=8, layout=layout)["parts"]["m"]["w"]
+        assert set(found.to_local().tolist()) == {rank // 4}
+
+    for act in (save, read):
+        for rank in range(8):
+            as_rank(rank, 8, lambda act=act, rank=rank: act(rank))
+        if act is save:
+            commit(place, 8)
+    with pytest.raises(DataTopologyChanged, match="each has a parts/m/w of its own"):
+        read_set(place, world_size=4)
 
 
 def test_a_scalar_and_an_empty_tensor(tmp_path: Path) -> None:

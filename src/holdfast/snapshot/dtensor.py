@@ -175,9 +175,13 @@ def stored(path: str, value: Any) -> tuple[Piece, ...]:
 
 def holders(value: Any, ranks: range) -> dict[Index, list[int]]:
     """By box, which of these ranks hold it, in their order."""
-    mesh = value.device_mesh
-    there = tuple(mesh.mesh.flatten().tolist())
-    return _holders(tuple(value.shape), tuple(mesh.shape), there, _cuts("", value), ranks)
+    mesh = tuple(value.device_mesh.shape)
+    return _holders(tuple(value.shape), mesh, mesh_ranks(value), _cuts("", value), ranks)
+
+
+def mesh_ranks(value: Any) -> tuple[int, ...]:
+    """The ranks that have parts of a DTensor."""
+    return tuple(value.device_mesh.mesh.flatten().tolist())
 
 
 @functools.lru_cache(maxsize=4096)

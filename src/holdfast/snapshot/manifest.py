@@ -4,14 +4,15 @@ Each array has one of three placements, and nobody has to declare it:
 
 - sharded: the framework said that each rank holds a slice; together they tile the array;
 - replicated: every rank stored all of it, and all checksums agree. Any rank's copy is as good;
-- per-rank: every rank has its own (what is not shared, or what turned out to differ).
+- per-rank: every rank has its own (what is not shared, or what turned out to differ). Slices that
+  differ though they are the same part are so, too: several arrays, each of some ranks.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -59,10 +60,16 @@ class StoredArray:
     placement: ArraySharing
     pieces: tuple[tuple[int, Tensor], ...]
 
-    def copy_of(self, rank: int) -> tuple[tuple[int, Tensor], ...]:
-        """The pieces of one whole array: the copy of this rank, where there are several."""
+    def copy_of(self, rank: int, near: Collection[int] = ()) -> tuple[tuple[int, Tensor], ...]:
+        """The pieces of one whole array: the copy of this rank, where there are several.
+
+        Of slices that differ: its own, or those of ranks `near` to it, which share the array.
+        """
         if self.placement is ArraySharing.SHARDED:
             return self.pieces
+        if any(tensor.index is not None for _, tensor in self.pieces):
+            by = sorted(self.pieces, key=lambda one: (one[0] != rank, one[0] not in near))
+            return tuple(_each_once(by))
         return tuple(piece for piece in self.pieces if piece[0] == rank)
 
 
@@ -196,10 +203,15 @@ def _stored_from(path: str, said: Any, shards: Sequence[Shard]) -> StoredArray:
             end=number(one, "end"),
             xxh3=texts(one, "xxh3"),
         )
-        if rank >= len(shards) or (index is None) == (placement is ArraySharing.SHARDED):
+        is_slice = index is not None
+        fits = placement is ArraySharing.PER_RANK or is_slice == (placement is ArraySharing.SHARDED)
+        if rank >= len(shards) or not fits:
             raise ValueError(f"{path}: a piece of rank {rank} at {index}")
         pieces.append((rank, tensor))
-    if placement is not ArraySharing.SHARDED and [rank for rank, _ in pieces] != _ranks(pieces):
+    sliced = {tensor.index is not None for _, tensor in pieces}
+    if len(sliced) > 1:
+        raise ValueError(f"{path}: some of its pieces are slices")
+    if True not in sliced and [rank for rank, _ in pieces] != _ranks(pieces):
         raise ValueError(f"{path}: its ranks are out of order")
     return StoredArray(said.get("dtype"), shape, placement, tuple(pieces))
 
@@ -305,11 +317,14 @@ def _stored(
     if any(tensor.index is not None for tensor in tensors):
         if len(kinds) > 1 or any(tensor.index is None for tensor in tensors):
             raise ValueError(f"the ranks disagree on the dtype or the shape of {path}")
-        pieces = _each_once(path, pieces)
-        indexes = [tensor.index or () for _, tensor in pieces]
+        once = _each_once(pieces)
+        indexes = [tensor.index or () for _, tensor in once]
         if is_whole and not tiles(one.global_shape, indexes):
             raise ValueError(f"the ranks' slices of {path} do not make the whole array")
-        return StoredArray(one.dtype, one.global_shape, ArraySharing.SHARDED, tuple(pieces))
+        if len({(tensor.index, tensor.xxh3) for tensor in tensors}) == len(once):
+            return StoredArray(one.dtype, one.global_shape, ArraySharing.SHARDED, tuple(once))
+        # Several arrays of that name, each of some ranks: as of the stages of a pipeline.
+        return StoredArray(one.dtype, one.global_shape, ArraySharing.PER_RANK, tuple(pieces))
     same = len(kinds) == 1 and len({tensor.xxh3 for tensor in tensors}) == 1
     everywhere = [rank for rank, _ in pieces] == list(ranks)
     replicated = same and everywhere and is_shared(path, shared)
@@ -317,16 +332,11 @@ def _stored(
     return StoredArray(one.dtype, one.global_shape, placement, tuple(pieces))
 
 
-def _each_once(path: str, pieces: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
+def _each_once(pieces: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
     """Of a slice that several ranks have stored, each a copy of its own, the first one's."""
     once: dict[Index | None, tuple[int, Tensor]] = {}
     for rank, tensor in pieces:
-        first, other = once.setdefault(tensor.index, (rank, tensor))
-        if other.xxh3 != tensor.xxh3:
-            raise ValueError(
-                f"ranks {first} and {rank} have stored one slice of {path}, and it differs: if "
-                "these are two arrays, as of stages of a pipeline, give parts names of their own"
-            )
+        once.setdefault(tensor.index, (rank, tensor))
     return list(once.values())
 
 

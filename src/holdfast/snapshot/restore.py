@@ -17,7 +17,7 @@ from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
 from holdfast.snapshot import dtypes, paths
 from holdfast.snapshot import like as likeness
 from holdfast.snapshot.arrays import ArrayKind, Bytes
-from holdfast.snapshot.dtensor import Layout
+from holdfast.snapshot.dtensor import Layout, mesh_ranks
 from holdfast.snapshot.manifest import ArraySharing, Manifest, is_shared
 from holdfast.snapshot.materialise import Kinds, adopt, is_cut, native
 from holdfast.snapshot.memory import touch
@@ -101,7 +101,8 @@ def _layouts(manifest: Manifest, wanted: Sequence[Array], find: Find) -> dict[st
     found = {}
     for array in wanted:
         stored = manifest.arrays.get(array.path)
-        is_sharded = stored is not None and stored.placement is ArraySharing.SHARDED
+        pieces = () if stored is None else stored.pieces
+        is_sharded = any(tensor.index is not None for _, tensor in pieces)
         layout = find(array, is_sharded) if array.kind is ArrayKind.TORCH else None
         if layout is not None:
             found[array.path] = layout
@@ -268,7 +269,8 @@ class _Assembly:
             raise CorruptCheckpoint(
                 f"{self._files.path(self._source)}: {array.path} is missing from the manifest"
             )
-        pieces = stored.copy_of(self._source)
+        layout = self._layouts.get(array.path)
+        pieces = stored.copy_of(self._source, () if layout is None else mesh_ranks(layout))
         try:
             size = dtypes.itemsize(array.dtype)
         except ValueError as error:
