@@ -1,0 +1,172 @@
+"""What the adapters of frameworks cost: of a step, and of a save beside the framework's own.
+
+    python bench/adapters.py [--rounds 3] [--save-every 50]
+
+The examples run as they are under `holdfast run`, one rank. The adapter's methods are timed, and so
+is the framework's own way to save, which is no part of them. Needs `make adapters` once.
+
+- a step: the time in the adapter's methods between two steps, where nothing is saved.
+- a save: the same where something is, beside what the framework takes to save.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import functools
+import importlib
+import json
+import os
+import runpy
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+WITHIN = "--within"
+STEP_MS = 20.0  # the step that a share is told of
+WARM_STEPS = 20
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+class Face(NamedTuple):
+    """An adapter: its class, its methods by the step that they belong to, the framework's save."""
+
+    steps: int
+    adapter: str
+    begins: str  # is called first at each step
+    others: tuple[str, ...]
+    saves: tuple[str, ...]
+
+
+FACES = {
+    "huggingface": Face(
+        400,
+        "holdfast.adapters.huggingface:HuggingFaceCallback",
+        "on_step_end",
+        ("on_save", "on_log", "on_evaluate", "on_epoch_end"),
+        ("transformers:Trainer._save_checkpoint",),
+    ),
+    "lightning": Face(
+        1500,
+        "holdfast.adapters.lightning:LightningCallback",
+        "on_train_batch_end",
+        (),
+        ("lightning.pytorch:Trainer.save_checkpoint",),
+    ),
+    "orbax": Face(
+        1500,
+        "holdfast.adapters.orbax:OrbaxManager",
+        "save",
+        (),
+        (
+            "orbax.checkpoint:CheckpointManager.save",
+            "orbax.checkpoint:CheckpointManager.wait_until_finished",
+        ),
+    ),
+}
+
+
+class Clocks:
+    """Seconds in the adapter and in the framework's save, a pair for each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[float]] = [[0.0, 0.0]]
+        self._inside: list[list[float]] = []  # of timed calls under way: seconds of those in them
+
+    def timed(self, call: Callable[..., Any], which: int, *, begins: bool) -> Callable[..., Any]:
+        """`which`: 0 the adapter's, 1 the framework's save; what is nested is counted once."""
+
+        @functools.wraps(call)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if begins:
+                self.steps.append([0.0, 0.0])
+            began_s, nested = time.perf_counter(), [0.0]
+            self._inside.append(nested)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                took_s = time.perf_counter() - began_s
+                self._inside.pop()
+                self.steps[-1][which] += took_s - nested[0]
+                if self._inside:
+                    self._inside[-1][0] += took_s
+
+        return wrapper
+
+
+def within(name: str, out: str) -> None:
+    """Run an example with its adapter's methods timed."""
+    face, clocks = FACES[name], Clocks()
+    adapter = _named(face.adapter)
+    for method in (face.begins, *face.others):
+        wrapped = clocks.timed(getattr(adapter, method), 0, begins=method == face.begins)
+        setattr(adapter, method, wrapped)
+    for place in face.saves:
+        owner, _, method = place.rpartition(".")
+        setattr(
+            _named(owner), method, clocks.timed(getattr(_named(owner), method), 1, begins=False)
+        )
+    atexit.register(lambda: Path(out).write_text(json.dumps(clocks.steps)))
+    sys.argv = ["train.py", str(face.steps)]
+    runpy.run_path(str(EXAMPLES / name / "train.py"), run_name="__main__")
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def measure(name: str, save_every: int) -> tuple[list[float], list[tuple[float, float]]]:
+    """Seconds of the adapter in steps without a save; (the adapter's, the framework's) of saves."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        out = Path(folder) / "steps.json"
+        tool = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "bench"]
+        options = ["--save-every", str(save_every), "--status", "off", "--log-level", "error"]
+        command = [sys.executable, str(Path(__file__).absolute()), WITHIN, name, str(out)]
+        subprocess.run(
+            [*tool, *options, "--", *command],
+            cwd=folder,
+            env={**os.environ, "HOLDFAST_STORE": f"{folder}/store", "OMP_NUM_THREADS": "1"},
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        steps = json.loads(out.read_text())[1 + WARM_STEPS :]
+    plain = [ours for ours, saves in steps if not saves]
+    return plain, [(ours, saves) for ours, saves in steps if saves]
+
+
+def main() -> None:
+    """Each framework in turn, `--rounds` times."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save-every", type=int, default=50)
+    parser.add_argument("names", nargs="*", metavar="FRAMEWORK", choices=[[], *FACES])
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    rows: dict[str, list[tuple[list[float], list[tuple[float, float]]]]] = {}
+    for _ in range(options.rounds):
+        for name in options.names or FACES:
+            rows.setdefault(name, []).append(measure(name, options.save_every))
+    for name, rounds in rows.items():
+        step_us = [1e6 * statistics.median(plain) for plain, _ in rounds]
+        saves = [one for _, found in rounds for one in found]
+        ours_ms, own_ms = (1e3 * statistics.median(column) for column in zip(*saves, strict=True))
+        shares = [ours / own for ours, own in saves]
+        print(
+            f"{name}: a step {statistics.median(step_us):.1f} us ({min(step_us):.1f} … "
+            f"{max(step_us):.1f}), {statistics.median(step_us) / (10 * STEP_MS):.2f} % of "
+            f"{STEP_MS:.0f} ms; a save {ours_ms:.2f} ms beside the framework's {own_ms:.1f} ms: "
+            f"{100 * statistics.median(shares):.1f} % ({len(saves)} saves)"
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [WITHIN]:
+        within(*sys.argv[2:4])
+    else:
+        main()
