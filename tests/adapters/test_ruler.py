@@ -1,0 +1,68 @@
+"""The report of a framework's run against a ruler beside it: the two agree to half a point."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from processes import EXIT_DONE, House
+
+pytestmark = pytest.mark.real
+
+RULER = Path(__file__).with_name("ruler.py")
+HALF_A_POINT = 0.005
+LEAST = 60  # steps before the kill
+
+
+class Measured(NamedTuple):
+    """Seconds of one process: of each of its steps, without saves; and of those."""
+
+    steps_s: list[float]
+    saved_s: float
+
+
+def measured(out: Path) -> list[Measured]:
+    """By the ruler, one a process. The first step has no beginning, and is taken as usual."""
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    found = []
+    for _, group in groupby(lines, key=lambda line: line[0]):
+        _, over_s, saved_s = zip(*group, strict=True)
+        pairs = zip(over_s, over_s[1:], saved_s[1:], strict=False)
+        steps_s = [end - start - saved for start, end, saved in pairs]
+        found.append(Measured([statistics.median(steps_s), *steps_s], sum(saved_s)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("example", "package", "steps"),
+    [("huggingface", "transformers", 200), ("lightning", "lightning", 1500)],
+)
+def test_the_report_says_what_the_ruler_says(
+    example: str, package: str, steps: int, house: House
+) -> None:
+    pytest.importorskip(package)
+    out = house.folder / "ruler.jsonl"
+    options = ("--name", "r", "--save-every", 20)
+    command = (sys.executable, RULER, example, out, steps)
+    run = house.holdfast("run", *options, "--", *command, OMP_NUM_THREADS=1)
+    house.eventually(lambda: out.exists() and len(out.read_text().splitlines()) > LEAST, 60)
+    os.kill(json.loads(out.read_text().splitlines()[-1])[0], signal.SIGKILL)
+    run.wait(EXIT_DONE)
+
+    before, after = measured(out)
+    resumed = steps - len(after.steps_s)
+    kept_s = sum(before.steps_s[:resumed]) + sum(after.steps_s)
+    report = json.loads(house.command("report", "r", "--json"))
+    elapsed_s, badput_s = report["elapsed_s"], report["badput_s"]
+    assert report["steps_kept"] == steps
+    assert report["lost_steps"] == len(before.steps_s) - resumed
+    assert report["goodput"] == pytest.approx(kept_s / elapsed_s, abs=HALF_A_POINT)
+    saved_s = before.saved_s + after.saved_s
+    assert badput_s["save"] / elapsed_s == pytest.approx(saved_s / elapsed_s, abs=HALF_A_POINT)
