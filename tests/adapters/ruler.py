@@ -37,7 +37,7 @@ class Ruler:
     """A line for each step: the process, when it was over, and seconds of saving before it."""
 
     def __init__(self, out: str) -> None:
-        self._file = Path(out).open("a", buffering=1)
+        self._file = Path(out).open("a", buffering=1)  # noqa: SIM115
         self._saved_s = 0.0
 
     def stepped(self, call: Callable[..., Any]) -> Callable[..., Any]:
