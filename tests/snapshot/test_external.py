@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from holdfast.snapshot.external import (
     united,
     verify_external,
 )
+from holdfast.snapshot.retention import _left
+from holdfast.snapshot.sets import SetInfo
 
 
 @pytest.fixture
@@ -150,3 +153,30 @@ def test_a_manifest_cannot_lead_out_of_the_folder(whole: External, name: str, wh
 def test_rubbish_is_named_so(said: object) -> None:
     with pytest.raises(CorruptCheckpoint, match="the framework's files"):
         external_of({"external": said})
+
+
+def stands_for(folder: Path, step: int) -> SetInfo:
+    place = folder / f"step-{step}"
+    place.mkdir(parents=True, exist_ok=True)
+    return SetInfo(
+        Path("set"), 0, step, 1, 1, step, (), external=str(place), external_folder=str(folder)
+    )
+
+
+def test_sets_whose_checkpoint_the_framework_has_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    sets = [stands_for(folder, step) for step in range(1, 5)]
+    assert _left(sets) == []
+    shutil.rmtree(folder / "step-2")
+    assert _left(sets) == [sets[1].name]
+    assert _left([]) == []
+
+
+@pytest.mark.parametrize("away", ["folder", "all that was in it"])
+def test_a_folder_that_is_away_removes_nothing(tmp_path: Path, away: str) -> None:
+    folder = tmp_path / "checkpoints"
+    sets = [stands_for(folder, step) for step in range(1, 5)]
+    shutil.rmtree(folder)
+    if away != "folder":
+        folder.mkdir()  # a mount point with nothing mounted
+    assert _left(sets) == []

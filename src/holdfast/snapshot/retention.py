@@ -31,15 +31,17 @@ def plan(
     keep: Keep,
     in_use: Collection[str] = (),
     chain: Chain | None = None,
+    left: Collection[str] = (),
 ) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
     """What to delete, and for every set by name why it stays or goes. Pure.
 
-    `pins` maps a tag to a set's name. `chain`: the lineage, as for `choose`; without it every
+    `left`: sets that stand for checkpoints which their framework has removed. They count for
+    nothing. `pins` maps a tag to a set's name. `chain`: the lineage, as for `choose`; without it every
     attempt counts as the parent of the next.
     """
     if chain is None:
         chain = [(attempt, None) for attempt in sorted({s.attempt for s in sets}, reverse=True)]
-    lineage = newest_first(sets, chain)
+    lineage = newest_first([one for one in sets if one.name not in left], chain)
     tags: dict[str, list[str]] = {}
     for tag, name in pins.items():
         tags.setdefault(name, []).append(tag)
@@ -57,11 +59,14 @@ def plan(
             reasons[one.name] = f"kept: pinned as {', '.join(sorted(tags[one.name]))}"
         elif one.name in in_use:
             reasons[one.name] = "kept: in use"
+        elif one.name in left:
+            continue
         elif one.name not in on_lineage and len(lineage) < keep.last:
             reasons[one.name] = "kept: abandoned, but the lineage is still short of checkpoints"
     doomed = tuple(one for one in sets if one.name not in reasons)
     for one in doomed:
         why = "older than what is kept" if one.name in on_lineage else "on an abandoned branch"
+        why = "the framework has removed the checkpoint" if one.name in left else why
         reasons[one.name] = f"deleted: {why}"
     return doomed, reasons
 
@@ -141,6 +146,17 @@ def _write(path: Path, pins: _Pins) -> None:
     write_atomic(path, json.dumps(said, indent=1).encode() + b"\n")
 
 
+def _left(sets: Sequence[SetInfo]) -> list[str]:
+    """Those whose framework's checkpoint is gone; none if the newest one's is, too.
+
+    Then it may be that only the folder is away: an empty mount point.
+    """
+    newest = max(sets, key=lambda one: one.created_unix_ns, default=None)
+    if newest is None or newest.is_left:
+        return []
+    return [one.name for one in sets if one.is_left]
+
+
 def collect(
     ckpt_dir: Path,
     pins_path: Path,
@@ -160,7 +176,8 @@ def collect(
     pins = read_pins(pins_path)
     sets, _ = list_sets(ckpt_dir)
     begun = [one for one in sets if is_doomed(one.name, one.doomed_by, records)]
-    others, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain)
+    left = _left(sets)
+    others, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain, left)
     names = tuple(one.name for one in (*begun, *others) if one.name not in in_use)
     remove(ckpt_dir, names, lease)
     return names

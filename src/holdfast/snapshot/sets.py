@@ -62,6 +62,7 @@ class SetInfo:
     tags: tuple[str, ...]
     here: tuple[int, ...] | None = None  # these ranks' shards alone; None: all
     external: str = ""  # where the framework's checkpoint is that it stands for, if it does
+    external_folder: str = ""  # of all of the framework's
     external_bytes: int = 0
     doomed_by: int | None = None  # the newest lease whose holder is removing it
 
@@ -69,6 +70,13 @@ class SetInfo:
     def name(self) -> str:
         """Unique in the run: its folder's name, or what that would be, of one in memory."""
         return set_name(self.attempt, self.step)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the framework has removed the checkpoint that the set stands for."""
+        if not self.external_folder:
+            return False
+        return Path(self.external_folder).is_dir() and not Path(self.external).exists()
 
     @property
     def ranks(self) -> Sequence[int]:
@@ -158,6 +166,7 @@ def info(set_dir: Path, manifest: Manifest) -> SetInfo:
         tags=manifest.tags,
         here=manifest.here,
         external="" if external is None else f"{external.folder}/{external.path}",
+        external_folder="" if external is None else external.folder,
         external_bytes=0 if external is None else external.nbytes,
     )
 
