@@ -129,14 +129,6 @@ def test_what_is_kept() -> None:
     assert kept([], Keep()) == []
 
 
-def test_what_the_framework_has_removed_counts_for_nothing() -> None:
-    steps, left = [100, 200, 300, 400], [set_name(0, 200), set_name(0, 300)]
-    assert kept(steps, Keep(last=2), left=left) == [100, 400]
-    assert kept(steps, Keep(last=4), left=left) == [100, 400]
-    assert kept(steps, Keep(last=2), left=left, pins={"best": left[0]}) == [100, 200, 400]
-    assert kept(steps, Keep(last=2), left=left, in_use=left[1:]) == [100, 300, 400]
-
-
 def test_abandoned_sets_never_push_out_the_lineage() -> None:
     """Rolled back from 400 to 100: the new branch has one set, and 100 is still its fallback."""
     sets = [info(0, step) for step in (100, 200, 300, 400)] + [info(1, 150)]

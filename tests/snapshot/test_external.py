@@ -6,6 +6,8 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,8 +21,13 @@ from holdfast.snapshot.external import (
     united,
     verify_external,
 )
-from holdfast.snapshot.retention import _left
-from holdfast.snapshot.sets import SetInfo
+from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.retention import collect, pin
+from holdfast.snapshot.sets import SetInfo, commit, parse_set_name, set_name
+from holdfast.snapshot.shard import write_shard
+from holdfast.snapshot.staging import Staging
+
+HELD: Any = SimpleNamespace(epoch=1, check=lambda: None)  # a lease that nobody else takes
 
 
 @pytest.fixture
@@ -155,28 +162,51 @@ def test_rubbish_is_named_so(said: object) -> None:
         external_of({"external": said})
 
 
-def stands_for(folder: Path, step: int) -> SetInfo:
-    place = folder / f"step-{step}"
-    place.mkdir(parents=True, exist_ok=True)
-    return SetInfo(
-        Path("set"), 0, step, 1, 1, step, (), external=str(place), external_folder=str(folder)
-    )
+@pytest.fixture
+def sets(tmp_path: Path) -> list[SetInfo]:
+    """Four sets, each of which stands for a framework's checkpoint."""
+    made, ckpt = [], tmp_path / "ckpt"
+    ckpt.mkdir()
+    for step in range(1, 5):
+        checkpoint = tmp_path / "checkpoints" / f"step-{step}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "weights").write_text("weights")
+        captured = Staging().capture({}, 0, 1)
+        place = ckpt / set_name(0, step)
+        found = read_external(checkpoint.parent, checkpoint.name, 0, 1)
+        write_shard(place, captured, attempt=0, step=step, rank=0, world_size=1, external=found)
+        made.append(commit(place, 1))
+    return made
 
 
-def test_sets_whose_checkpoint_the_framework_has_removed(tmp_path: Path) -> None:
+def gone(tmp_path: Path, last: int = 4) -> list[int]:
+    """The steps of the sets that retention deletes now."""
+    names = collect(tmp_path / "ckpt", tmp_path / "pins.json", Keep(last=last), HELD)
+    return [place[1] for name in names if (place := parse_set_name(name)) is not None]
+
+
+def test_a_set_goes_once_its_framework_has_removed_the_checkpoint(
+    tmp_path: Path, sets: list[SetInfo]
+) -> None:
+    assert gone(tmp_path) == []
+    shutil.rmtree(tmp_path / "checkpoints" / "step-2")
+    assert gone(tmp_path) == [2]
+    shutil.rmtree(tmp_path / "checkpoints" / "step-3")
+    pin(tmp_path / "pins.json", "best", sets[2].name)  # somebody wants to know of it
+    assert gone(tmp_path) == []
+    assert gone(tmp_path, last=1) == [1]
+
+
+@pytest.mark.parametrize("away", ["folder", "all that was in it", "a file"])
+def test_what_may_come_back_or_is_damaged_stays(
+    tmp_path: Path, sets: list[SetInfo], away: str
+) -> None:
     folder = tmp_path / "checkpoints"
-    sets = [stands_for(folder, step) for step in range(1, 5)]
-    assert _left(sets) == []
-    shutil.rmtree(folder / "step-2")
-    assert _left(sets) == [sets[1].name]
-    assert _left([]) == []
-
-
-@pytest.mark.parametrize("away", ["folder", "all that was in it"])
-def test_a_folder_that_is_away_removes_nothing(tmp_path: Path, away: str) -> None:
-    folder = tmp_path / "checkpoints"
-    sets = [stands_for(folder, step) for step in range(1, 5)]
-    shutil.rmtree(folder)
-    if away != "folder":
+    if away == "a file":
+        (folder / "step-2" / "weights").unlink()
+    else:
+        shutil.rmtree(folder)
+    if away == "all that was in it":
         folder.mkdir()  # a mount point with nothing mounted
-    assert _left(sets) == []
+    assert gone(tmp_path) == []
+    assert len(list(sets[0].path.parent.glob("0*"))) == len(sets)

@@ -152,6 +152,11 @@ def check_sizes(external: External) -> None:
             raise CorruptCheckpoint(f"{where} has {have_bytes} bytes, not {file.nbytes}")
 
 
+def is_removed(external: External) -> bool:
+    """Whether nothing of the checkpoint is there any more."""
+    return not (Path(external.folder) / external.path).exists()
+
+
 def verify_external(external: External, folder: Path, rank: int = 0, world_size: int = 1) -> None:
     """Read this rank's share of the files below `folder`; CorruptCheckpoint on the first flaw."""
     place = folder / external.path

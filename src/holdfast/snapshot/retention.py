@@ -7,20 +7,22 @@ goes once the lineage has as many sets as `Keep.last` asks for.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.core.save.choose import Chain, newest_first
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import store_errors, write_atomic
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.journal.fields import load_json, printable
 from holdfast.journal.regular import read_regular
+from holdfast.snapshot.external import external_of, is_removed
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.removal import Held, is_doomed, remove
-from holdfast.snapshot.sets import SetInfo, list_sets, parse_set_name
+from holdfast.snapshot.sets import SetInfo, list_sets, parse_set_name, read_manifest
 
 MAX_PINS_BYTES = 16 << 20
 
@@ -31,17 +33,15 @@ def plan(
     keep: Keep,
     in_use: Collection[str] = (),
     chain: Chain | None = None,
-    left: Collection[str] = (),
 ) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
     """What to delete, and for every set by name why it stays or goes. Pure.
 
-    `left`: sets that stand for checkpoints which their framework has removed. They count for
-    nothing. `pins` maps a tag to a set's name. `chain`: the lineage, as for `choose`; without it every
+    `pins` maps a tag to a set's name. `chain`: the lineage, as for `choose`; without it every
     attempt counts as the parent of the next.
     """
     if chain is None:
         chain = [(attempt, None) for attempt in sorted({s.attempt for s in sets}, reverse=True)]
-    lineage = newest_first([one for one in sets if one.name not in left], chain)
+    lineage = newest_first(sets, chain)
     tags: dict[str, list[str]] = {}
     for tag, name in pins.items():
         tags.setdefault(name, []).append(tag)
@@ -59,14 +59,11 @@ def plan(
             reasons[one.name] = f"kept: pinned as {', '.join(sorted(tags[one.name]))}"
         elif one.name in in_use:
             reasons[one.name] = "kept: in use"
-        elif one.name in left:
-            continue
         elif one.name not in on_lineage and len(lineage) < keep.last:
             reasons[one.name] = "kept: abandoned, but the lineage is still short of checkpoints"
     doomed = tuple(one for one in sets if one.name not in reasons)
     for one in doomed:
         why = "older than what is kept" if one.name in on_lineage else "on an abandoned branch"
-        why = "the framework has removed the checkpoint" if one.name in left else why
         reasons[one.name] = f"deleted: {why}"
     return doomed, reasons
 
@@ -146,15 +143,21 @@ def _write(path: Path, pins: _Pins) -> None:
     write_atomic(path, json.dumps(said, indent=1).encode() + b"\n")
 
 
-def _left(sets: Sequence[SetInfo]) -> list[str]:
-    """Those whose framework's checkpoint is gone; none if the newest one's is, too.
+def removed_elsewhere(
+    ckpt_dir: Path, sets: Sequence[SetInfo], damaged: Collection[str]
+) -> tuple[str, ...]:
+    """Of the damaged sets, those that stand for checkpoints which their framework has removed.
 
-    Then it may be that only the folder is away: an empty mount point.
+    In a folder of which a sound set has one: else it may be that the folder is away.
     """
-    newest = max(sets, key=lambda one: one.created_unix_ns, default=None)
-    if newest is None or newest.is_left:
-        return []
-    return [one.name for one in sets if one.is_left]
+    folders = {one.external_folder for one in sets}
+    found = []
+    for name in damaged:
+        with contextlib.suppress(CorruptCheckpoint):  # damaged in another way
+            external = external_of(read_manifest(ckpt_dir / name).extras)
+            if external is not None and external.folder in folders and is_removed(external):
+                found.append(name)
+    return tuple(found)
 
 
 def collect(
@@ -174,10 +177,11 @@ def collect(
 
     """
     pins = read_pins(pins_path)
-    sets, _ = list_sets(ckpt_dir)
+    sets, damage = list_sets(ckpt_dir)
     begun = [one for one in sets if is_doomed(one.name, one.doomed_by, records)]
-    left = _left(sets)
-    others, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain, left)
-    names = tuple(one.name for one in (*begun, *others) if one.name not in in_use)
+    others, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain)
+    removed = set(removed_elsewhere(ckpt_dir, sets, damage)) - {*pins.values()}
+    names = (*(one.name for one in (*begun, *others)), *sorted(removed))
+    names = tuple(name for name in names if name not in in_use)
     remove(ckpt_dir, names, lease)
     return names

@@ -72,13 +72,6 @@ class SetInfo:
         return set_name(self.attempt, self.step)
 
     @property
-    def is_left(self) -> bool:
-        """Whether the framework has removed the checkpoint that the set stands for."""
-        if not self.external_folder:
-            return False
-        return Path(self.external_folder).is_dir() and not Path(self.external).exists()
-
-    @property
     def ranks(self) -> Sequence[int]:
         """Those whose shards are here."""
         return range(self.world_size) if self.here is None else self.here
