@@ -73,6 +73,10 @@ class CorruptCheckpoint(HoldfastError):
     exit_code = EXIT_UNAVAILABLE
 
 
+class PartNotFetched(CorruptCheckpoint):
+    """What this host lacks of a set in memory did not come from another host; it may next time."""
+
+
 class JournalError(HoldfastError):
     """A journal that cannot be read: not a journal, or written by a newer format version."""
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save.choose import (
+    FETCHES,
+    LATELY_NS,
     NoChoice,
     Rejected,
     SealedSet,
@@ -108,3 +112,35 @@ def test_where_there_is_no_choice(
 def test_exit_codes() -> None:
     assert NoChoice.NONE_GOOD.exit_code == EXIT_UNAVAILABLE
     assert NoChoice.NONE_SUCH.exit_code == EXIT_CONFIGURATION
+
+
+def test_a_part_that_did_not_come_is_asked_for_once_more_and_again_after_a_while() -> None:
+    once = rejected().not_fetched(AT_44, "host 1 does not answer", 100)
+    assert choose(SEEN, None, once.now(100))[0] == IN_BUFFER_1
+    twice = once.not_fetched(AT_44, "host 1 does not answer", 200)
+    chosen, words = choose(SEEN, None, twice.now(300))
+    assert chosen == IN_BUFFER_0
+    why = "not fetched 2 times of late: host 1 does not answer"
+    assert f"passed over in memory: {AT_44} ({why})" in words
+    assert choose(SEEN, None, twice.now(100 + LATELY_NS))[0] == IN_BUFFER_1
+    # Of another set, or long ago: neither counts.
+    other = once.not_fetched(set_name(2, 40), "no room", 200)
+    assert choose(SEEN, None, other.now(300))[0] == IN_BUFFER_1
+    late = once.not_fetched(AT_44, "no room", 100 + LATELY_NS)
+    assert choose(SEEN, None, late.now(101 + LATELY_NS))[0] == IN_BUFFER_1
+    assert len(late.unfetched) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, LATELY_NS)), max_size=12))
+def test_what_is_passed_over_is_what_failed_as_often_of_late(
+    failures: list[tuple[int, int]],
+) -> None:
+    known, all_of_them, at_ns = Rejected(), [], 0
+    for number, wait_ns in failures:
+        at_ns += wait_ns
+        known = known.not_fetched(set_name(0, number), f"at {at_ns}", at_ns)
+        all_of_them.append((number, at_ns))
+        of_late = [one for one, when in all_of_them if at_ns - when < LATELY_NS]
+        expected = {set_name(0, one) for one in of_late if of_late.count(one) >= FETCHES}
+        assert {name for name, _ in known.now(at_ns).sealed} == expected
+        assert known.sealed == ()  # nothing is for ever

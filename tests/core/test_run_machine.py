@@ -27,7 +27,7 @@ from holdfast.core.run.machine import (
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
 from holdfast.core.save import policy as saves
-from holdfast.core.save.choose import SeenSets, StoredSet
+from holdfast.core.save.choose import SealedSet, SeenSets, StoredSet
 from holdfast.core.save.word import Order
 
 SCRATCH = ev.Resume(None, 0, None)
@@ -238,6 +238,31 @@ def test_what_a_rank_could_not_read_is_not_chosen_again() -> None:
     answer = run.handle(ev.SetsSeen(10**10, replace(SETS, newest_attempt=1)))
     assert only(answer, act.Launch).resume == ev.Resume("0000-000000000010", 10, 0)
     assert "a bit is flipped" in only(answer, act.Say).words
+
+
+def test_a_part_that_does_not_come_twice_ends_neither_the_run_nor_the_trust_in_its_set() -> None:
+    run = machine()
+    run.handle(SAMPLES[ev.Opened])
+    chain = ((0, None),)
+    seen = SeenSets("r", 0, chain, (StoredSet(0, 3),), (SealedSet(0, 5, 1),))
+    steps, at_ns = [], 10
+    why = exits.RankReport("holdfast.errors.PartNotFetched", "0000-000000000005: no", "f:1", "")
+    for attempt in range(1, 4):
+        seen = replace(seen, newest_attempt=attempt - 1)
+        launch = only(run.handle(ev.SetsSeen(at_ns, seen)), act.Launch)
+        steps.append(launch.resume.step)
+        run.handle(ev.Launched(at_ns, launch.attempt))
+        run.handle(ev.RankExited(at_ns, launch.attempt, 0, at_ns, exits.Exit(code=1, report=why)))
+        run.handle(ev.RankExited(at_ns, launch.attempt, 1, at_ns, exits.Exit(signal=9)))
+        answer = run.handle(ev.TreeGone(at_ns, launch.attempt))
+        assert only(answer, act.EndAttempt).cause == "not_fetched"
+        if run.state is State.WAITING:
+            timer = only(answer, act.SetTimer)
+            at_ns = timer.at_ns
+            run.handle(ev.TimerFired(at_ns, timer.timer))
+        at_ns += 1
+    assert steps == [5, 5, 3]
+    assert run.state is State.CHOOSING
 
 
 def test_nothing_that_can_be_trusted_ends_the_run() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.errors import CorruptCheckpoint, PartNotFetched, StoreUnavailable
 from holdfast.snapshot.part import (
     COPIES,
     OwnTensors,
@@ -243,8 +243,13 @@ def test_why_a_part_does_not_come_is_told_to_who_waits_for_it(hosts: tuple[Path,
     await_part(folder)
     begin_fetch(folder)
     end_fetch(folder, "host 1 is gone")
-    with pytest.raises(CorruptCheckpoint, match=r"lacks of it cannot be had: host 1 is gone$"):
+    with pytest.raises(PartNotFetched, match=r"lacks of it cannot be had: host 1 is gone$"):
         await_part(folder)
+    begin_fetch(folder)
+    end_fetch(folder, "a bit is flipped", is_damaged=True)
+    with pytest.raises(CorruptCheckpoint, match=r"cannot be had: a bit is flipped$") as found:
+        await_part(folder)
+    assert not isinstance(found.value, PartNotFetched)
     begin_fetch(folder)
     end_fetch(folder)
     await_part(folder)

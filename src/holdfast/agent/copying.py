@@ -158,7 +158,7 @@ class Copying:
             def over(outcome: FlushResult) -> None:
                 if self._fetch == (number, folder):
                     self._fetch = None
-                    end_fetch(folder, outcome.why or "")
+                    end_fetch(folder, outcome.why or "", is_damaged=outcome.is_gone)
 
             number = self._pull(place, part, folder.name, over, gives_way=False)
             self._fetch = number, folder

@@ -36,6 +36,7 @@ class ExitCause(StrEnum):
     HOST_LOST = "host_lost"
     ROLLED_BACK = "rolled_back"  # a person wanted the run to go back: only the controller knows
     BAD_CHECKPOINT = "bad_checkpoint"
+    NOT_FETCHED = "not_fetched"  # part of a set in memory did not come from another host
     STORE_UNAVAILABLE = "store_unavailable"
     CONFIGURATION = "configuration"
     EXITED_EARLY = "exited_early"  # code 0, and the run was not done
@@ -136,6 +137,7 @@ _REPORTS: tuple[tuple[re.Pattern[str], re.Pattern[str], ExitCause], ...] = tuple
         (_errors_with(EXIT_CONFIGURATION), r"", ExitCause.CONFIGURATION),
         (r"BdbQuit", r"", ExitCause.CONFIGURATION),  # it has read the end of its input
         (r"NoGoodCheckpoint|CorruptCheckpoint", r"", ExitCause.BAD_CHECKPOINT),
+        (r"PartNotFetched", r"", ExitCause.NOT_FETCHED),
         (_errors_with(EXIT_UNAVAILABLE), r"", ExitCause.STORE_UNAVAILABLE),
         (r"MemoryError|OutOfMemoryError", r"", ExitCause.OUT_OF_MEMORY),
         (_RUNTIME, r"RESOURCE_EXHAUSTED|out of memory", ExitCause.OUT_OF_MEMORY),

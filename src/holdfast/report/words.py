@@ -18,6 +18,7 @@ CAUSES = {
     "hang": "hung",
     "rolled_back": "asked to go back",
     "bad_checkpoint": "no checkpoint that can be trusted",
+    "not_fetched": "its part of a checkpoint in memory did not come from another host",
     "exited_early": "exited before the run was done",
     "machine_preempted": "its machine was preempted",
     "machine_maintenance": "its machine was too long in maintenance",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.events import Resume
-from holdfast.errors import ConfigurationError, CorruptCheckpoint
+from holdfast.errors import ConfigurationError, CorruptCheckpoint, PartNotFetched
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
 from holdfast.session.attachment import Attachment
@@ -51,6 +51,8 @@ def restore(
                     if folder is not None:
                         external = _verified(attachment, resume, folder)
                     stored = _read(attachment, resume, contents, like, init, only)
+                except PartNotFetched as error:  # it may come in the next attempt
+                    raise PartNotFetched(f"{resume.set_name}: {error}") from error
                 except CorruptCheckpoint as error:
                     say(f"checkpoint {resume.set_name} cannot be trusted: {error}")
                     attachment.reject(resume, str(error))

@@ -20,7 +20,7 @@ import xxhash
 
 from holdfast.core.save.corruption import Replica, ReplicaDifference
 from holdfast.core.save.word import MAX_BUFFERS
-from holdfast.errors import CorruptCheckpoint, StoreUnavailable
+from holdfast.errors import CorruptCheckpoint, PartNotFetched, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.regular import is_real_folder, open_regular, read_regular
 from holdfast.journal.scratch import claim_folders
@@ -44,6 +44,7 @@ COPIES = 2  # one to keep, one to write
 BORROWED = "borrowed.json"
 FETCHING = "fetching"  # in a buffer while its part comes from another host
 NOT_FETCHED = "not-fetched"  # why it did not come
+DAMAGED = "damaged"  # the same, where what came is not what was sealed
 LEAST_BORROWED_BYTES = 4096  # less is sooner sent than looked up
 BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system has
 _LOOK_S = 0.002
@@ -429,29 +430,36 @@ def begin_fetch(folder: Path) -> None:
         raise StoreUnavailable(f"no part of a set: {reason}")
     with store_errors("fetch a part of a set", folder):
         unseal(folder)
-        (folder / NOT_FETCHED).unlink(missing_ok=True)
+        for name in (NOT_FETCHED, DAMAGED):
+            (folder / name).unlink(missing_ok=True)
         (folder / FETCHING).touch(0o600)
 
 
-def end_fetch(folder: Path, why_not: str = "") -> None:
-    """The part is there, or will not be: `why_not` is for the ranks that wait for it."""
+def end_fetch(folder: Path, why_not: str = "", *, is_damaged: bool = False) -> None:
+    """The part is there, or will not be: `why_not` is for the ranks that wait for it.
+
+    `is_damaged`: it will never be, for what came is not what was sealed.
+    """
     if why_not:
         with contextlib.suppress(OSError):  # then they find nothing there, and no reason
-            (folder / NOT_FETCHED).write_text(why_not, errors="replace")
+            path = folder / (DAMAGED if is_damaged else NOT_FETCHED)
+            path.write_text(why_not, errors="replace")
     (folder / FETCHING).unlink(missing_ok=True)
 
 
 def await_part(folder: Path) -> None:
     """Until it is there. Who waits ends with its agent, which fetches it.
 
-    Raises CorruptCheckpoint, which tells why, where it will not be.
+    Raises CorruptCheckpoint, which tells why, where it will not be; PartNotFetched where it may be
+    the next time.
     """
     while (folder / FETCHING).exists():
         time.sleep(_LOOK_S)
     if not os.path.lexists(folder / MANIFEST):
-        with contextlib.suppress(OSError):
-            why = read_regular(folder / NOT_FETCHED, _REASON_BYTES).decode(errors="replace")
-            raise CorruptCheckpoint(f"what this host lacks of it cannot be had: {why}")
+        for name, error in ((NOT_FETCHED, PartNotFetched), (DAMAGED, CorruptCheckpoint)):
+            with contextlib.suppress(OSError):
+                why = read_regular(folder / name, _REASON_BYTES).decode(errors="replace")
+                raise error(f"what this host lacks of it cannot be had: {why}")
 
 
 def names_of(mapping: Mapping[str, Any]) -> PartName:

@@ -57,6 +57,8 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
     ends = [(gone.rank, gone.exit) for gone in run.ending.by_rank.values()]
     if cause is exits.ExitCause.BAD_CHECKPOINT and (bad := run.resume.set_name) is not None:
         run.rejected = run.rejected.add(bad, words, in_memory=run.resume.buffer is not None)
+    if cause is exits.ExitCause.NOT_FETCHED and (wanted := run.resume.set_name) is not None:
+        run.rejected = run.rejected.not_fetched(wanted, words, at_ns)
     asks = run.rollbacks.add(rollback.wishes_of(run.attempt, ends))
     run.ended_ns = at_ns
     run.saving.failures.end(at_ns)

@@ -157,7 +157,7 @@ def on_sets_seen(run: RunState, event: ev.SetsSeen) -> list[act.Action]:
     if run.rollbacks.is_overtaken:
         return choose(run, event.at_ns)
     wish, _ = rollback.prevailing(run.rollbacks.standing)
-    chosen, words = choose_set(event.seen, wish, run.rejected)
+    chosen, words = choose_set(event.seen, wish, run.rejected.now(event.at_ns))
     if isinstance(chosen, NoChoice):
         return over_in_a_gap(run, event.at_ns, chosen.exit_code, words)
     return _launch(run, event.at_ns, chosen, words)

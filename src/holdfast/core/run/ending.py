@@ -12,6 +12,12 @@ from holdfast.core.run import rollback
 from holdfast.core.run.stopping import StopIntent
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, EXIT_USER_FAILURE
 
+UNAVAILABLE = (
+    exits.ExitCause.STORE_UNAVAILABLE,
+    exits.ExitCause.BAD_CHECKPOINT,
+    exits.ExitCause.NOT_FETCHED,
+)
+
 
 class EndVerdict(NamedTuple):
     """Why the attempt ended, in a sentence as well, and the rank that it is about."""
@@ -70,6 +76,6 @@ def exit_code(cause: exits.ExitCause) -> int:
     """What a supervisor that gives up after such an end ends with."""
     if cause is exits.ExitCause.CONFIGURATION:
         return EXIT_CONFIGURATION
-    if cause in (exits.ExitCause.STORE_UNAVAILABLE, exits.ExitCause.BAD_CHECKPOINT):
+    if cause in UNAVAILABLE:
         return EXIT_UNAVAILABLE
     return EXIT_USER_FAILURE

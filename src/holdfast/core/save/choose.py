@@ -139,18 +139,48 @@ class NoChoice(StrEnum):
         return EXIT_UNAVAILABLE if self is NoChoice.NONE_GOOD else EXIT_CONFIGURATION
 
 
+FETCHES = 2  # of one set, before an older one is restored
+LATELY_NS = 600_000_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The sets that ranks have found to be bad when they read them: name, and what was wrong."""
+    """The sets that ranks have found to be bad when they read them: name, and what was wrong.
+
+    `unfetched`: those in memory of which a part did not come from another host: name, why, when.
+    """
 
     stored: tuple[tuple[str, str], ...] = ()
     sealed: tuple[tuple[str, str], ...] = ()
+    unfetched: tuple[tuple[str, str, int], ...] = ()
 
     def add(self, name: str, why: str, *, in_memory: bool) -> Rejected:
         """One more: it is never chosen again, or its copy in memory is not."""
         if in_memory:
             return replace(self, sealed=(*self.sealed, (name, why)))
         return replace(self, stored=(*self.stored, (name, why)))
+
+    def not_fetched(self, name: str, why: str, at_ns: int) -> Rejected:
+        """A part of it did not come: the host that was asked may answer the next time."""
+        lately = [one for one in self.unfetched if at_ns - one[2] < LATELY_NS]
+        return replace(self, unfetched=(*lately, (name, why, at_ns)))
+
+    def now(self, at_ns: int) -> Rejected:
+        """As a choice takes it: copies too, that are not asked for again for a while.
+
+        A set is asked for once more when it did not come; when that fails as well it is passed
+        over, until as long has passed since. Who would wait for it trains from an older one.
+        """
+        lately = [one for one in self.unfetched if at_ns - one[2] < LATELY_NS]
+        whys: dict[str, list[str]] = {}
+        for name, why, _ in lately:
+            whys.setdefault(name, []).append(why)
+        over = [
+            (name, f"not fetched {len(each)} times of late: {each[-1]}")
+            for name, each in whys.items()
+            if len(each) >= FETCHES
+        ]
+        return replace(self, sealed=(*self.sealed, *over)) if over else self
 
 
 NOTHING_REJECTED = Rejected()
