@@ -23,6 +23,8 @@ RACE_PIP   := $(RACE_VENV)/bin/python -m pip install --quiet -c constraints.txt 
 # Trainers that need environments of their own.
 KERAS_VENV    ?= .venv-keras
 KERAS_STAMP   := $(KERAS_VENV)/.ready
+MAXTEXT_VENV  ?= .venv-maxtext
+MAXTEXT_STAMP := $(MAXTEXT_VENV)/.ready
 
 # One worker more than there are cores: real tests wait for the processes that they start. Virtual
 # ones wait for nobody. A worker takes half a gigabyte, so no more than six.
@@ -107,14 +109,24 @@ $(ADAPTERS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/adapters.txt
 	@touch $@
 
-$(KERAS_STAMP): pyproject.toml constraints.txt tests/adapters/constraints-keras.txt hatch_build.py .ci/venv .ci/group
+# Of a trainer's environment: its folder, and the group of what it needs, which names its constraints.
+TRAINER_PIP = $(1)/bin/python -m pip install --quiet -c tests/adapters/constraints-$(2).txt
+TRAINER_NEEDS := pyproject.toml constraints.txt hatch_build.py .ci/venv .ci/group
+define TRAINER_ENVIRONMENT
+	$(1)/bin/python .ci/group $(2) trials >$(1)/needs.txt
+	$(call TRAINER_PIP,$(1),$(2)) hatchling editables -r $(1)/needs.txt
+	$(call TRAINER_PIP,$(1),$(2)) --no-build-isolation -e .
+	@touch $(1)/.ready
+endef
+
+$(KERAS_STAMP): $(TRAINER_NEEDS) tests/adapters/constraints-keras.txt
 	PYTHON="$(PYTHON)" .ci/venv $(KERAS_VENV)
-	$(KERAS_VENV)/bin/python .ci/group keras trials >$(KERAS_VENV)/needs.txt
-	$(KERAS_VENV)/bin/python -m pip install --quiet -c tests/adapters/constraints-keras.txt \
-		hatchling editables -r $(KERAS_VENV)/needs.txt
-	$(KERAS_VENV)/bin/python -m pip install --quiet -c tests/adapters/constraints-keras.txt \
-		--no-build-isolation -e .
-	@touch $@
+	$(call TRAINER_ENVIRONMENT,$(KERAS_VENV),keras)
+
+# MaxText's wheel names nothing that it needs outside of extras for accelerators.
+$(MAXTEXT_STAMP): $(TRAINER_NEEDS) tests/adapters/constraints-maxtext.txt
+	PYTHON="$$($(PYTHON) tests/versions/find_python.py 3.12)" .ci/venv $(MAXTEXT_VENV)
+	$(call TRAINER_ENVIRONMENT,$(MAXTEXT_VENV),maxtext)
 
 $(FUZZ_STAMP): $(STAMP)
 	$(call GROUP,fuzz)
@@ -189,8 +201,9 @@ agent-trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent bef
 adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning and Orbax: stopped, killed, and equal to the last bit
 	$(BIN)/pytest tests/adapters
 
-trainers: $(KERAS_STAMP) ## As adapters, in environments of their own: Keras (3 GB)
-	$(KERAS_VENV)/bin/python -m pytest tests/adapters -k keras $(PYTEST_ARGS)
+trainers: $(KERAS_STAMP) $(MAXTEXT_STAMP) ## As adapters, in environments of their own: Keras, TensorFlow, MaxText (6 GB, 20 minutes)
+	$(KERAS_VENV)/bin/python -m pytest tests/adapters -k 'keras or tensorflow' $(PYTEST_ARGS)
+	$(MAXTEXT_VENV)/bin/python -m pytest tests/adapters -k maxtext $(PYTEST_ARGS)
 
 versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)
 	$(PYTHON) tests/versions/try_versions.py $(VERSIONS_FLAGS)
@@ -240,5 +253,5 @@ picture: $(STAMP) ## Train the demo again and draw its report into docs/images/r
 	$(BIN)/python examples/demo/demo.py --picture docs/images/report.svg
 
 clean: ## Remove what was built
-	rm -rf $(VENV) $(RACE_VENV) $(KERAS_VENV) .venv-versions build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RACE_VENV) $(KERAS_VENV) $(MAXTEXT_VENV) .venv-versions build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} +

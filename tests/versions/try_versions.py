@@ -20,6 +20,11 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+from find_python import find_python
+
+sys.path.pop(0)
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 PYTHONS = ("3.11", "3.12")
@@ -80,19 +85,6 @@ def rows() -> list[Row]:
     torch = pinned["torch"]
     found.append(Row("3.11", "torch", torch, (f"torch=={torch}",), TORCH_TESTS))
     return found
-
-
-def find_python(version: str) -> str | None:
-    """On the path, or where pyenv keeps them."""
-    if (found := shutil.which(f"python{version}")) and _is_version(found, version):
-        return found
-    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    return str(kept[-1]) if kept else None
-
-
-def _is_version(python: str, version: str) -> bool:
-    told = subprocess.run([python, "--version"], capture_output=True, text=True)
-    return told.returncode == 0 and f" {version}." in told.stdout
 
 
 def call(argv: list[object], **options: object) -> tuple[int, str]:

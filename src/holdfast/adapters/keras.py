@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import keras
 
+from holdfast.adapters.seeds import assign, seeds_of
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
@@ -89,7 +90,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             "calls": self._calls,
             "earlier": (self._step - self._calls) * self.model.steps_per_execution,
             "began": self._began,
-            "seeds": [_array(one) for one in _seeds(self.model)],
+            "seeds": [_array(one) for one in seeds_of(self.model)],
             "metrics": [_array(one) for one in self.model.metrics_variables],
         }
 
@@ -221,7 +222,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.optimizer.build(self.model.trainable_variables)
         try:
             self.model.load_weights(checkpoint / WEIGHTS)
-            _assign(_seeds(self.model), self._kept["seeds"] if self._kept else [])
+            assign(seeds_of(self.model), self._kept["seeds"] if self._kept else [])
         except (ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0][:200]
             raise ConfigurationError(
@@ -230,7 +231,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             ) from error
 
     def _restore_metrics(self) -> None:
-        _assign(self.model.metrics_variables, self._kept["metrics"] if self._kept else [])
+        assign(self.model.metrics_variables, self._kept["metrics"] if self._kept else [])
         self._logs = dict(self.model.get_metrics_result())
 
     def _build_metrics(self, iterator: Any) -> None:
@@ -261,18 +262,5 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self._loop.saved(self._step, path)
 
 
-def _seeds(model: Any) -> list[Any]:
-    """What is no weight: the state of layers' random generators (dropout), which is in no file."""
-    weights = {id(one) for one in model.weights}
-    return [one for one in model.variables if id(one) not in weights]
-
-
 def _array(variable: Any) -> Any:
     return keras.ops.convert_to_numpy(variable)
-
-
-def _assign(variables: list[Any], values: list[Any]) -> None:
-    if len(variables) != len(values):
-        raise ValueError(f"{len(values)} variables were saved, and it has {len(variables)}")
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)

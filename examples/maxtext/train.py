@@ -1,0 +1,55 @@
+"""A tiny model and counted tokens, trained by MaxText as it is; on the command line that is
+
+holdfast run -- python -m holdfast.adapters.maxtext CONFIG KEY=VALUE…
+"""
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("DECOUPLE_GCLOUD", "TRUE")  # nothing of a cloud's is asked for
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import maxtext
+import numpy as np
+import orbax.checkpoint as ocp
+from array_record.python.array_record_module import ArrayRecordWriter
+from tensorflow.train import Example, Feature, Features, Int64List
+
+from holdfast.adapters.maxtext import main
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+TOKENIZER = (
+    Path(maxtext.__file__).parent / "assets" / "tokenizers" / "tokenizer.llama2"
+)  # for its pad
+VOCABULARY, LENGTH, DATA = 97, 32, Path("data.array_record")
+
+if not DATA.exists():
+    writer = ArrayRecordWriter(str(DATA.with_suffix(".new")), "group_size:1")
+    for first in range(2 * STEPS + 100):
+        tokens = Int64List(value=[(first * 7 + place) % VOCABULARY for place in range(LENGTH)])
+        features = Features(feature={"text": Feature(int64_list=tokens)})
+        writer.write(Example(features=features).SerializeToString())
+    writer.close()
+    DATA.with_suffix(".new").rename(DATA)
+
+sizes = {"base_emb_dim": 32, "base_mlp_dim": 64, "head_dim": 16, "base_num_decoder_layers": 2}
+sizes |= {"base_num_query_heads": 2, "base_num_kv_heads": 2, "max_target_length": LENGTH}
+data = {"dataset_type": "grain", "grain_train_files": DATA, "tokenize_train_data": False}
+data |= {"tokenizer_path": TOKENIZER, "grain_worker_count": 0, "vocab_size": VOCABULARY}
+machine = {"hardware": "cpu", "skip_jax_distributed_system": True, "attention": "dot_product"}
+run = {"run_name": "tiny", "base_output_directory": Path.cwd(), "steps": STEPS}
+config = sizes | data | machine | run | {"per_device_batch_size": 2, "learning_rate": 1e-3}
+
+try:
+    main(["train", *(f"{name}={value}" for name, value in config.items())])
+except SystemExit as end:
+    if end.code:  # 75: stopped, and saved
+        raise
+
+items = Path.cwd() / "tiny" / "checkpoints" / str(STEPS - 1) / "items"
+leaves = jax.tree.leaves(ocp.PyTreeCheckpointer().restore(items)["params"])
+digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves))
+print(f"step {STEPS}, parameters {digest.hexdigest()[:16]}")

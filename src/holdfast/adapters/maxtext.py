@@ -1,0 +1,199 @@
+"""MaxText, as it is: `holdfast run -- python -m holdfast.adapters.maxtext CONFIG KEY=VALUE…`.
+
+MaxText's own `main`, with some of its functions stood in for. `maybe_save_checkpoint` saves when
+the run wants it and stops with code 75, `latest_step` answers which checkpoint to go on from. Its
+goodput recorder writes into the run, without a cloud. These names are private to MaxText: where one
+of them is gone or takes something else, that is said, and MaxText trains as without Holdfast.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from holdfast.adapters.versions import check_version
+from holdfast.errors import ConfigurationError
+from holdfast.session.framework_loop import FrameworkLoop
+from holdfast.session.hooks import arguments
+from holdfast.session.run import Run
+from holdfast.session.say import say
+from holdfast.session.start import start
+
+TRIED = ("0.2.5", "0.2.5")
+
+
+class MaxTextSaves:
+    """When MaxText saves, and from which step it goes on. Its step 0 is the run's step 1."""
+
+    def __init__(self, run: Run, checkpointing: Any) -> None:
+        """`checkpointing`: the module `maxtext.common.checkpointing`."""
+        self._run = run
+        self._theirs = checkpointing
+        self._newest_of = checkpointing.latest_step
+        self.has_restored = False
+        self._manager: Any = None  # MaxText's, which is one of Orbax
+        self._loop: FrameworkLoop | None = None
+        self._has_stepped = False
+        self._writing: int | None = None  # the step whose save goes on beside the training
+
+    def meet(self, manager: Any) -> None:
+        """MaxText has made its checkpoint manager: the run says where to go on from."""
+        self._manager = manager
+        self._loop = self._run.framework(Path(manager.directory))
+        newest = self._newest_of(manager)
+        if newest is not None and newest >= self._loop.resume_step:
+            say(
+                f"step {newest} in {manager.directory} is newer than what run {self._run.name!r} "
+                "goes on from, and is not used"
+            )
+
+    def latest_step(self, manager: Any) -> int | None:
+        """Until there is a step, the one to go on from; None: from scratch."""
+        if manager is not self._manager or self._loop is None or self._has_stepped:
+            newest: int | None = self._newest_of(manager)
+            return newest
+        return self._loop.resume_step - 1 if self._loop.resume_step else None
+
+    def begin(self, done: int, until: int) -> None:
+        """MaxText has restored: so many steps are done, of so many."""
+        if self._loop is None:
+            raise ConfigurationError(
+                "MaxText makes no checkpoints here: give it enable_checkpointing=true, without "
+                "emergency or multi-tier checkpoints"
+            )
+        if done != self._loop.resume_step:
+            raise ConfigurationError(
+                f"MaxText begins after {done} steps, and the run goes on from step "
+                f"{self._loop.resume_step}: give it another run_name, or train it as another run"
+            )
+        self._loop.begin(until=until, generators=False)
+        if done >= until:
+            say(f"All {until} steps are done")
+            sys.exit(0)
+
+    def save(self, state: Any, config: Any, iterator: Any, step: int) -> None:
+        """After each step. Raises Stop once a stop's save counts."""
+        assert self._loop is not None  # noqa: S101 - begin has said so
+        self._has_stepped = True
+        if self._writing is not None and not self._manager.is_saving_in_progress():
+            self._end_save()
+        due = self._loop.due(step + 1, tokens=_tokens(config))
+        if due.saves:
+            self._begin_save(state, config, iterator, step)
+        if due.stops:
+            self._end_save()
+            self._loop.leave()
+        if step + 1 == config.steps:
+            self._end_save()
+            while self._loop.finishing():
+                self._begin_save(state, config, iterator, step)
+                self._end_save()
+
+    def _begin_save(self, state: Any, config: Any, iterator: Any, step: int) -> None:
+        assert self._loop is not None  # noqa: S101
+        self._end_save()
+        try:
+            with self._loop.saving():
+                if step in self._theirs.all_steps(self._manager):  # the run did not go on from it
+                    self._manager.delete(step)
+                self._theirs.save_checkpoint(
+                    self._manager, step, state, config, iterator, force=True
+                )
+        except (OSError, RuntimeError, ValueError) as error:
+            self._loop.failed(step + 1, error)
+        else:
+            self._writing = step
+
+    def _end_save(self) -> None:
+        step, self._writing = self._writing, None
+        if step is None or self._loop is None:
+            return
+        try:
+            self._theirs.wait_until_finished(self._manager)
+        except (OSError, RuntimeError, ValueError) as error:
+            self._loop.failed(step + 1, error)
+        else:
+            self._loop.saved(step + 1, self._loop.folder / str(step))
+
+
+def _tokens(config: Any) -> int:
+    """Of a step, padding included; 0: not known."""
+    rows, length = (
+        getattr(config, name, 0) for name in ("global_batch_size_to_train_on", "max_target_length")
+    )
+    return int(rows * length)
+
+
+def install(run: Run, train: Any, checkpointing: Any, train_utils: Any) -> bool:
+    """Stand in for functions of these modules of MaxText; False: it has others, which was said."""
+    try:
+        saves = MaxTextSaves(run, checkpointing)
+        make, first_step = checkpointing.create_orbax_checkpoint_manager, train.get_first_step
+        needed = "checkpoint_manager", "state", "config", "data_iterator", "step"
+        of_save = arguments(checkpointing.maybe_save_checkpoint, *needed)
+        validate = train_utils.validate_completed_steps
+        of_validate = arguments(validate, "completed_steps", "config_steps")
+        arguments(checkpointing.latest_step, "checkpoint_manager")
+        arguments(checkpointing.save_checkpoint, *needed, "force")
+        _ = checkpointing.all_steps, checkpointing.wait_until_finished
+    except AttributeError as error:
+        say(f"MaxText has no hook that fits ({error}): it trains, and Holdfast saves nothing of it")
+        return False
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        manager = make(*args, **kwargs)
+        if manager is not None:
+            saves.meet(manager)
+        return manager
+
+    def saved(*args: Any, **kwargs: Any) -> Any:
+        given = of_save(*args, **kwargs)
+        if given.get("step") is not None:  # without one, the last step again
+            saves.save(given["state"], given["config"], given["data_iterator"], int(given["step"]))
+
+    def restored(*args: Any, **kwargs: Any) -> Any:
+        saves.has_restored = True
+        return first_step(*args, **kwargs)
+
+    def validated(*args: Any, **kwargs: Any) -> Any:
+        given = of_validate(*args, **kwargs)
+        done, until = given["completed_steps"], given["config_steps"]
+        if saves.has_restored or done >= until:  # before that, too, it is asked: is it worth it?
+            saves.begin(done, until)
+
+    train.get_first_step = restored
+    checkpointing.create_orbax_checkpoint_manager = made
+    checkpointing.maybe_save_checkpoint = saved
+    checkpointing.latest_step = saves.latest_step
+    train_utils.validate_completed_steps = validated
+    return True
+
+
+def main(argv: list[str]) -> None:
+    """Train as `python -m maxtext.trainers.pre_train.train` does."""
+    import holdfast.compat.ml_goodput_measurement.auto  # noqa: F401 - MaxText's recorder is ours
+
+    check_version("MaxText", version("maxtext"), TRIED)
+    from absl import app
+    from maxtext.common import checkpointing
+    from maxtext.trainers.pre_train import train
+    from maxtext.utils import train_utils
+
+    install(start(), train, checkpointing, train_utils)
+    app.run(train.main, argv=[*argv, *_recording(argv)])
+
+
+def _recording(argv: list[str]) -> list[str]:
+    """Its recorder tells waits for data; what it would send to a cloud is not asked for."""
+    wanted = {"enable_goodput_recording": "true", "monitor_goodput": "false"}
+    return [
+        f"{name}={value}"
+        for name, value in wanted.items()
+        if not any(word.startswith(f"{name}=") for word in argv)
+    ]
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,92 @@
+"""TensorFlow 2, a loop of your own around a `tf.train.Checkpoint`.
+
+    loop = TensorFlowLoop(checkpoint, "checkpoints", until=1000)
+    for step in loop.steps():
+        train_step(next(batches))
+
+TensorFlow saves and restores what the checkpoint tracks: variables, the optimizer, generators
+(`tf.random.Generator`), and an iterator of tf.data, with what is in its buffers. The seeds of
+Keras's layers, which it leaves out, are in the set beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from holdfast.adapters.seeds import Seeds
+from holdfast.adapters.versions import check_version
+from holdfast.errors import ConfigurationError
+from holdfast.session.framework_loop import FrameworkLoop
+from holdfast.session.start import start
+
+TRIED = ("2.21", "2.21")
+DIGITS = 9
+PREFIX = "ckpt"  # of the files in a checkpoint's folder
+
+
+class TensorFlowLoop:
+    """Goes through the steps that are still to do; saves and stops as the run says.
+
+    `folder`: where the checkpoints are written, as RUN.step-000001234; those of this run that it
+    keeps no more are removed. Data whose iterator TensorFlow cannot save go through
+    `loop.run.data(dataset)` before `steps`: what was drawn before is drawn again.
+    """
+
+    def __init__(
+        self, checkpoint: Any, folder: str | os.PathLike[str], *, until: int, **how: Any
+    ) -> None:
+        """`checkpoint`: a `tf.train.Checkpoint`. `until`: the last step. `how`: of `hf.start`."""
+        check_version("TensorFlow", tf.__version__, TRIED)
+        self.run = start(**how)
+        models = [one for one in vars(checkpoint).values() if hasattr(one, "weights")]
+        self.run.track(seeds=Seeds([one for one in models if hasattr(one, "variables")]))
+        self._checkpoint = checkpoint
+        self._folder = folder
+        self._until = until
+
+    def steps(self) -> Iterator[int]:
+        """Restores, then gives the numbers of the steps, from 1. Raises Stop when a stop counts."""
+        own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}"
+        loop = self.run.framework(self._folder, own=own)
+        if loop.checkpoint is not None:
+            self._restore(loop.checkpoint)
+        loop.begin(until=self._until)
+        for step in range(loop.resume_step + 1, self._until + 1):
+            yield step
+            due = loop.due(step)
+            if due.saves:
+                self._save(loop, step)
+            if due.stops:
+                loop.leave()
+        while loop.finishing():
+            self._save(loop, self._until)
+
+    def _restore(self, path: Path) -> None:
+        try:
+            status = self._checkpoint.read(str(path / PREFIX))
+            status.assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            reason = str(error).strip().splitlines()[0][:200]
+            raise ConfigurationError(
+                f"{path} is of another model ({reason}): build the model and the tf.train."
+                "Checkpoint as they were, or train it as another run"
+            ) from error
+
+    def _save(self, loop: FrameworkLoop, step: int) -> None:
+        path = loop.folder / f"{self.run.name}.step-{step:0{DIGITS}d}"
+        try:
+            with loop.saving():
+                shutil.rmtree(path, ignore_errors=True)
+                path.mkdir(parents=True)
+                self._checkpoint.write(str(path / PREFIX))
+        except (OSError, tf.errors.OpError) as error:
+            loop.failed(step, error)
+        else:
+            loop.saved(step, path)

@@ -1,0 +1,87 @@
+"""Where a MaxText has other functions than those that are known, it trains without Holdfast."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.maxtext import install
+
+
+def modules() -> dict[str, Any]:
+    """Of MaxText, as far as they are stood in for."""
+
+    def maybe_save_checkpoint(checkpoint_manager, state, config, data_iterator, step=None):
+        raise AssertionError("it is stood in for")
+
+    def save_checkpoint(
+        checkpoint_manager, step, state, config=None, data_iterator=None, force=False
+    ):
+        return True
+
+    return {
+        "train": SimpleNamespace(get_first_step=lambda model, state: 0),
+        "checkpointing": SimpleNamespace(
+            create_orbax_checkpoint_manager=lambda *_: None,
+            latest_step=lambda checkpoint_manager: 7,
+            all_steps=lambda checkpoint_manager: [7],
+            wait_until_finished=lambda checkpoint_manager: None,
+            maybe_save_checkpoint=maybe_save_checkpoint,
+            save_checkpoint=save_checkpoint,
+        ),
+        "train_utils": SimpleNamespace(
+            validate_completed_steps=lambda completed_steps, config_steps: None
+        ),
+    }
+
+
+def installed(theirs: dict[str, Any]) -> bool:
+    return install(SimpleNamespace(name="r"), **theirs)  # type: ignore[arg-type]
+
+
+def test_the_one_that_is_known_is_stood_in_for() -> None:
+    theirs = modules()
+    save = theirs["checkpointing"].maybe_save_checkpoint
+    assert installed(theirs)
+    assert theirs["checkpointing"].maybe_save_checkpoint is not save
+    theirs["checkpointing"].maybe_save_checkpoint("manager", {}, "config", "data")  # the last again
+    assert theirs["checkpointing"].latest_step("another manager") == 7
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "other", "said"),
+    [
+        ("checkpointing", "maybe_save_checkpoint", None, "maybe_save_checkpoint"),
+        ("checkpointing", "maybe_save_checkpoint", lambda manager, state: None, "no config"),
+        ("checkpointing", "latest_step", lambda: None, "takes no checkpoint_manager"),
+        ("checkpointing", "wait_until_finished", None, "wait_until_finished"),
+        ("train", "get_first_step", None, "get_first_step"),
+        ("train_utils", "validate_completed_steps", lambda steps: None, "takes no completed_steps"),
+    ],
+)
+def test_another_one_trains_as_it_is(
+    module: str, name: str, other: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = modules()
+    if other is None:
+        delattr(theirs[module], name)
+    else:
+        setattr(theirs[module], name, other)
+    before = {key: dict(vars(one)) for key, one in theirs.items()}
+    assert not installed(theirs)
+    assert {key: dict(vars(one)) for key, one in theirs.items()} == before
+    told = capsys.readouterr().err
+    assert said in told
+    assert "it trains, and Holdfast saves nothing of it" in told
+
+
+def test_without_checkpoints_the_run_ends_with_a_sentence() -> None:
+    from holdfast.errors import ConfigurationError
+
+    theirs = modules()
+    installed(theirs)
+    theirs["train"].get_first_step(None, None)
+    with pytest.raises(ConfigurationError, match="enable_checkpointing=true"):
+        theirs["train_utils"].validate_completed_steps(0, 10)
