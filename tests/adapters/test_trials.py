@@ -109,7 +109,9 @@ def saved(trial: Trial, house: House, count: int) -> None:
     """Wait until there are so many checkpoints, whole or not."""
     ours = house.store / "trial" / "ckpt"
     found = (ours if trial.is_ours else house.folder / trial.checkpoints).glob
-    house.eventually(lambda: sum(path.is_dir() or not trial.is_ours for path in found("*")) >= count)
+    house.eventually(
+        lambda: sum(path.is_dir() or not trial.is_ours for path in found("*")) >= count
+    )
 
 
 def ranks_of(process: Process) -> list[int]:
