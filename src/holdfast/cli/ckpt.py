@@ -54,7 +54,7 @@ class CheckpointRow:
 
 @click.group(no_args_is_help=True)
 def ckpt() -> None:
-    """List, verify and pin checkpoints.
+    """List, verify, pin and export checkpoints.
 
     SET is a set's name, a step, or a tag; without it, the newest one.
     """
@@ -113,6 +113,31 @@ def verify(run: str, checkpoint: str | None, store: str | None, every: bool) -> 
             f"{len(bad)} of {len(names)} checkpoints of run {folder.name!r} cannot be trusted: "
             f"{', '.join(bad)}; a restart skips them"
         )
+
+
+@ckpt.command(short_help="Write a checkpoint in another format.")
+@click.argument("run")
+@set_argument
+@store_option
+@click.option("--to", "form", type=click.Choice(["dcp"]), required=True, help="The format.")
+@click.option("--out", metavar="FOLDER", required=True, help="Where to; it is made.")
+def export(run: str, checkpoint: str | None, store: str | None, form: str, out: str) -> None:
+    """Write a checkpoint of RUN in another format, every byte of it verified.
+
+    `--to dcp` writes what torch.distributed.checkpoint loads, on any number of ranks. The tracked
+    parts stand under their names, with parameters by name; a state stands under `state`.
+    """
+    folder = open_run(run, store)
+    name = find(folder, checkpoint)
+    try:
+        from torch.distributed import checkpoint as _  # noqa: F401
+
+        from holdfast.adapters import dcp
+    except ImportError as error:
+        raise ConfigurationError(f"--to {form} needs PyTorch here: {error}") from error
+    for path in dcp.export(folder.ckpt_dir / name, Path(out)):
+        say(f"! {path} is each rank's own: that of rank 0 is written")
+    click.echo(f"{name} is in {out}")
 
 
 @ckpt.command()

@@ -33,7 +33,7 @@ COMMANDS = {
     "rollback": "Have RUN continue from an earlier checkpoint.",
     "mv": "Rename a run.",
     "rm": "Remove a run: its records, its checkpoints, all of it.",
-    "ckpt": "List, verify and pin checkpoints.",
+    "ckpt": "List, verify, pin and export checkpoints.",
     "up": "Make the machines of RUN, which then train it.",
     "health": "Show the state and health of machines.",
     "recover": "Find machines of RUN that are lost, delete them, and make them again.",

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.errors import ConfigurationError, DataTopologyChanged
 from holdfast.session.data import DataStream
 from holdfast.session.optimizers import Optimizers
+from holdfast.session.parameter_names import ParameterNames
 from holdfast.session.part_layouts import PartLayouts
 from holdfast.session.replicated import ReplicatedParts
 from holdfast.session.reshape import Positions, resharded
@@ -36,6 +37,7 @@ class Contents:
         self.bests: dict[str, float] = {}
         self.optimizers = Optimizers()
         self._replicated = ReplicatedParts()
+        self._parameters = ParameterNames()
 
     def track(self, parts: dict[str, Any]) -> None:
         """Add parts by name; those that a restore has already read take their state now."""
@@ -121,7 +123,7 @@ class Contents:
                 for number, stream in enumerate(self._streams)
             },
             "rng": part_states.capture_rng(),
-            "session": {"bests": dict(self.bests)},
+            "session": {"bests": dict(self.bests), "parameters": self._parameters.of(self._parts)},
         }
 
     def layouts(self) -> PartLayouts:

@@ -6,10 +6,11 @@ that a program that does not fit fails before a gigabyte is read; then the array
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from holdfast.snapshot import like as likeness
 from holdfast.snapshot.arrays import ArrayKind, Bytes
 from holdfast.snapshot.dtensor import Layout, mesh_ranks
 from holdfast.snapshot.manifest import ArraySharing, Manifest, is_shared
-from holdfast.snapshot.materialise import Kinds, adopt, is_cut, native
+from holdfast.snapshot.materialise import Kinds, adopt, is_cut, native, to_torch
 from holdfast.snapshot.memory import touch
 from holdfast.snapshot.reader import (
     Chunk,
@@ -163,6 +164,46 @@ def load_path(set_dir: Path, like: Any = None, only: str | Sequence[str] | None 
     return read.get(STATE)
 
 
+class OpenSet:
+    """A set whose arrays are read one by one, for who writes them elsewhere."""
+
+    def __init__(self, files: ShardFiles, manifest: Manifest) -> None:
+        self._files, self._manifest = files, manifest
+        self._assembly = _Assembly(files, manifest, 0, {}, "saved", (), {})
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Arrays of the run of which each rank has its own."""
+        shared = tuple(self._manifest.structures)
+        return tuple(
+            path
+            for path, stored in self._manifest.arrays.items()
+            if stored.placement is ArraySharing.PER_RANK and is_shared(path, shared)
+        )
+
+    def tree(self, fetch: Callable[[Array], Any]) -> dict[str, Any]:
+        """The set as rank 0 has it, with what `fetch` makes of its arrays; CorruptCheckpoint."""
+        try:
+            structure = _sections(self._files.facts(0).get("structure"), None, None)
+            return {name: decode(part, fetch, name) for name, part in structure.items()}
+        except ValueError as error:
+            raise CorruptCheckpoint(f"{self._files.path(0)}: the structure says {error}") from error
+
+    def read(self, array: Array, kind: Kinds | Literal["torch"]) -> Any:
+        """One of its arrays, verified; as a tensor of PyTorch's, whatever it was, with "torch"."""
+        if kind == "torch":
+            return to_torch(array, self._assembly.bytes_of(array))
+        return native(array, self._assembly.bytes_of(array), kind)
+
+
+@contextlib.contextmanager
+def opened_set(set_dir: Path) -> Iterator[OpenSet]:
+    """Open a set to read its arrays one by one. Raises what `read_set` raises."""
+    manifest = read_manifest(set_dir)
+    with ShardFiles(set_dir, manifest) as files:
+        yield OpenSet(files, manifest)
+
+
 def _sections(
     structure: Structure, only: str | Sequence[str] | None, sections: Sequence[str] | None
 ) -> dict[str, Structure]:
@@ -239,14 +280,14 @@ class _Assembly:
     def _native(self, array: Array) -> Any:
         if array.path in self._layouts:
             return self._adopt(array, self._layouts[array.path])
-        return native(array, self._bytes(array), self._kinds)
+        return native(array, self.bytes_of(array), self._kinds)
 
     def _adopt(self, array: Array, target: Any) -> Any:
         def part(index: Index) -> Any:
             return self._slices.read(self._pieces(array), index)
 
         in_parts = self._in_parts(array)
-        return adopt(array, target, lambda: self._bytes(array), part if in_parts else None)
+        return adopt(array, target, lambda: self.bytes_of(array), part if in_parts else None)
 
     def _in_parts(self, array: Array) -> bool:
         """Whether it is stored as slices, or wanted in part: then it is read when it is asked for.
@@ -255,7 +296,8 @@ class _Assembly:
         """
         return array.path in self._cut or not in_rows(self._pieces(array))
 
-    def _bytes(self, array: Array) -> Bytes:
+    def bytes_of(self, array: Array) -> Bytes:
+        """All of an array."""
         found = self._whole.get(array.path)
         if found is None:
             everything = tuple((0, size) for size in array.shape)
