@@ -19,6 +19,7 @@ import asyncio
 import json
 import os
 import platform
+import random
 import resource
 import secrets
 import shutil
@@ -147,10 +148,12 @@ class ManySeats:
         self._run = folder.identity.run_id
         self._gate = asyncio.Semaphore(CONNECTING)
         self._seats: dict[LinkConnection, Seat] = {}
-        self._proved: dict[LinkConnection, asyncio.Event] = {}
+        self._settled: dict[LinkConnection, asyncio.Event] = {}  # it is proved, or over
         self._to_say: set[LinkConnection] = set()
         self._answered: dict[LinkConnection, int] = {}  # how many orders
         self._answered_s = 0.0  # when the last answer to one was written
+        self._lost = 0  # connections
+        self._first_wait_s = 0.4 * beat_s(hosts)  # as `link.dialer`
 
     async def run(self, numbers: range) -> None:
         print("ready", flush=True)
@@ -165,29 +168,43 @@ class ManySeats:
                 print(self._answered_s, flush=True)
         for one in loops:
             one.cancel()
+        if self._lost:
+            print(f"{self._lost} connections were lost, and dialled again", file=sys.stderr)
 
     async def _one(self, number: int) -> None:
-        loop = asyncio.get_running_loop()
+        """One agent, which dials again as long as it is turned away."""
+        of: list[LinkConnection] = []  # the newest last
+        say = lambda: self._say_soon(of[-1])  # noqa: E731
         peer = Peer(number, secrets.token_hex(16))
+        seat = Seat(number, peer.incarnation, lambda slot: OneRank(slot, say))
+        seat.address, seat.ports = "127.0.0.1", (1, 2)
+        while True:
+            async with self._gate:
+                of.append(await self._dial(seat, peer))
+            if of[-1] in self._seats:
+                await self._live(number, of[-1], seat)
+            await asyncio.sleep(random.uniform(0, self._first_wait_s))
+
+    async def _dial(self, seat: Seat, peer: Peer) -> LinkConnection:
+        loop = asyncio.get_running_loop()
         terms = Terms(self._run, 1, self._secret, channel_of(self._certificate))
         conversation = Conversation.of_agent(terms, peer, secrets.token_bytes(NONCE_BYTES))
         channel = TlsChannel.dialling(self._certificate) if self._certificate else None
         connection = LinkConnection(self, conversation, channel)
-        say = lambda: self._say_soon(connection)  # noqa: E731
-        seat = self._seats[connection] = Seat(
-            number, peer.incarnation, lambda slot: OneRank(slot, say)
-        )
-        seat.address, seat.ports = "127.0.0.1", (1, 2)
-        proved = self._proved[connection] = asyncio.Event()
-        async with self._gate:
-            await loop.create_connection(lambda: connection, "127.0.0.1", self._port)
-            await proved.wait()
+        self._seats[connection] = seat
+        settled = self._settled[connection] = asyncio.Event()
+        await loop.create_connection(lambda: connection, "127.0.0.1", self._port)
+        await settled.wait()
+        return connection
+
+    async def _live(self, number: int, connection: LinkConnection, seat: Seat) -> None:
+        """Until the connection ends."""
         every_s, progress_s = beat_s(self._hosts), progress_ns(self._hosts) / SECOND_NS
         spread = number % 1000 / 1000  # as time scatters them
         await asyncio.sleep(every_s * spread)
         began_s = time.monotonic()
         told_s = began_s - progress_s * spread
-        while True:
+        while connection in self._seats:
             host, now_s = seat.host, time.monotonic()
             if isinstance(host, OneRank):
                 host.step_until(int((now_s - began_s) / STEP_S))
@@ -219,7 +236,7 @@ class ManySeats:
         pass
 
     def proved(self, connection: LinkConnection) -> None:
-        self._proved[connection].set()
+        self._settled.pop(connection).set()
         self._say(connection)
 
     def heard(self, connection: LinkConnection, message: dict[str, Any]) -> None:
@@ -229,9 +246,11 @@ class ManySeats:
     def revived(self, connection: LinkConnection) -> None:
         pass
 
-    def lost(self, connection: LinkConnection, why: str) -> None:
+    def lost(self, connection: LinkConnection, why: str) -> None:  # noqa: ARG002 - the protocol
         del self._seats[connection]
-        print(f"lost: {why}", file=sys.stderr)
+        if (settled := self._settled.pop(connection, None)) is not None:
+            settled.set()
+        self._lost += 1
 
 
 # --- the controller -------------------------------------------------------------------------

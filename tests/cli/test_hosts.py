@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.hosts import hosts
+from holdfast.cli.several_hosts import FOR_LONG_NS, _silent_ns
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.hosts_table import ListedHost, read_hosts, tell_hosts
-from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.lease import Lease, LeaseState, acquire, view
 from holdfast.journal.quarantine import put_in_quarantine, quarantined, release
 from holdfast.journal.store import RunStore
 
@@ -84,6 +86,24 @@ def test_of_a_run_that_is_over_it_says_so(lease: Lease) -> None:
     tell_hosts(lease, [ListedHost(0, "assigned", "10.0.0.1", 0, 1)])
     lease.release()
     assert shown().splitlines()[-1] == "nobody runs it now: that is how they stood last"
+
+
+def test_what_the_next_controller_hears_of_hosts_that_are_silent(lease: Lease) -> None:
+    rows = [
+        ListedHost(0, "assigned", "10.0.0.1", 0, boot="one"),
+        ListedHost(3, "suspect", "10.0.0.2", 1, silent_ns=7),
+        ListedHost(4, "spare", "10.0.0.3", boot="one"),
+    ]
+    tell_hosts(lease, rows)
+    lived = replace(view(lease.folder), state=LeaseState.DEAD)
+    assert _silent_ns(lease.folder, lived) == {1: 7}
+    assert lived.holder is not None
+    elsewhere = replace(lived.holder, boot_id="one")
+    silent = replace(lived, state=LeaseState.UNKNOWN, holder=elsewhere)
+    tell_hosts(lease, rows[:2])
+    assert _silent_ns(lease.folder, silent) == {0: FOR_LONG_NS, 1: 7}
+    tell_hosts(lease, [replace(row, silent_ns=7) for row in rows])
+    assert _silent_ns(lease.folder, lived) == {}  # it may have been cut off
 
 
 def test_a_run_of_one_host_has_no_table(lease: Lease) -> None:

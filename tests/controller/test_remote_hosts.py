@@ -214,14 +214,16 @@ def trains(attempt: int = 4) -> HostReport:
     return made
 
 
-def succeeded(spares: int = 0, silent: int | None = None) -> tuple[Lab, list[Seat], list[Any]]:
+def succeeded(
+    spares: int = 0, silent: dict[int, int] | None = None
+) -> tuple[Lab, list[Seat], list[Any]]:
     """Two hosts that train, another controller that they have met, and what it has judged."""
     before, lab, judged = Lab(), Lab(spares=spares), []
     seats = [before.seat(0), before.seat(1)]
     for seat in seats:
         before.down(seat)
         seat.meet_controller()
-    lab.hosts.silent_slot = silent
+    lab.hosts.silent_ns = silent or {}
     lab.hosts.gather(ADOPT, judged.append)
     return lab, seats, judged
 
@@ -300,7 +302,7 @@ def test_what_cannot_go_on_is_ended_on_each_host_before_it_joins() -> None:
 
 
 def test_a_spare_takes_the_part_of_the_host_that_is_silent_since_its_controller_is() -> None:
-    lab, (_, one), judged = succeeded(spares=1, silent=0)
+    lab, (_, one), judged = succeeded(spares=1, silent={0: 100 * S})
     spare = lab.seat(2)
     lab.up(one, trains())
     assert lab.hosts.next_look_ns == HostLimits().suspect_ns
@@ -313,6 +315,16 @@ def test_a_spare_takes_the_part_of_the_host_that_is_silent_since_its_controller_
         lab.up(seat)
     lab.hosts.look()
     assert [lab.hosts.membership.host_of(slot).index for slot in (0, 1)] == [2, 1]
+
+
+def test_a_host_that_was_silent_before_is_waited_for_as_long_as_is_left() -> None:
+    lab, (_, one), judged = succeeded(spares=1, silent={0: 7 * S})
+    lab.seat(2)
+    lab.up(one, trains())
+    assert lab.hosts.next_look_ns == 3 * S
+    lab.now_ns += 3 * S
+    lab.hosts.look()
+    assert judged == ["nothing was heard of the host that runs its part 0"]
 
 
 def test_hosts_keep_their_slots_where_another_controller_ends_what_they_run() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
-from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
+from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict, believed, waits_ns
+from holdfast.core.hosts.members import HostLimits
 from holdfast.core.hosts.order import CALM, Attention
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HeldSlot
@@ -80,7 +81,7 @@ def test_who_is_not_heard_is_waited_for_as_long_as_a_host_is_before_it_is_lost()
 
 def test_the_host_of_a_silent_controller_is_waited_for_as_long_as_one_that_lives_needs() -> None:
     """It has been silent for longer than a host that is lost; the others have just been called."""
-    gathered = Gathering(4, range(3), 4, 10 * S, silent=(0, 2 * S))
+    gathered = Gathering(4, range(3), 4, 10 * S, silent={0: 2 * S})
     gathered.heard(1, "b", held(1), report())
     assert (gathered.until_ns, gathered.judge(9 * S)[0]) == (10 * S, Verdict.WAIT)
     gathered.heard(3, "d", held(2), report())
@@ -89,6 +90,31 @@ def test_the_host_of_a_silent_controller_is_waited_for_as_long_as_one_that_lives
     assert gathered.judge(2 * S) == (Verdict.END, reason)
     gathered.heard(0, "a", held(0), report())
     assert gathered.judge(2 * S)[0] is Verdict.ADOPT
+
+
+def test_of_several_hosts_that_are_silent_the_last_is_waited_for() -> None:
+    gathered = Gathering(4, range(3), 4, 10 * S, silent={0: 3 * S, 1: 5 * S})
+    assert gathered.until_ns == 10 * S
+    gathered.heard(2, "c", held(2), report())
+    assert gathered.until_ns == 5 * S
+    gathered.heard(1, "b", held(1), report())
+    assert gathered.judge(3 * S - 1)[0] is Verdict.WAIT
+    assert gathered.judge(3 * S)[0] is Verdict.END
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "waits_s"), [(0, 10), (3, 7), (8, 2), (9.5, 2), (1000, 2)], ids=str
+)
+def test_what_the_controller_before_has_waited_counts_but_one_that_lives_may_dial(
+    silent_s: float, waits_s: int
+) -> None:
+    assert waits_ns(HostLimits(), round(silent_s * S)) == waits_s * S
+
+
+def test_a_controller_that_heard_less_than_half_may_be_the_one_that_was_cut_off() -> None:
+    assert believed({1: 5}, 2) == {1: 5}
+    assert believed({0: 9, 1: 5}, 3) == {}
+    assert believed({}, 0) == {}
 
 
 def test_once_all_hosts_are_heard_nobody_else_is_waited_for() -> None:

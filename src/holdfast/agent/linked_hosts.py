@@ -92,15 +92,15 @@ class LinkedHosts:
         elastic: ElasticLimits | None = None,
         store: str = "",
         chips: int = 0,
-        silent_slot: int | None = None,
+        silent_ns: Mapping[int, int] | None = None,
     ) -> None:
         """`runs`: what every host is to run (`core.hosts.says.HostSays`). `placement`: its ranks.
 
         `policy`: what follows where a host is announced to go. `care`: where it fails. `is_done`:
         the run was done before. `elastic`: how few hosts it trains on; None: all are waited for.
         `store`: where the hosts find this controller. `chips`: of all of them together, where they
-        do not say how many they have. `silent_slot`: which part was on the host of the controller
-        before this one, if that was followed because it was silent.
+        do not say how many they have. `silent_ns`: for how long the controller before this one had
+        not heard the host of a part, by its number.
         """
         self._is_done = is_done
         self._store = store
@@ -111,7 +111,7 @@ class LinkedHosts:
         self._remote = RemoteHosts(
             self, membership, now_ns, around.say, runs, placement, elastic, chips
         )
-        self._remote.silent_slot = silent_slot
+        self._remote.silent_ns = dict(silent_ns or {})
         self._peers: dict[str, Peer] = {}  # by incarnation
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._waits_since_ns = self._next_say_ns = 0

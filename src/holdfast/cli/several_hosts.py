@@ -45,6 +45,7 @@ from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
 from holdfast.controller.host_care import CarePolicy
 from holdfast.controller.opening import running
+from holdfast.core.hosts.adoption import believed
 from holdfast.core.hosts.alike import Alike, command_told
 from holdfast.core.hosts.membership import HostLimits, Membership
 from holdfast.core.hosts.placement import place
@@ -84,6 +85,7 @@ from holdfast.link.values import Trust, beat_s
 
 TRY_S = 0.2
 MOST_SLICE = 64  # characters of a slice's name
+FOR_LONG_NS = 2**62  # of silence: longer than anybody is waited for
 AS_CONTROLLER = "--as-controller"
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - whoever dials proves that it knows the secret
@@ -138,7 +140,7 @@ def control(asked: RunAsked, watched: str) -> int:
     if (words := over_meanwhile(lease, known.over_before)) is not None:
         lease.release(words)  # the agents read there how the run has ended
         return EXIT_DONE
-    silent_slot = _silent_slot(folder, before) if lease.epoch == before.epoch + 1 else None
+    silent_ns = _silent_ns(folder, before) if lease.epoch == before.epoch + 1 else {}
     # The agents listen for notices, each on its own host.
     start = RunStart.of(asked._replace(notices=NoticeSources((), asked.notices.around)), lease)
     try:
@@ -169,7 +171,7 @@ def control(asked: RunAsked, watched: str) -> int:
                 elastic=_elastic(settings),
                 store=settings.store,
                 chips=settings.total_chips,
-                silent_slot=silent_slot,
+                silent_ns=silent_ns,
             )
             linked.append(found)
             with contextlib.suppress(StoreUnavailable):  # upkeep looks again
@@ -195,16 +197,21 @@ def control(asked: RunAsked, watched: str) -> int:
         start.close()
 
 
-def _silent_slot(folder: RunFolder, before: LeaseView) -> int | None:
-    """Which part of the run was on the machine of a controller that was followed for its silence.
+def _silent_ns(folder: RunFolder, before: LeaseView) -> dict[int, int]:
+    """By part of the run, for how long its host was silent for the controller before this one.
 
-    As that one has told of its hosts; None: it was not followed for that, or nobody can tell.
+    As that one has told of its hosts last. One that was followed for its own silence was on a
+    machine that has been silent for longer than any host is waited for.
     """
-    if before.state is not LeaseState.UNKNOWN or before.holder is None:
-        return None
-    boot, rows = before.holder.boot_id, read_hosts(folder, before.epoch) or ()
-    there = [row.trains_as for row in rows if boot and row.boot == boot]
-    return there[0] if len(there) == 1 else None
+    rows = read_hosts(folder, before.epoch) or ()
+    parts = {row.trains_as: row.silent_ns for row in rows if row.trains_as is not None}
+    found = believed({part: ns for part, ns in parts.items() if ns is not None}, len(parts))
+    if before.state is LeaseState.UNKNOWN and before.holder is not None:
+        boot = before.holder.boot_id
+        there = [row.trains_as for row in rows if boot and row.boot == boot]
+        if len(there) == 1 and there[0] is not None:
+            found[there[0]] = FOR_LONG_NS
+    return found
 
 
 def _listens_at() -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.controller.remote_hosts import RemoteHosts
 from holdfast.core.hosts.clocks import ClockBound
+from holdfast.core.hosts.members import MemberState
 from holdfast.core.hosts.placement import NOWHERE, Placement
 from holdfast.journal.hosts_table import ListedHost
 
@@ -106,6 +107,7 @@ class HostBook:
                     offset_ns=None if clock is None else clock.offset_ns,
                     error_ns=None if clock is None else clock.error_ns,
                     ahead_ns=ahead_ns,
+                    silent_ns=now_ns - one.heard_ns if one.state is MemberState.SUSPECT else None,
                 )
             )
         return tuple(found)

@@ -23,7 +23,7 @@ from holdfast.controller.host_messages import HostMessages, Wire
 from holdfast.controller.inquiries import Inquiries
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict
+from holdfast.core.hosts.adoption import Gathering, LastOrdered, Verdict, waits_ns
 from holdfast.core.hosts.alike import Alike, differences
 from holdfast.core.hosts.clocks import report_on_clock
 from holdfast.core.hosts.copies import in_memory
@@ -114,9 +114,7 @@ class RemoteHosts:
         self.leaves_alone: Callable[[HostSays, Notice], bool] = lambda _, __: False
         self.heard_of: Callable[[int, HostReport], None] = lambda _, __: None  # one that trains
         self.lost: Callable[[int, str], None] = lambda _, __: None  # who had a part, and why
-        # The part of the run that was on the host of the controller before this one, if that was
-        # followed because it was silent.
-        self.silent_slot: int | None = None
+        self.silent_ns: dict[int, int] = {}  # by slot, for the controller before this one
         self._gathering: Gathering | None = None  # what runs, and is not adopted yet
         self._judged: Callable[[LastOrdered | str], None] | None = None
 
@@ -165,7 +163,7 @@ class RemoteHosts:
     def gather(self, action: act.Adopt, judged: Callable[[LastOrdered | str], None]) -> None:
         """Ask the hosts; they look for their controller by the store, and dial."""
         members, now = self.membership, self._now_ns()
-        limits, slot = members.limits, self.silent_slot
+        limits = members.limits
         self.awaited.placement = action.placement
         slots = frozenset(action.placement.hosts)
         self._gathering = Gathering(
@@ -173,7 +171,7 @@ class RemoteHosts:
             slots,
             members.most,
             now + limits.lost_ns,
-            None if slot is None else (slot, now + limits.suspect_ns),
+            {slot: now + waits_ns(limits, for_ns) for slot, for_ns in self.silent_ns.items()},
         )
         self._judged, self.messages.is_undecided = judged, True
 

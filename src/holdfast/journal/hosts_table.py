@@ -2,8 +2,9 @@
 
     lease/000007.hosts    one object: the rows, replaced once a second; of many hosts less often
 
-A controller that follows a silent one finds in it which part of the run was on that one's machine,
-and waits for that host no longer than for one that lives. Nothing else is decided by it.
+A controller that follows another one finds in it for which hosts that one had waited already, and
+which part of the run was on the machine of one that is silent. It waits for these hosts no longer
+than that leaves of the time, but as long as one that lives needs. Nothing else is decided by it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class ListedHost:
     which one of several it belongs to. `offset_ns`: what brings the times of its boot to those of
     the controller's host, to within `error_ns`, and `ahead_ns` how far its wall clock is ahead of
     that host's; None: it was not measured. `chips`: how many it has; None: it does not say.
+    `silent_ns`: for how long it was not heard then; None: not long enough to be suspect.
     """
 
     index: int
@@ -47,6 +49,7 @@ class ListedHost:
     error_ns: int | None = None
     ahead_ns: int | None = None
     chips: int | None = None
+    silent_ns: int | None = None
 
 
 NAMES = tuple(one.name for one in fields(ListedHost))
@@ -79,6 +82,7 @@ def read_hosts(folder: RunFolder, epoch: int) -> tuple[ListedHost, ...] | None:
                 whole_or_none(row, "error_ns"),
                 whole_or_none(row, "ahead_ns", -MAX_TIME_NS, MAX_TIME_NS),
                 whole_or_none({"chips": None, **row}, "chips", 1),
+                whole_or_none({"silent_ns": None, **row}, "silent_ns"),
             )
             for row in rows
         )

@@ -7,20 +7,22 @@
 It does if every host of the attempt says that all its ranks were started, and that none has ended.
 Else the attempt is ended: ranks that train together are of no use one by one. Hosts that are not
 heard are waited for in any case, since they look for the new controller by the store: what they
-have in memory may be what the next attempt begins from. All but the host of the controller before
-this one are waited for as long as one that falls silent. That host has been silent for longer,
-since its controller was followed on that account: it is waited for as long as one that lives needs.
+have in memory may be what the next attempt begins from. They are waited for as long as one that
+falls silent, less the time for which the controller before this one had not heard them any more;
+but for as long as one that lives needs. The host of a controller that was followed for its silence
+has been silent for longer than that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import NOTHING_IN_MEMORY, InMemory
+from holdfast.core.hosts.members import HostLimits
 from holdfast.core.hosts.order import CALM, Attention
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HeldSlot
@@ -60,6 +62,22 @@ class LastOrdered(NamedTuple):
     memory: InMemory = NOTHING_IN_MEMORY
 
 
+def waits_ns(limits: HostLimits, silent_ns: int) -> int:
+    """How long a host is waited for that the controller before this one had not heard for so long.
+
+    That one may have died just before it would have heard it: one that lives dials, and is heard.
+    """
+    return max(limits.suspect_ns, limits.lost_ns - silent_ns)
+
+
+def believed(silent_ns: Mapping[int, int], parts: int) -> dict[int, int]:
+    """What a controller has said of hosts that are silent: by slot, of so many parts, for how long.
+
+    Nothing, if it did not hear most of them: it may be the one that was cut off, or late.
+    """
+    return dict(silent_ns) if 2 * len(silent_ns) <= parts else {}
+
+
 class Gathering:
     """What was heard so far. `slots`: those of the attempt; `hosts`: how many, with spares."""
 
@@ -69,11 +87,11 @@ class Gathering:
         slots: Collection[int],
         hosts: int,
         until_ns: int,
-        silent: tuple[int, int] | None = None,
+        silent: Mapping[int, int] | None = None,
     ) -> None:
-        """`silent`: the slot of the controller's host, and until when it alone is waited for."""
+        """`silent`: by slot, until when its host is waited for, where that is not as long."""
         self.holders: dict[int, Holder] = {}  # by slot
-        self._until_ns, self._silent = until_ns, silent
+        self._until_ns, self._silent = until_ns, silent or {}
         self._attempt = attempt
         self._slots = slots
         self._hosts = hosts
@@ -113,10 +131,8 @@ class Gathering:
     @property
     def until_ns(self) -> int:
         """Until then hosts are waited for, as things stand."""
-        silent = self._silent
-        if silent is not None and self._missing == [silent[0]]:
-            return min(silent[1], self._until_ns)
-        return self._until_ns
+        each = (self._silent.get(slot, self._until_ns) for slot in self._missing)
+        return max(each, default=self._until_ns)
 
     @property
     def found(self) -> LastOrdered:
