@@ -31,6 +31,7 @@ from holdfast.session.part_layouts import PartLayouts
 from holdfast.snapshot.arrays import describe, on_host
 from holdfast.snapshot.dtensor import Cut, Placing, placing
 from holdfast.snapshot.parts import load_part, part_state
+from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.sets import commit, read_manifest
 from holdfast.snapshot.shard import write_shard
@@ -298,6 +299,33 @@ def test_ranks_of_a_host_that_hold_one_slice_take_turns() -> None:
     one, _, other, _ = (as_rank(n, 4, look) for n in range(4))
     assert [a + b for a, b in zip(one, other, strict=True)] == [1] * 6
     assert sum(one) == 3
+
+
+def test_a_description_that_is_used_again_is_what_a_new_one_would_be() -> None:
+    shapes = ((7, 2), (1, 3), (0, 4), (5,))
+    rows, whole = [Shard(0)], [Replicate()]
+
+    def said(files: BufferFiles, tree: Any, step: int) -> Any:
+        placed, text = files._described({"parts": {"m": tree}}, Named(0, step, step, (), ()))
+        return [(entry, at.index, at.source.tolist()) for entry, _, at in placed], text
+
+    def look() -> None:
+        both = {"rank": dist.get_rank(), "world_size": 2, "local_world_size": 2}
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=(f"rank {dist.get_rank()}",))
+        files = BufferFiles(Path("none"), wanted=1, **both)
+        for step, placements in enumerate((rows, rows, whole, rows)):
+            tree = {
+                str(shape): distribute_tensor(
+                    torch.full(shape, step), mesh, placements, src_data_rank=None
+                )
+                for shape in shapes
+            }
+            fresh = BufferFiles(Path("none"), wanted=1, **both)
+            assert said(files, tree, step) == said(fresh, tree, step)
+            assert files._misses == (1, 0, 1, 2)[step], "used again where all is as before"
+
+    for rank in range(2):
+        as_rank(rank, 2, look)
 
 
 def test_partial_sums_are_refused() -> None:

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.snapshot import nodes, paths
+from holdfast.snapshot import dtensor, nodes, paths
 from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, describe, plain_tensor
 from holdfast.snapshot.layout import Placed
 from holdfast.snapshot.receipt import Tensor
@@ -113,6 +113,40 @@ class _Tensor:
         return True
 
 
+class _Sharded:
+    """A DTensor of PyTorch's, where this rank stores the same boxes of it each time."""
+
+    def __init__(self, value: Any, leaf: Leaf) -> None:
+        self._kind = type(value)
+        self._mesh = value.device_mesh
+        self._placements = value.placements
+        self._local = dtensor.local_of(value).shape
+        self._boxes = dtensor.stored_boxes(leaf.path, value)
+        self._dtype = value.dtype
+        self._shape = leaf.shape
+        self._like = leaf[:4]
+
+    def take(self, value: Any, leaves: list[Leaf], _: list[Structure]) -> bool:
+        if (
+            type(value) is not self._kind
+            or value.dtype is not self._dtype
+            or value.shape != self._shape
+            or value.device_mesh is not self._mesh
+            or value.placements != self._placements
+            or value.is_meta
+        ):
+            return False
+        local = dtensor.local_of(value)
+        if local.shape != self._local:
+            return False
+        pieces = []
+        for box in self._boxes:
+            part = plain_tensor(dtensor.cut_out(local, box))
+            pieces.append(ArrayPiece(box.whole, tuple(part.shape), part))
+        leaves.append(Leaf(*self._like, self._shape, tuple(pieces), held=value))
+        return True
+
+
 class _Described:
     """Any other array."""
 
@@ -206,7 +240,7 @@ def _about_node(node: nodes.Node) -> tuple[Any, ...]:
     return node.shape, node.type_name, node.plain, node.keys, node.pieces
 
 
-_Any = _Value | _Tensor | _Jax | _Described | _Container
+_Any = _Value | _Tensor | _Sharded | _Jax | _Described | _Container
 
 
 def _outline(value: Any, path: str, found: list[Leaf]) -> _Any:
@@ -217,7 +251,7 @@ def _outline(value: Any, path: str, found: list[Leaf]) -> _Any:
         return _Container(value, path, found)
     found.append(leaf)
     if leaf.kind is ArrayKind.TORCH:
-        return _Tensor(value, leaf)
+        return _Tensor(value, leaf) if leaf.held is None else _Sharded(value, leaf)
     if leaf.kind is ArrayKind.JAX and leaf.held is None:
         return _Jax(value, leaf)
     return _Described(leaf)

@@ -143,34 +143,46 @@ Piece = tuple[Index, Any]
 def held(path: str, value: Any) -> tuple[Piece, ...]:
     """Everything that this rank holds of a DTensor. Raises Unstorable."""
     placed = _placing(path, value)
+    local = local_of(value)
     if placed is None:
         return ()
-    local = local_of(value)
     if tuple(local.shape) != placed.shape:
         raise Unstorable(
             path,
             f"a DTensor whose local part has the shape {tuple(local.shape)}, where its placements "
             f"{value.placements} say {placed.shape}; make it by distribute_tensor or fully_shard",
         )
-    return tuple(
-        (index, local if _size(index) == local.numel() else local[inside])
-        for index, inside in placed.boxes
-    )
+    return tuple((box.whole, cut_out(local, box)) for box in placed.boxes)
 
 
 def stored(path: str, value: Any) -> tuple[Piece, ...]:
-    """Of that, what this rank stores: of what several hold alike, one stores it. Raises Unstorable.
+    """Of that, what this rank stores. Raises Unstorable."""
+    held(path, value)
+    local = local_of(value)
+    return tuple((box.whole, cut_out(local, box)) for box in stored_boxes(path, value))
+
+
+def stored_boxes(path: str, value: Any) -> tuple[Box, ...]:
+    """Where that lies: of what several hold alike, one stores it.
 
     Which one goes by the path, so that they share the work. An empty tensor is stored as well.
     """
     placed = _placing(path, value)
-    if placed is not None and 0 in value.shape:
-        is_first = not any(value.device_mesh.get_coordinate())
-        everything = tuple((0, size) for size in value.shape)
-        return ((everything, local_of(value).new_empty(value.shape)),) if is_first else ()
-    if placed is None or placed.replica != zlib.crc32(path.encode()) % placed.replicas:
+    if placed is None:
         return ()
-    return held(path, value)
+    if 0 in value.shape:
+        is_first = not any(value.device_mesh.get_coordinate())
+        return (Box(tuple((0, size) for size in value.shape), ()),) if is_first else ()
+    is_mine = placed.replica == zlib.crc32(path.encode()) % placed.replicas
+    return placed.boxes if is_mine else ()
+
+
+def cut_out(local: Any, box: Box) -> Any:
+    """A view of a box's elements."""
+    shape = tuple(stop - start for start, stop in box.whole)
+    if tuple(local.shape) == shape:
+        return local
+    return local.new_empty(shape) if 0 in shape else local[box.local]
 
 
 def holders(value: Any, ranks: range) -> dict[Index, list[int]]:
@@ -251,7 +263,3 @@ def build(layout: Layout, read: Read) -> Any:
 def _here(layout: Layout) -> Placing:
     empty = Placing((), tuple(0 for _ in layout.shape), 0, 1)
     return _placing("", layout) or empty
-
-
-def _size(index: Index) -> int:
-    return math.prod(stop - start for start, stop in index)

@@ -81,8 +81,9 @@ def load_part(part: Any, state: Any, path: str) -> None:
         else:
             raise TypeError("it has no way to take a state")
     except Exception as error:
+        why = " ".join(str(error).split())  # PyTorch says what is wrong from its second line on
         raise StateMismatch(
-            path, f"what {type(part).__qualname__} accepts", f"a state it refuses ({error})"
+            path, f"what {type(part).__qualname__} accepts", f"a state it refuses ({why:.400})"
         ) from error
 
 

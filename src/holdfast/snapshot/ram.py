@@ -27,7 +27,7 @@ import numpy as np
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.arrays import ArrayPiece, Leaf, begin_transfers, on_host
+from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, begin_transfers, on_host
 from holdfast.snapshot.cuda import CudaError
 from holdfast.snapshot.described import Outline
 from holdfast.snapshot.device import DeviceBytes, Transfers, device_of, on_device
@@ -326,13 +326,18 @@ class BufferFiles:
         self._misses += 1
         # A tree that is another one each time is not worth it.
         is_worth_it = not named.tags and self._misses.bit_count() == 1
-        if is_worth_it and all(leaf.held is None for leaf in flat.leaves):
+        if is_worth_it and all(map(self._is_steady, flat.leaves)):
 
             def write(say: Say, step: Structure) -> str:
                 return self._header_text(placed, flatten(tree, say).structure, named, step)
 
             self._outlines[named.in_parts] = apart, Outline(tree, placed, write)
         return placed, self._header_text(placed, flat.structure, named)
+
+    def _is_steady(self, leaf: Leaf) -> bool:
+        """Whether this rank stores the same part of an array each time."""
+        is_one_host = self._local_world_size == self._world_size
+        return leaf.held is None or (is_one_host and leaf.kind is ArrayKind.TORCH)
 
     def _header_text(
         self,
