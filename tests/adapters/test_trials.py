@@ -65,6 +65,8 @@ TRIALS = (
     Trial("lightning", "lightning", 500, ranks=2),
     Trial("orbax", "orbax.checkpoint", 1500),
     Trial("maxtext", "maxtext", 2500),
+    Trial("orbax", "orbax.checkpoint", 600, ranks=2),
+    Trial("orbax_v1", "orbax.checkpoint", 1500),
     Trial("keras", "keras", 1500, backend="jax"),
     Trial("keras", "keras", 1500, backend="torch"),
     Trial("keras", "keras", 1500, backend="tensorflow"),

@@ -1,15 +1,21 @@
-"""Orbax: a `CheckpointManager` whose decisions are Holdfast's.
+"""Orbax: a `CheckpointManager`, or v1's `Checkpointer`, whose decisions are Holdfast's.
 
     manager = wrap(ocp.CheckpointManager(folder), until=1000)
     step = manager.latest_step()  # of the checkpoint that the run goes on from; None: from scratch
 
-The manager saves in its own format, in the background where it does. When to save, which step to go
-on from and when to stop are answered by the run: `should_save`, `save`, `latest_step`,
-`reached_preemption` and `wait_until_finished` mean that. Tried with Orbax 0.12.8, in one process.
+    checkpointer = wrap(ocp.v1.training.Checkpointer(folder), until=1000)
+    newest = checkpointer.latest  # that checkpoint; None: from scratch
+
+It saves in its own format, in the background where it does. When to save, which step to go on from
+and when to stop are answered by the run. Tried with Orbax 0.12.8, in one process and in two under
+`jax.distributed`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +24,21 @@ from holdfast.session.framework_loop import Due, FrameworkLoop
 from holdfast.session.start import start
 
 
-def wrap(manager: Any, *, until: int, base: int = 0, **how: Any) -> OrbaxManager:
-    """A manager that does as the run says, in front of this one; call it right before the loop.
+def wrap(manager: Any, *, until: int, base: int = 0, **how: Any) -> OrbaxManager | OrbaxV1:
+    """One that does as the run says, in front of this one; call it right before the loop.
 
     `until`: the number of steps. `base`: the number of the first one, 0 or 1. `how`: of
     `holdfast.start`. Raises as `Run.framework` does.
     """
     if base not in (0, 1):
         raise ConfigurationError(f"steps count from 0 or from 1, not from {base}")
+    kind = OrbaxManager if hasattr(manager, "latest_step") else OrbaxV1
     run = start(**how)
-    return OrbaxManager(manager, run.framework(Path(manager.directory)), until, base)
+    return kind(manager, run.framework(Path(manager.directory)), until, base)
 
 
-class OrbaxManager:
-    """What `wrap` makes: all that is not said here, the manager itself answers."""
+class OrbaxDecisions(ABC):
+    """What both faces share: all that is not said here or there, the manager itself answers."""
 
     def __init__(self, manager: Any, loop: FrameworkLoop, until: int, base: int) -> None:
         self._manager = manager
@@ -41,39 +48,50 @@ class OrbaxManager:
         self._asked: tuple[int, Due] | None = None  # the step that is due or not, by its number
         self._writing: int | None = None  # the step whose save goes on beside the training
         self._stops = False
+        self._last: Callable[[], Any] | None = None  # saves the last step, once more if it must be
         loop.begin(until=until, generators=False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
 
-    # --- where to go on from ----------------------------------------------------------------
+    @abstractmethod
+    def _steps(self) -> Collection[int]:
+        """Those that have a checkpoint."""
 
-    def latest_step(self) -> int | None:
-        """The newest that counts: at first the one that the run goes on from."""
-        if self._asked is not None:
-            newest: int | None = self._manager.latest_step()
-            return newest
-        step = self._loop.resume_step
-        return step - self._shift if step else None
-
-    def restore(self, step: int | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Of that step; None: of the one that the run goes on from."""
-        return self._manager.restore(self.latest_step() if step is None else step, *args, **kwargs)
-
-    # --- at each step -----------------------------------------------------------------------
+    @abstractmethod
+    def _await_write(self) -> None:
+        """Wait for the save that goes on in the background."""
 
     def should_save(self, step: int) -> bool:
         """Whether the run wants this step saved."""
         return self._due(step).saves
 
-    def reached_preemption(self, step: int) -> bool:
-        """Whether the run is to stop after this step: it is saved, and `wait_until_finished`."""
-        return self._due(step).stops
+    def close(self) -> None:
+        """Let what is being written end. After the last step, the run is done then."""
+        self._await_saved()
+        is_over = self._asked is not None and self._asked[0] + self._shift == self._until
+        while is_over and self._loop.finishing():
+            if self._last is None:
+                raise StoreUnavailable(
+                    f"the last step, {self._until - self._shift}, could not be saved: give it to "
+                    "save, as any other"
+                )
+            self._last()
+            self._end_save()
+        self._manager.close()
 
-    def save(self, step: int, *args: Any, force: bool = False, **kwargs: Any) -> bool:
-        """Save it if the run wants it, or you do (`force`); whether it was saved.
+    def _resumed(self) -> int | None:
+        """The step that the run goes on from; None: from scratch, or the loop has begun."""
+        step = self._loop.resume_step
+        return step - self._shift if step and self._asked is None else None
 
-        Raises Stop once a stop's save counts, StoreUnavailable where the last step never will.
+    def _save(
+        self, save: Callable[..., Any], step: int, *args: Any, force: bool, **how: Any
+    ) -> Any:
+        """By that method of the manager's, if the run wants it, or the user does; what it returns.
+
+        None: it was not saved. Raises Stop once a stop's save counts, StoreUnavailable where the
+        last step never will.
         """
         due = self._due(step)
         wants, is_last = due.saves or force, step + self._shift == self._until
@@ -83,39 +101,36 @@ class OrbaxManager:
         if not wants:
             if due.stops:
                 self._loop.leave()
-            return False
+            return None
         self._end_save()
-        try:
-            if step in self._manager.all_steps():  # of an attempt that the run does not go on from
-                self._manager.delete(step)
-            with self._loop.saving():
-                saved = bool(self._manager.save(step, *args, force=True, **kwargs))
-        except OSError as error:
-            self._loop.failed(step + self._shift, error)
-            return False
-        self._writing = step
+        write = partial(self._write, save, step, *args, **how)
+        self._last = write if is_last else None
+        saved = write()
+        if saved is None:
+            return None
         self._stops = due.stops
         if due.stops or is_last:
-            self.wait_until_finished()
+            self._await_saved()
         return saved
 
-    def wait_until_finished(self) -> None:
+    def _write(self, save: Callable[..., Any], step: int, *args: Any, **how: Any) -> Any:
+        try:
+            if step in self._steps():  # of an attempt that the run does not go on from
+                self._manager.delete(step)
+            with self._loop.saving():
+                saved = save(step, *args, force=True, **how)
+        except OSError as error:
+            self._loop.failed(step + self._shift, error)
+            return None
+        self._writing = step
+        return saved
+
+    def _await_saved(self) -> None:
         """What is being written is there; after a stop's save, raises Stop once it counts."""
         self._end_save()
         if self._stops:
             self._stops = False
             self._loop.leave()
-
-    def close(self) -> None:
-        """Let what is being written end. After the last step, the run is done then."""
-        self.wait_until_finished()
-        is_over = self._asked is not None and self._asked[0] + self._shift == self._until
-        if is_over and self._loop.finishing():
-            raise StoreUnavailable(
-                f"the last step, {self._until - self._shift}, could not be saved; make room in "
-                f"{self._loop.folder} and start the run again"
-            )
-        self._manager.close()
 
     def _due(self, step: int) -> Due:
         """Once for each step; a save in the background that has ended meanwhile is told first."""
@@ -130,7 +145,7 @@ class OrbaxManager:
         if step is None:
             return
         try:
-            self._manager.wait_until_finished()
+            self._await_write()
         except OSError as error:
             self._loop.failed(step + self._shift, error)
             return
@@ -143,3 +158,102 @@ class OrbaxManager:
             if digits.isdecimal() and int(digits) == step and path.is_dir():
                 return path.name
         return str(step)
+
+
+class OrbaxManager(OrbaxDecisions):
+    """In front of a `CheckpointManager`."""
+
+    def latest_step(self) -> int | None:
+        """The newest that counts: at first the one that the run goes on from."""
+        if self._asked is None:
+            return self._resumed()
+        newest: int | None = self._manager.latest_step()
+        return newest
+
+    def restore(self, step: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Of that step; None: of the one that the run goes on from."""
+        return self._manager.restore(self.latest_step() if step is None else step, *args, **kwargs)
+
+    def reached_preemption(self, step: int) -> bool:
+        """Whether the run is to stop after this step: it is saved, and `wait_until_finished`."""
+        return self._due(step).stops
+
+    def save(self, step: int, *args: Any, force: bool = False, **kwargs: Any) -> bool:
+        """Save it if the run wants it, or you do (`force`); whether it was saved.
+
+        Raises Stop once a stop's save counts, StoreUnavailable where the last step never will.
+        """
+        return bool(self._save(self._manager.save, step, *args, force=force, **kwargs))
+
+    def wait_until_finished(self) -> None:
+        """What is being written is there; after a stop's save, raises Stop once it counts."""
+        self._await_saved()
+
+    def _steps(self) -> Collection[int]:
+        steps: Collection[int] = self._manager.all_steps()
+        return steps
+
+    def _await_write(self) -> None:
+        self._manager.wait_until_finished()
+
+
+class OrbaxV1(OrbaxDecisions):
+    """In front of v1's `training.Checkpointer`.
+
+    `save`, `save_checkpointables` and their `_async` save if the run wants it, or you do (`force`);
+    else they give False, the others None. They raise Stop once a stop's save counts.
+    """
+
+    _SAVES = frozenset(
+        f"save{of}{how}" for of in ("", "_pytree", "_checkpointables") for how in ("", "_async")
+    )
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._manager, name)
+        if name in self._SAVES:
+            return partial(self._save_by, found, None if name.endswith("_async") else False)
+        if name.startswith("load"):
+            return partial(self._load_by, found)
+        return found
+
+    def __enter__(self) -> OrbaxV1:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._manager.close()
+
+    @property
+    def latest(self) -> Any:
+        """The newest that counts: at first the one that the run goes on from."""
+        if self._asked is not None:
+            return self._manager.latest
+        step = self._resumed()
+        return next((one for one in self._manager.checkpoints if one.step == step), None)
+
+    def wait(self) -> None:
+        """What is being written is there; after a stop's save, raises Stop once it counts."""
+        self._await_saved()
+
+    def _save_by(
+        self,
+        save: Callable[..., Any],
+        none: Any,
+        step: int,
+        *args: Any,
+        force: bool = False,
+        **how: Any,
+    ) -> Any:
+        saved = self._save(save, step, *args, force=force, **how)
+        return none if saved is None else saved
+
+    def _load_by(self, load: Callable[..., Any], step: Any = None, *args: Any, **how: Any) -> Any:
+        return load(self.latest if step is None else step, *args, **how)
+
+    def _steps(self) -> Collection[int]:
+        return [one.step for one in self._manager.checkpoints]
+
+    def _await_write(self) -> None:
+        self._manager.wait()
