@@ -290,3 +290,24 @@ def test_an_array_where_a_plain_value_was_is_refused(script: Script) -> None:
     text = "run = hf.start()\nrun.restore(init=lambda: {'a': None})\n"
     out = script(text, code=EXIT_CONFIGURATION)
     assert "at state/a: the program wants plain values, the checkpoint has float64[3]" in out
+
+
+def test_what_lies_beside_a_checkpoint_of_ones_own_is_not_lost_in_silence(script: Script) -> None:
+    text = (
+        "import sys\n"
+        "run = hf.start()\n"
+        "if sys.argv[3] == 'data': data = run.data(range(100))\n"
+        "if sys.argv[2] == 'restores': run.restore()\n"
+        "first = int(sys.argv[1])\n"
+        "for step in run.steps(first + 3, after=first):\n"
+        "    print(next(data) if sys.argv[3] == 'data' else step)\n"
+        "    run.done(step, commit=lambda step: None)\n"
+    )
+    told = "begin anew, as run.restore() was not called"
+    assert script(text, 0, "none", "data").split() == ["0", "1", "2"]
+    again = script(text, 3, "none", "data")
+    assert told in again
+    assert again.splitlines()[-3:] == ["0", "1", "2"]
+    assert told not in script(text, 6, "none", "nothing")
+    restored = script(text, 9, "restores", "data")
+    assert told not in restored

@@ -77,6 +77,11 @@ class Contents:
             stored = resharded(stored, stream.reshard, number)
         stream.seek(stored)
 
+    @property
+    def is_told_of_more(self) -> bool:
+        """Whether the script has named parts or data beside its state."""
+        return bool(self._parts or self._streams)
+
     def skip(self, batches: int) -> None:
         """Pass over so many batches of each stream, from where it now is: the run went back.
 

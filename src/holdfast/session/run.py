@@ -303,6 +303,11 @@ class Run:
                     f"run.steps() was called before run.restore(), but checkpoint "
                     f"{resume.set_name} is there: restore it, so that no step is done twice"
                 )
+            if resume.set_name is not None and self._contents.is_told_of_more:
+                say(
+                    "tracked parts, data positions and random generators begin anew, as "
+                    "run.restore() was not called: it restores them beside a checkpoint of yours"
+                )
             mine = resume if resume.set_name is None else Resume(None, 0, None)
             while not self._attachment.resumed(mine):
                 self._attachment.resume()
