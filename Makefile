@@ -198,7 +198,7 @@ notices: $(STAMP) ## NOTICES random stories of maintenance, NOTICES_REAL of them
 agent-trainers: $(BENCH_STAMP) ## Orbax and PyTorch, saved by the host agent before their host is taken
 	TRAINERS=whole $(BIN)/pytest tests/agent/test_others_trainers.py $(PYTEST_ARGS)
 
-adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning and Orbax: stopped, killed, and equal to the last bit
+adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning, Orbax and FSDP2: stopped, killed, and equal to the last bit
 	$(BIN)/pytest tests/adapters
 
 trainers: $(KERAS_STAMP) $(MAXTEXT_STAMP) ## As adapters, in environments of their own: Keras, TensorFlow, MaxText (6 GB, 20 minutes)

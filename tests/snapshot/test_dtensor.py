@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as torch_dcp
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed.checkpoint import state_dict as by_name
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -25,6 +28,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from holdfast.adapters import dcp
 from holdfast.errors import DataTopologyChanged, Unstorable
 from holdfast.session.contents import Contents
 from holdfast.session.part_layouts import PartLayouts
@@ -202,7 +206,8 @@ def test_what_was_read_before_the_part_was_there_fits_it() -> None:
     as_rank(2, 3, fit)
 
 
-def test_a_sharded_model_and_its_optimizer_come_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tracked", ["before the restore", "after it"])
+def test_a_sharded_model_and_its_optimizer_come_back(tmp_path: Path, tracked: str) -> None:
     """As the session saves and restores them; before a restore an optimizer has no state."""
     place = tmp_path / "0000-000000000001"
     locals_of: dict[int, Any] = {}
@@ -234,8 +239,12 @@ def test_a_sharded_model_and_its_optimizer_come_back(tmp_path: Path) -> None:
 
     def restore(rank: int) -> None:
         contents = Contents()
-        train(contents)
+        if tracked == "before the restore":
+            train(contents)
         contents.apply(read_set(place, rank=rank, world_size=2, layout=contents.layouts()))
+        if tracked == "after it":
+            train(contents)
+            contents.restore_generators()
         assert mine(contents) == locals_of[rank]
 
     for act in (save, restore):
@@ -243,6 +252,34 @@ def test_a_sharded_model_and_its_optimizer_come_back(tmp_path: Path) -> None:
             as_rank(rank, 2, lambda act=act, rank=rank: act(rank))
         if act is save:
             commit(place, 2)
+
+
+def test_a_checkpoint_of_pytorchs_is_read_in_parts(tmp_path: Path) -> None:
+    """By `dcp.load`, which may not wait for other ranks either."""
+    torch.manual_seed(3)
+    one = torch.nn.Linear(5, 7)
+    adam = torch.optim.AdamW(one.parameters())
+    one(torch.ones(5)).sum().backward()
+    adam.step()
+    state = {"model": one.state_dict(), "adam": by_name.get_optimizer_state_dict(one, adam)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch_dcp.save(state, checkpoint_id=tmp_path / "dcp", no_dist=True)
+
+    def load(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (3,), mesh_dim_names=(f"rank {rank}",))
+        model = torch.nn.Linear(5, 7)
+        fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.AdamW(model.parameters())
+        dcp.load(tmp_path / "dcp", model=model, adam=optimizer)
+        rows = slice(3 * rank, 3 * rank + 3)
+        assert torch.equal(model.weight.to_local(), one.weight[rows])
+        mine, whole = (of.state_dict()["state"][0] for of in (optimizer, adam))
+        assert torch.equal(mine["exp_avg"].to_local(), whole["exp_avg"][rows])
+        assert mine["step"] == 1
+
+    for rank in range(3):
+        as_rank(rank, 3, lambda rank=rank: load(rank))
 
 
 def test_the_state_of_an_optimizer_lies_as_its_parameters() -> None:
