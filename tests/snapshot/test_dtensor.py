@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as torch_dcp
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.snapshot.test_slices import Counted
 from torch.distributed.checkpoint import state_dict as by_name
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -36,6 +38,7 @@ from holdfast.snapshot.arrays import describe, on_host
 from holdfast.snapshot.dtensor import Cut, Placing, placing
 from holdfast.snapshot.parts import load_part, part_state
 from holdfast.snapshot.ram import BufferFiles, Named
+from holdfast.snapshot.receipt import CHUNK_BYTES
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.sets import commit, read_manifest
 from holdfast.snapshot.shard import write_shard
@@ -252,6 +255,30 @@ def test_a_sharded_model_and_its_optimizer_come_back(tmp_path: Path, tracked: st
             as_rank(rank, 2, lambda act=act, rank=rank: act(rank))
         if act is save:
             commit(place, 2)
+
+
+def test_a_rank_reads_no_more_than_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the checksums, of which there is one for each 16 MiB."""
+    place, rows = tmp_path / "0000-000000000001", (3, CHUNK_BYTES)
+    model = torch.nn.Module()
+    model.register_buffer("w", torch.zeros(rows, dtype=torch.uint8))
+    captured = Staging().capture({"parts": {"m": model.state_dict()}}, shared=("parts/m",))
+    write_shard(place, captured, attempt=0, step=1, rank=0, world_size=1)
+    commit(place, 1)
+    counted = Counted()
+    monkeypatch.setattr(os, "preadv", counted)
+
+    def read(rank: int) -> None:
+        sharded = torch.nn.Module()
+        sharded.register_buffer("w", spread(model.w, (3,), [Shard(0)]))
+        layout = PartLayouts({"m": sharded})
+        found = read_set(place, rank=rank, world_size=3, layout=layout)["parts"]["m"]["w"]
+        assert torch.equal(found.to_local(), model.w[rank : rank + 1])
+
+    as_rank(1, 3, lambda: read(1))
+    assert CHUNK_BYTES <= counted.nbytes < 1.1 * CHUNK_BYTES
 
 
 def test_a_checkpoint_of_pytorchs_is_read_in_parts(tmp_path: Path) -> None:
