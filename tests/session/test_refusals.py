@@ -27,6 +27,7 @@ START = "run = hf.start()\nstate = run.restore(init=lambda: {'x': np.zeros(2)})\
             "for s in run.steps(3): run.done(s, state); run.restore()",
             "restore() comes before the first step",
         ),
+        ('run.framework("c")\nrun.framework("c")', "this process has two adapters for its loop"),
         ("for s in run.steps(3, base=2): pass", "counts from 0 or from 1, not from 2"),
     ],
 )

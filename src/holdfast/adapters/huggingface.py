@@ -5,7 +5,7 @@
     trainer.train(resume_from_checkpoint=holdfast.checkpoint)
 
 The Trainer's own means throughout: it saves where `control.should_save` asks for it, in its own
-format, and restores its own random generators. Tried with transformers 5.24.
+format, and restores its own random generators.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
+from holdfast.adapters.newer import say_if_newer
+from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.session.framework_loop import FrameworkLoop
-from holdfast.session.say import say
 from holdfast.session.start import start
+
+TRIED = ("5.24", "5.24")
 
 
 class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
@@ -34,6 +38,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, folder: str | os.PathLike[str], **how: Any) -> None:
         """`how`: of `holdfast.start`."""
+        check_version("transformers", transformers.__version__, TRIED)
         self.run = start(**how)
         self._loop: FrameworkLoop = self.run.framework(folder)
         self._stops = False
@@ -41,8 +46,8 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._evaluates_since_s: float | None = None
         self._tokens = 0
         newest = get_last_checkpoint(folder) if Path(folder).is_dir() else None
-        if newest is not None and _step_of(newest) > self._loop.resume_step:
-            say(f"{newest} is newer than what run {self.run.name!r} goes on from, and is not used")
+        if newest is not None:
+            say_if_newer(self.run.name, newest, _step_of(newest), self._loop.resume_step)
 
     @property
     def checkpoint(self) -> str | None:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import keras
 
+from holdfast.adapters.newer import say_newest
 from holdfast.adapters.seeds import assign, seeds_of
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
@@ -55,6 +56,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}"
         self._loop: FrameworkLoop = self.run.framework(folder, own=own)
         self._step = self._loop.resume_step
+        say_newest(self.run.name, self._loop.folder, own, self._step)
         self._epoch = self._calls = 0  # of the train function, in this epoch
         self._to_pass = 0  # of these, so many that were trained before
         self._began: dict[str, Any] = {}  # the generators as the epoch began

@@ -6,7 +6,6 @@
 
 Checkpoints are Lightning's own (`Trainer.save_checkpoint`). It restores its loops, models and
 optimizers from them, and a loader that has a state; Holdfast puts the random generators back.
-Tried with Lightning 2.6.6.
 """
 
 from __future__ import annotations
@@ -17,12 +16,16 @@ import signal
 from glob import escape
 from typing import Any
 
+import lightning
 from lightning.pytorch.callbacks import Callback
 
+from holdfast.adapters.newer import say_newest
+from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
 from holdfast.session.start import start
 
+TRIED = ("2.6", "2.6")
 DIGITS = 9
 
 
@@ -37,10 +40,12 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, folder: str | os.PathLike[str], **how: Any) -> None:
         """`how`: of `holdfast.start`."""
+        check_version("Lightning", lightning.__version__, TRIED)
         self.run = start(**how)
         own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}.ckpt"
         self._loop: FrameworkLoop = self.run.framework(folder, own=own)
         self._step = self._loop.resume_step
+        say_newest(self.run.name, self._loop.folder, own, self._step)
         self._restored = self._optimizer_steps = 0
         self._on_sigterm = signal.getsignal(signal.SIGTERM)  # the run's
 

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from holdfast.adapters.newer import say_if_newer
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
@@ -43,11 +44,9 @@ class MaxTextSaves:
         self._manager = manager
         self._loop = self._run.framework(Path(manager.directory))
         newest = self._newest_of(manager)
-        if newest is not None and newest >= self._loop.resume_step:
-            say(
-                f"step {newest} in {manager.directory} is newer than what run {self._run.name!r} "
-                "goes on from, and is not used"
-            )
+        if newest is not None:
+            path = self._loop.folder / str(newest)
+            say_if_newer(self._run.name, path, newest + 1, self._loop.resume_step)
 
     def latest_step(self, manager: Any) -> int | None:
         """Until there is a step, the one to go on from; None: from scratch."""

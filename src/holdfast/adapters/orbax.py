@@ -7,8 +7,8 @@
     newest = checkpointer.latest  # that checkpoint; None: from scratch
 
 It saves in its own format, in the background where it does. When to save, which step to go on from
-and when to stop are answered by the run. Tried with Orbax 0.12.8, in one process and in two under
-`jax.distributed`.
+and when to stop are answered by the run. One process is tried, and two
+under `jax.distributed`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.session.framework_loop import Due, FrameworkLoop
 from holdfast.session.start import start
+
+TRIED = ("0.12", "0.12")
 
 
 def wrap(manager: Any, *, until: int, base: int = 0, **how: Any) -> OrbaxManager | OrbaxV1:
@@ -32,6 +36,7 @@ def wrap(manager: Any, *, until: int, base: int = 0, **how: Any) -> OrbaxManager
     """
     if base not in (0, 1):
         raise ConfigurationError(f"steps count from 0 or from 1, not from {base}")
+    check_version("Orbax", version("orbax-checkpoint"), TRIED)
     kind = OrbaxManager if hasattr(manager, "latest_step") else OrbaxV1
     run = start(**how)
     return kind(manager, run.framework(Path(manager.directory)), until, base)

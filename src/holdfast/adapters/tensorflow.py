@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from holdfast.adapters.newer import say_newest
 from holdfast.adapters.seeds import Seeds
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
@@ -55,6 +56,7 @@ class TensorFlowLoop:
         """Restores, then gives the numbers of the steps, from 1. Raises Stop when a stop counts."""
         own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}"
         loop = self.run.framework(self._folder, own=own)
+        say_newest(self.run.name, loop.folder, own, loop.resume_step)
         if loop.checkpoint is not None:
             self._restore(loop.checkpoint)
         loop.begin(until=self._until)

@@ -70,7 +70,7 @@ class Run:
         optimizers = self._contents.optimizers
         optimizers.speaks, optimizers.span = attachment.rank == 0, self._waiting
         self._restored = False
-        self._stepped = False
+        self._stepped = self._is_frameworks = False
         self._closed = False
         self._compiling = Compiling(attachment, self._disown)
         attachment.on_close(self._compiling.close)
@@ -226,9 +226,14 @@ class Run:
         Which of them this attempt starts from is chosen as ever, and every byte of it is verified.
         Tracked parts, data positions and random generators are restored. `own`: a pattern of names
         in that folder that are this run's alone: what the run keeps no more is removed there.
-        Otherwise nothing is. Raises as `restore`, and ConfigurationError when the chosen checkpoint
-        is Holdfast's own.
+        Otherwise nothing is. Raises as `restore`, ConfigurationError when the chosen checkpoint is
+        Holdfast's own, and StepOrderError when it was called before.
         """
+        if self._is_frameworks:
+            raise StepOrderError(
+                "this process has two adapters for its loop: make one, and register it once"
+            )
+        self._is_frameworks = True
         from holdfast.session.framework_loop import FrameworkFiles, FrameworkLoop
 
         base = Path(folder).absolute()
