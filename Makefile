@@ -25,6 +25,7 @@ KERAS_VENV    ?= .venv-keras
 KERAS_STAMP   := $(KERAS_VENV)/.ready
 MAXTEXT_VENV  ?= .venv-maxtext
 MAXTEXT_STAMP := $(MAXTEXT_VENV)/.ready
+TRIALS        := tests/adapters/test_trials.py tests/adapters/test_iterables.py
 
 # One worker more than there are cores: real tests wait for the processes that they start. Virtual
 # ones wait for nobody. A worker takes half a gigabyte, so no more than six.
@@ -202,8 +203,8 @@ adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning, Orbax an
 	$(BIN)/pytest tests/adapters
 
 trainers: $(KERAS_STAMP) $(MAXTEXT_STAMP) ## As adapters, in environments of their own: Keras, TensorFlow, MaxText (6 GB, 20 minutes)
-	$(KERAS_VENV)/bin/python -m pytest tests/adapters -k 'keras or tensorflow' $(PYTEST_ARGS)
-	$(MAXTEXT_VENV)/bin/python -m pytest tests/adapters -k maxtext $(PYTEST_ARGS)
+	$(KERAS_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_keras.py -k 'keras or tensorflow or tf_data' $(PYTEST_ARGS)
+	$(MAXTEXT_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_maxtext.py -k 'maxtext or grain' $(PYTEST_ARGS)
 
 versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)
 	$(PYTHON) tests/versions/try_versions.py $(VERSIONS_FLAGS)
