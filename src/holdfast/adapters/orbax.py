@@ -7,8 +7,8 @@
     newest = checkpointer.latest  # that checkpoint; None: from scratch
 
 It saves in its own format, in the background where it does. When to save, which step to go on from
-and when to stop are answered by the run. One process is tried, and two
-under `jax.distributed`.
+and when to stop are answered by the run. One process is tried, and two under
+`jax.distributed`.
 """
 
 from __future__ import annotations
