@@ -26,6 +26,7 @@ from holdfast.core.hosts.copy_share import CopySeen, copy_share
 from holdfast.core.save.corruption import MOST, ReplicaDifference
 from holdfast.errors import CorruptCheckpoint, HoldfastError, StoreUnavailable
 from holdfast.journal.flow import Flow
+from holdfast.link.certificate import make_certificate
 from holdfast.link.exchange import BLOCK_BYTES, Exchange
 from holdfast.link.frames import LinkError
 from holdfast.link.values import Peer
@@ -213,6 +214,7 @@ class PartServer:
     def __init__(self, command: Command) -> None:
         self._ram_dir = Path(command["ram"])
         self._run, self._secret = command["run"], bytes.fromhex(command["secret"])
+        self._certificate = make_certificate(self._ram_dir)  # None: it answers in the clear
         self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._listening = socket.create_server((command["at"], 0), backlog=BACKLOG)
         self.port = int(self._listening.getsockname()[1])
@@ -232,7 +234,7 @@ class PartServer:
     def _talk(self, connection: socket.socket) -> None:
         try:
             with connection, contextlib.suppress(LinkError, OSError):
-                exchange = Exchange.answer(connection, self._run, self._secret)
+                exchange = Exchange.answer(connection, self._run, self._secret, self._certificate)
                 with contextlib.closing(_Asked(self._ram_dir, exchange)) as asked:
                     while True:
                         asked.answer(exchange.hear())

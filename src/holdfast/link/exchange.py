@@ -1,8 +1,12 @@
 """Bytes between two hosts: a connection of its own, on which both ends prove the run's secret.
 
 The handshake is the link's (`link.handshake`), for another channel, so that a proof for one is of
-no use for the other. Each frame after it bears a MAC over its direction, its number and its bytes.
-Blocking, with a limit for each wait: for the threads of a process that does nothing else.
+no use for the other. It is made within TLS where the end that listens has a certificate, which it
+has made for itself: nobody knows it beforehand, but both proofs cover the digest of the one that
+was shown, so whoever stands between the two has none that fits both. Where it has none, each frame
+bears a MAC over its direction, its number and its bytes; that takes longer, and encrypts nothing.
+An end with a certificate hears nobody in the clear. Blocking, with a limit for each wait: for the
+threads of a process that does nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import hmac
 import os
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.link.frames import LinkError, pack_json, unpack_json
 from holdfast.link.handshake import (
@@ -20,8 +24,16 @@ from holdfast.link.handshake import (
     ControllerHandshake,
     SessionKeys,
     Terms,
+    channel_of,
 )
+from holdfast.link.streams import GONE, ClearStream, TlsStream
 from holdfast.link.values import Peer
+
+if TYPE_CHECKING:
+    from holdfast.link.certificate import Certificate
+
+Stream = ClearStream | TlsStream
+NOTHING = memoryview(b"")
 
 CHANNEL = b"parts of sets"
 BLOCK_BYTES = 1 << 20
@@ -35,10 +47,11 @@ _LENGTH_BYTES = 4
 class Exchange:
     """One end of a connection, once both are proved. Raises LinkError, OSError."""
 
-    def __init__(self, connection: socket.socket, ours: bytes, theirs: bytes) -> None:
-        # A question and its answer are small: each would wait 40 ms for more to come.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection = connection
+    def __init__(
+        self, connection: socket.socket, stream: Stream, ours: bytes, theirs: bytes
+    ) -> None:
+        self._connection, self._stream = connection, stream
+        self._has_macs = isinstance(stream, ClearStream)
         self._ours, self._theirs = ours, theirs
         self._sent = self._received = 0
         self._block = bytearray(BLOCK_BYTES)
@@ -54,25 +67,42 @@ class Exchange:
         opened: Callable[[socket.socket], None] = lambda _: None,
     ) -> Exchange:
         """Ask a host for something. `opened` is given what may be shut down in another thread."""
-        connection = socket.create_connection((address, port), CONNECT_S)
-        connection.settimeout(LIMIT_S)
-        try:
-            opened(connection)
-            handshake = AgentHandshake(_terms(run, secret), me, os.urandom(NONCE_BYTES))
-            connection.sendall(handshake.start)
-            keys = _shake_hands(connection, handshake)
-            return cls(connection, keys.up, keys.down)
-        except BaseException:
-            connection.close()
-            raise
+        for makes in (TlsStream.dialling, ClearStream):
+            connection = socket.create_connection((address, port), CONNECT_S)
+            _set_up(connection)
+            try:
+                opened(connection)
+                try:
+                    stream: Stream = makes(connection)
+                except (LinkError, ConnectionError):  # that one has no certificate
+                    connection.close()
+                    continue
+                terms = _terms(run, secret, stream)
+                handshake = AgentHandshake(terms, me, os.urandom(NONCE_BYTES))
+                stream.write(handshake.start, NOTHING)
+                keys = _shake_hands(stream, handshake)
+                return cls(connection, stream, keys.up, keys.down)
+            except BaseException:
+                connection.close()
+                raise
+        raise LinkError(GONE)
 
     @classmethod
-    def answer(cls, connection: socket.socket, run: str, secret: bytes) -> Exchange:
+    def answer(
+        cls,
+        connection: socket.socket,
+        run: str,
+        secret: bytes,
+        certificate: Certificate | None = None,
+    ) -> Exchange:
         """Somebody has dialled."""
-        connection.settimeout(LIMIT_S)
-        handshake = ControllerHandshake(_terms(run, secret), os.urandom(NONCE_BYTES))
-        keys = _shake_hands(connection, handshake)
-        return cls(connection, keys.down, keys.up)
+        _set_up(connection)
+        stream: Stream = ClearStream(connection)
+        if certificate is not None:
+            stream = TlsStream(connection, certificate.context, certificate.digest)
+        handshake = ControllerHandshake(_terms(run, secret, stream), os.urandom(NONCE_BYTES))
+        keys = _shake_hands(stream, handshake)
+        return cls(connection, stream, keys.down, keys.up)
 
     def close(self) -> None:
         """The end."""
@@ -89,52 +119,49 @@ class Exchange:
     def send(self, payload: memoryview) -> None:
         """Send one frame."""
         self._sent += 1
-        mac = _mac(self._ours, self._sent, payload)
-        head = len(payload).to_bytes(_LENGTH_BYTES, "big") + mac
-        sent = self._connection.sendmsg([head, payload])
-        if sent < len(head):
-            self._connection.sendall(head[sent:])
-        self._connection.sendall(payload[max(0, sent - len(head)) :])
+        head = len(payload).to_bytes(_LENGTH_BYTES, "big")
+        if self._has_macs:
+            head += _mac(self._ours, self._sent, payload)
+        self._stream.write(head, payload)
 
     def receive(self) -> memoryview:
         """The next block of bytes, in memory of which the one after it makes use again."""
         return self._receive(BLOCK_BYTES)
 
     def _receive(self, limit_bytes: int) -> memoryview:
-        head = bytearray(_LENGTH_BYTES + _MAC_BYTES)
-        self._read(memoryview(head))
+        head = bytearray(_LENGTH_BYTES + (_MAC_BYTES if self._has_macs else 0))
+        self._stream.read_into(memoryview(head))
         length = int.from_bytes(head[:_LENGTH_BYTES], "big")
         if length > limit_bytes:
             raise LinkError(f"a frame of {length} bytes, and {limit_bytes} are allowed")
         data = self._block if length <= BLOCK_BYTES else bytearray(length)
         payload = memoryview(data)[:length]
-        self._read(payload)
+        self._stream.read_into(payload)
         self._received += 1
+        if not self._has_macs:
+            return payload
         mac = _mac(self._theirs, self._received, payload)
         if not hmac.compare_digest(mac, bytes(head[_LENGTH_BYTES:])):
             raise LinkError("a frame was changed, repeated or left out on its way")
         return payload
 
-    def _read(self, view: memoryview) -> None:
-        while view:
-            count = self._connection.recv_into(view)
-            if not count:
-                raise LinkError("the other host has closed the connection")
-            view = view[count:]
+
+def _set_up(connection: socket.socket) -> None:
+    connection.settimeout(LIMIT_S)
+    # A question and its answer are small: each would wait 40 ms for more to come.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _terms(run: str, secret: bytes) -> Terms:
-    return Terms(run, 0, secret, CHANNEL)
+def _terms(run: str, secret: bytes, stream: Stream) -> Terms:
+    digest = stream.digest if isinstance(stream, TlsStream) else ""
+    return Terms(run, 0, secret, CHANNEL + channel_of(digest))
 
 
-def _shake_hands(
-    connection: socket.socket, handshake: AgentHandshake | ControllerHandshake
-) -> SessionKeys:
+def _shake_hands(stream: Stream, handshake: AgentHandshake | ControllerHandshake) -> SessionKeys:
     while handshake.keys is None:
-        came = connection.recv(256)
-        if not came:
-            raise LinkError("the other host has closed the connection")
-        connection.sendall(handshake.receive(came))
+        said = handshake.receive(stream.read(256))
+        if said:
+            stream.write(said, NOTHING)
     if handshake.rest:
         raise LinkError("it spoke before its turn")
     return handshake.keys

@@ -36,7 +36,7 @@ class TlsChannel:
     @classmethod
     def dialling(cls, digest: str) -> TlsChannel:
         """An agent's. `digest`: the controller's (`certificate.Certificate`)."""
-        return cls(_dialling_context(), listens=False, digest=digest)
+        return cls(dialling_context(), listens=False, digest=digest)
 
     @classmethod
     def listening(cls, context: ssl.SSLContext) -> TlsChannel:
@@ -89,7 +89,8 @@ class TlsChannel:
 
 
 @functools.cache
-def _dialling_context() -> ssl.SSLContext:
+def dialling_context() -> ssl.SSLContext:
+    """For whoever knows the certificate that it is shown, or has it proved."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
