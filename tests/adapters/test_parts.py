@@ -14,6 +14,7 @@ pytestmark = pytest.mark.real
 pytest.importorskip("torch")
 
 TRAINER = Path(__file__).with_name("parts_trainer.py")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fsdp" / "train.py"
 STEPS = 40
 
 
@@ -27,6 +28,17 @@ def finals(out: str) -> list[tuple[str, ...]]:
     found = sorted(re.findall(r"\[(\d)\] final (\w+) own (\w+)", out))
     assert found, out
     return found
+
+
+@pytest.mark.contract("PyTorch: FSDP2, saved by two ranks and read by one")
+def test_another_number_of_ranks_has_the_same_bits(house: House) -> None:
+    def digests(ranks: int) -> list[str]:
+        words = ("run", "--name", "a", "--ranks", ranks, "--", sys.executable, EXAMPLE, 4)
+        out = house.holdfast(*words, OMP_NUM_THREADS=1).wait(EXIT_DONE)
+        return re.findall(r"step 4, parameters (\w+)", out)
+
+    one, other = digests(2)
+    assert digests(1) == [one] == [other]
 
 
 @pytest.mark.parametrize(("how", "ranks"), [("bare", 1), ("ddp", 2), ("fsdp", 2), ("tp", 4)])
