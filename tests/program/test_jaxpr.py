@@ -1,0 +1,359 @@
+"""The walker over jaxprs: known models to the FLOP, and whatever programs chance writes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.program import Flops, dense_transformer, of_jax
+
+LAYERS, HEADS, HEAD, WIDTH, HIDDEN, LENGTH, BATCH, WORDS = 3, 2, 8, 16, 40, 12, 2, 50
+POLICY = jax.checkpoint_policies
+
+
+def shape(*sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+
+# --- A transformer --------------------------------------------------------------------------------
+
+
+def weights() -> dict[str, Any]:
+    inner = HEADS * HEAD
+    return {
+        "embed": shape(WORDS, WIDTH),
+        "layers": {
+            "qkv": shape(LAYERS, WIDTH, 3 * inner),
+            "out": shape(LAYERS, inner, WIDTH),
+            "up": shape(LAYERS, WIDTH, HIDDEN),
+            "down": shape(LAYERS, HIDDEN, WIDTH),
+        },
+    }
+
+
+def block(x: jax.Array, w: dict[str, jax.Array]) -> jax.Array:
+    q, k, v = jnp.split((x @ w["qkv"]).reshape(BATCH, LENGTH, HEADS, 3 * HEAD), 3, axis=-1)
+    scores = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", scores, v).reshape(BATCH, LENGTH, -1)
+    x = x + mixed @ w["out"]
+    return x + jax.nn.relu(x @ w["up"]) @ w["down"]
+
+
+def train_step(how: Callable[..., Any] = lambda f: f, *, scanned: bool = True) -> Any:
+    """Loss and gradients; `how` is what is done with each block."""
+    layer = how(block)
+
+    def loss(w: Any, ids: jax.Array) -> jax.Array:
+        x = w["embed"][ids]
+        if scanned:
+            x, _ = jax.lax.scan(lambda c, one: (layer(c, one), None), x, w["layers"])
+        else:
+            for i in range(LAYERS):
+                x = layer(x, jax.tree.map(lambda one, i=i: one[i], w["layers"]))
+        return jax.nn.logsumexp(x @ w["embed"].T, axis=-1).sum()
+
+    return jax.value_and_grad(loss)
+
+
+def counted(step: Any) -> Flops:
+    return of_jax(step, weights(), jax.ShapeDtypeStruct((BATCH, LENGTH), jnp.int32))
+
+
+PLAIN = counted(train_step())
+FORWARD_OF_LAYERS = (
+    BATCH * LENGTH * LAYERS * 2 * (WIDTH * 4 * HEADS * HEAD + 2 * WIDTH * HIDDEN)
+    + LAYERS * 4 * BATCH * HEADS * LENGTH * LENGTH * HEAD
+)
+
+
+def test_a_dense_transformer_is_six_n_and_its_attention() -> None:
+    multiplied = sum(one.size for one in jax.tree.leaves(weights()))
+    expected = dense_transformer(
+        parameters=multiplied,
+        layers=LAYERS,
+        heads=HEADS,
+        head_size=HEAD,
+        sequence=LENGTH,
+        tokens=BATCH * LENGTH,
+    )
+    assert abs(PLAIN.model / expected - 1) < 0.01
+    assert Flops(expected, expected) == PLAIN, "it is even exact: no product is anything else"
+
+
+def test_scanned_layers_are_unrolled_ones() -> None:
+    assert counted(train_step(scanned=False)) == PLAIN
+
+
+@pytest.mark.parametrize("scanned", [True, False], ids=["scanned", "unrolled"])
+@pytest.mark.parametrize(
+    "policy",
+    [None, POLICY.nothing_saveable, POLICY.dots_saveable, POLICY.dots_with_no_batch_dims_saveable,
+     POLICY.everything_saveable],
+    ids=["default", "nothing", "dots", "dots without a batch", "everything"],
+)  # fmt: skip
+def test_remat_costs_and_the_model_needs_no_more(policy: Any, scanned: bool) -> None:
+    found = counted(train_step(functools.partial(jax.checkpoint, policy=policy), scanned=scanned))
+    assert found.model == PLAIN.model
+    saves_all = policy in (POLICY.dots_saveable, POLICY.everything_saveable)
+    assert (found.executed == PLAIN.executed) == saves_all
+    # The last product of a block is needed by no gradient: it is not done again.
+    assert found.executed - PLAIN.executed <= FORWARD_OF_LAYERS
+
+
+def test_remat_of_jitted_blocks_and_of_remat_and_of_the_whole() -> None:
+    for how in (
+        lambda f: jax.checkpoint(jax.jit(f)),
+        lambda f: jax.jit(jax.checkpoint(f)),
+        lambda f: jax.checkpoint(jax.checkpoint(f)),
+        lambda f: jax.checkpoint(f, prevent_cse=False),
+    ):
+        found = counted(train_step(how))
+        assert found.model == PLAIN.model
+        assert found.executed > PLAIN.executed
+    whole = counted(
+        lambda w, ids: jax.value_and_grad(jax.checkpoint(lambda w: train_step()(w, ids)[0]))(w)
+    )
+    assert whole.model == PLAIN.model
+    assert whole.executed > PLAIN.executed
+
+
+def test_remat_of_a_block_that_draws_and_loops_inside() -> None:
+    def layer(x: jax.Array, w: jax.Array, key: jax.Array) -> jax.Array:
+        x = x * jax.random.bernoulli(key, 0.5, x.shape)
+        x, _ = jax.lax.scan(lambda c, one: (jnp.tanh(c @ one), None), x, w)
+        return x @ w[0]
+
+    def step(layer: Any) -> Flops:
+        def loss(w: jax.Array, x: jax.Array, key: jax.Array) -> jax.Array:
+            for i in range(2):
+                x = layer(x, w, jax.random.fold_in(key, i))
+            return x.sum()
+
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        return of_jax(jax.grad(loss, argnums=(0, 1)), shape(4, 8, 8), shape(2, 8), key)
+
+    plain, again = step(layer), step(jax.checkpoint(layer))
+    assert plain.model == again.model == plain.executed
+    assert again.executed > again.model
+
+
+def test_what_is_written_twice_outside_of_a_checkpoint_counts_twice() -> None:
+    assert of_jax(lambda x: x @ x + (x @ x) * 2, shape(4, 4)).model == 2 * 2 * 4**3
+
+
+# --- Equations one by one -------------------------------------------------------------------------
+
+
+def test_groups_of_rows() -> None:
+    def loss(rows: jax.Array, experts: jax.Array, sizes: jax.Array) -> jax.Array:
+        return jax.lax.ragged_dot(rows, experts, sizes).sum()
+
+    both = of_jax(
+        jax.value_and_grad(loss, argnums=(0, 1)), shape(6, 4), shape(3, 4, 5), jnp.array([1, 2, 3])
+    )
+    assert both.model == 3 * 2 * 6 * 4 * 5, "each row meets one expert, in each of three products"
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", ["VALID", "SAME"])
+def test_convolutions_against_every_pair(padding: str, stride: int, dilation: int) -> None:
+    size, taps, inputs, outputs = 11, 3, 2, 4
+
+    def convolved(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(
+            x, w, (stride, 1), padding, rhs_dilation=(dilation, 1), feature_group_count=2
+        )
+
+    x, w = shape(5, 2 * inputs, size, size), shape(outputs, inputs, taps, taps)
+    one = of_jax(convolved, x, w).model
+    pairs = np.asarray(convolved(jnp.ones(x.shape), jnp.ones(w.shape)))  # each adds ones that met
+    assert one == 2 * int(pairs.sum())
+    gradients = jax.grad(lambda x, w: convolved(x, w).sum(), argnums=(0, 1))
+    both = of_jax(jax.value_and_grad(lambda *a: convolved(*a).sum(), argnums=(0, 1)), x, w)
+    assert both.model == 3 * one
+    assert of_jax(gradients, x, w).model == 2 * one, "nobody reads the value: it is not computed"
+
+
+def test_a_while_must_be_told() -> None:
+    def loop(x: jax.Array, n: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, n, lambda _, y: y @ y, x)
+
+    asked = (loop, shape(4, 4), jax.ShapeDtypeStruct((), jnp.int32))
+    found = of_jax(*asked)
+    assert (found.model, found.executed) == (0, 0)
+    assert found.left_out == ("a while loop: nobody says how often it turns (128 FLOPs a turn)",)
+    assert of_jax(*asked, while_turns=7) == Flops(7 * 128, 7 * 128)
+
+
+def test_of_a_cond_the_dearest_branch() -> None:
+    def either(flag: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.cond(flag, lambda y: y @ y @ y, lambda y: y @ y, x)
+
+    found = of_jax(either, jax.ShapeDtypeStruct((), jnp.bool_), shape(4, 4))
+    assert found.model == 2 * 128
+    assert "the dearest counts" in found.left_out[0]
+
+
+def test_a_function_with_its_own_gradient() -> None:
+    @jax.custom_vjp
+    def squared(x: jax.Array) -> jax.Array:
+        return x @ x
+
+    squared.defvjp(lambda x: (x @ x, x), lambda x, g: (g @ x.T,))
+    assert of_jax(squared, shape(4, 4)).model == 128
+    assert of_jax(jax.value_and_grad(lambda x: squared(x).sum()), shape(4, 4)).model == 2 * 128
+    found = of_jax(jax.value_and_grad(jax.checkpoint(lambda x: squared(x).sum())), shape(4, 4))
+    assert found.model == 2 * 128
+
+
+def test_shards_count_together() -> None:
+    mesh = jax.sharding.AbstractMesh((4,), ("x",))
+    rows = jax.sharding.PartitionSpec("x")
+    split = jax.shard_map(lambda x, w: x @ w, mesh=mesh, in_specs=(rows, None), out_specs=rows)
+    assert of_jax(split, shape(8, 4), shape(4, 4)).model == 2 * 8 * 4 * 4
+
+
+def test_a_pallas_kernel_says_what_it_costs() -> None:
+    from jax.experimental import pallas as pl
+
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = x_ref[...] @ x_ref[...]
+
+    def called(x: jax.Array, cost: Any) -> jax.Array:
+        return pl.pallas_call(kernel, out_shape=x, cost_estimate=cost, name="mine")(x)
+
+    cost = pl.CostEstimate(flops=128, transcendentals=0, bytes_accessed=0)
+    assert of_jax(lambda x: called(x, cost), shape(4, 4)) == Flops(128, 128)
+    silent = of_jax(lambda x: called(x, None), shape(4, 4))
+    assert silent.model == 0
+    assert silent.left_out == ("pallas_call mine: it has no cost estimate",)
+
+
+def test_what_no_equation_shows_is_named() -> None:
+    found = of_jax(jnp.linalg.svd, shape(4, 4))
+    assert found.left_out == ("svd: its FLOPs are in no equation",)
+
+
+def test_static_arguments_of_a_jitted_function() -> None:
+    power = jax.jit(
+        lambda x, n: functools.reduce(lambda a, _: a @ x, range(n), x), static_argnums=1
+    )
+    assert of_jax(power, shape(4, 4), 3).model == 3 * 128
+
+
+# --- Programs that chance writes -----------------------------------------------------------------
+# A program is a list of words about one square matrix. It is written in JAX, for the walker, and in
+# numpy, for an interpreter that runs it word by word and counts each product as it does it.
+
+SIZE = 3
+words = st.recursive(
+    st.sampled_from([("product",), ("batched",), ("tanh",), ("turned",)]),
+    lambda inner: st.one_of(
+        st.tuples(st.just("scan"), st.integers(1, 4), st.lists(inner, max_size=3)),
+        st.tuples(st.just("cond"), st.lists(inner, max_size=2), st.lists(inner, max_size=2)),
+        st.tuples(st.sampled_from(["jit", "remat"]), st.lists(inner, max_size=3)),
+    ),
+    max_leaves=8,
+)
+programs = st.lists(words, max_size=6)
+
+
+def in_jax(program: list[Any], x: jax.Array, remat: bool = True) -> jax.Array:
+    inside = functools.partial(in_jax, remat=remat)
+    for word, *how in program:
+        if word == "product":
+            x = x @ (x + 1)
+        elif word == "batched":
+            x = jnp.einsum("bij,bjk->ik", jnp.stack([x, x]), jnp.stack([x, x]))
+        elif word == "tanh":
+            x = jnp.tanh(x)
+        elif word == "turned":
+            x = x.T
+        elif word == "scan":
+            turns, body = how
+            x, _ = jax.lax.scan(lambda c, _, b=body: (inside(b, c), c), x, length=turns)
+        elif word == "cond":
+            first, second = how
+            x = jax.lax.cond(
+                x.sum() > 0, lambda y, p=first: inside(p, y), lambda y, p=second: inside(p, y), x
+            )
+        else:
+            body = functools.partial(inside, how[0])
+            x = (jax.jit if word == "jit" or not remat else jax.checkpoint)(body)(x)
+    return x
+
+
+class Counting:
+    """Runs a program in numpy."""
+
+    def __init__(self) -> None:
+        self.flops = 0
+
+    def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        out = np.zeros((left.shape[0], right.shape[1]))
+        for i, j, k in np.ndindex(left.shape[0], right.shape[1], left.shape[1]):
+            out[i, j] += left[i, k] * right[k, j]
+            self.flops += 2
+        return np.tanh(out)  # so that it does not grow
+
+    def run(self, program: list[Any], x: np.ndarray) -> np.ndarray:
+        for word, *how in program:
+            if word == "product":
+                x = self.product(x, x + 1)
+            elif word == "batched":
+                x = self.product(x, x) + self.product(x, x)
+            elif word == "turned":
+                x = x.T
+            elif word == "scan":
+                for _ in range(how[0]):
+                    x = self.run(how[1], x)
+            elif word == "cond":
+                sides = []
+                for side in how:
+                    alone = Counting()
+                    alone.run(side, x)
+                    sides.append(alone.flops)
+                self.flops += max(sides)
+            elif word in ("jit", "remat"):
+                x = self.run(how[0], x)
+        return x
+
+
+@settings(deadline=None)
+@given(programs)
+def test_walked_or_run_it_is_the_same(program: list[Any]) -> None:
+    run = Counting()
+    run.run(program, np.ones((SIZE, SIZE)))
+    found = of_jax(functools.partial(in_jax, program), shape(SIZE, SIZE))
+    assert (found.model, found.executed) == (run.flops, run.flops)
+
+
+@settings(deadline=None)
+@given(programs)
+def test_gradients_with_and_without_remat(program: list[Any]) -> None:
+    def gradient(remat: bool) -> Flops:
+        def total(x: jax.Array) -> jax.Array:
+            return in_jax(program, jnp.sin(x), remat).sum()
+
+        return of_jax(jax.value_and_grad(total), shape(SIZE, SIZE))
+
+    plain, again = gradient(remat=False), gradient(remat=True)
+    assert again.executed >= again.model
+    if not _has(program, "cond"):  # its branches give back different residuals
+        assert plain.model == plain.executed == again.model
+
+
+def _has(program: list[Any], wanted: str) -> bool:
+    return any(
+        word == wanted or any(_has(one, wanted) for one in how if isinstance(one, list))
+        for word, *how in program
+    )
