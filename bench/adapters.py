@@ -3,7 +3,8 @@
     python bench/adapters.py [--rounds 3] [--save-every 50]
 
 The examples run as they are under `holdfast run`, one rank. The adapter's methods are timed, and so
-is the framework's own way to save, which is no part of them. Needs `make adapters` once.
+is the framework's own way to save, which is no part of them. Needs `make adapters` once; Keras, of
+which KERAS_BACKEND says the backend, `make trainers` and the Python of its environment.
 
 - a step: the time in the adapter's methods between two steps, where nothing is saved.
 - a save: the same where something is, beside what the framework takes to save.
@@ -15,6 +16,7 @@ import argparse
 import atexit
 import functools
 import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -57,6 +59,13 @@ FACES = {
         "on_train_batch_end",
         (),
         ("lightning.pytorch:Trainer.save_checkpoint",),
+    ),
+    "keras": Face(
+        1500,
+        "holdfast.adapters.keras:KerasCallback",
+        "on_train_batch_end",
+        ("on_epoch_begin", "on_epoch_end", "state_dict"),
+        ("keras:Model.save_weights",),
     ),
     "orbax": Face(
         1500,
@@ -147,10 +156,12 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=50)
     parser.add_argument("names", nargs="*", metavar="FRAMEWORK", choices=[[], *FACES])
     options = parser.parse_args()
+    packages = {"huggingface": "transformers"}
+    here = [name for name in FACES if importlib.util.find_spec(packages.get(name, name))]
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     rows: dict[str, list[tuple[list[float], list[tuple[float, float]]]]] = {}
     for _ in range(options.rounds):
-        for name in options.names or FACES:
+        for name in options.names or here:
             rows.setdefault(name, []).append(measure(name, options.save_every))
     for name, rounds in rows.items():
         step_us = [1e6 * statistics.median(plain) for plain, _ in rounds]
