@@ -26,7 +26,7 @@ from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.session.framework_loop import FrameworkLoop
 from holdfast.session.start import start
 
-TRIED = ("5.24", "5.24")
+TRIED = ("5.0", "5.24")
 
 
 class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]

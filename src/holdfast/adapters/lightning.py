@@ -25,7 +25,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
 from holdfast.session.start import start
 
-TRIED = ("2.6", "2.6")
+TRIED = ("2.5", "2.6")
 DIGITS = 9
 
 
