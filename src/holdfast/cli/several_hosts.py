@@ -7,9 +7,9 @@ command line, and takes the run's lease itself.
 from __future__ import annotations
 
 import contextlib
-import gc
 import errno
 import fcntl
+import gc
 import hmac
 import os
 import platform
