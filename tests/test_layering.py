@@ -30,7 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "journal": BASE,
     "cache": BASE | {"journal"},
     "snapshot": BASE | {"journal"},
-    "session": BASE | {"cache", "controller", "journal", "snapshot"},
+    "session": BASE | {"cache", "controller", "journal", "program", "snapshot"},
     "standby": set(),  # its interpreters need not have us installed
     "controller": BASE | {"journal", "link", "snapshot"},
     "agent": BASE | {"cache", "controller", "journal", "link", "notices", "snapshot", "standby"},

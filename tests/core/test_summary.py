@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.ledger.account import Account, Disruption
+from holdfast.core.ledger.program import Basis, Declared
 from holdfast.core.ledger.summary import NOTHING, Loss, RunSummary, Spent, added, fleet, spent_of
 
 S = 1_000_000_000
@@ -45,7 +46,9 @@ def test_a_sum_is_the_sum(parts: list[Spent]) -> None:
 def test_an_account_becomes_a_summand() -> None:
     down = Disruption(0, "killed", 2, 20 * S, 15 * S, 100 * S, 115 * S, {"startup": 15 * S}, 4)
     kinds = {"step": 80 * S * 4, "lost": 20 * S * 4, "startup": 0}
-    spent = spent_of(Account("r", 0, 100 * S, 4, kinds, 8, 2, (down,), 400 * S), 9 * S)
+    spent = spent_of(
+        Account("r", 0, 100 * S, 4, kinds, 8, 2, (down,), 400 * S), Basis(Declared(9 * S))
+    )
     assert spent.kinds == {"lost": 80 * S, "step": 320 * S}
     assert spent.losses == (Loss(100 * S, "killed", 35 * S * 4),)
     assert (spent.goodput, spent.scheduling, spent.runtime) == (0.8, 1.0, 0.8)

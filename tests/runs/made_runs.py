@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
@@ -44,6 +44,8 @@ def make_run(
     chips: int = 4,
     startup_s: float = 30.0,
     ideal_step_s: float = 0.0,
+    declared: Mapping[str, int] | None = None,
+    told: Mapping[str, object] | None = None,
 ) -> tuple[RunFolder, int]:
     """The run, and its last moment. Each attempt goes on where the one before ended."""
     folder = store.create(name, requested_unix_ns=requested_ns)
@@ -61,7 +63,9 @@ def make_run(
         writer_module, "read_clock_pair", return_value=ClockPair(0, requested_ns)
     ):
         controller = make("journal/controller-000001.hfj", 1, CONTROLLER_RANK)
-        fact("run", name=name, requested_ns=0, chips=chips, ideal_step_ns=round(ideal_step_s * S))
+        ideal_ns = round(ideal_step_s * S)
+        said = {"ideal_step_ns": ideal_ns, **(declared or {})}
+        fact("run", name=name, requested_ns=0, chips=chips, **said)
         at_ns, step = 10 * S, 0
         for number, made in enumerate(attempts):
             parent = number - 1 if step else None
@@ -78,6 +82,8 @@ def make_run(
             fact("attempt_start", attempt=number, at_ns=at_ns)
             rank = make(f"attempts/{number:04d}/journal/rank-00000.hfj", number, 0)
             at_ns += round(startup_s * S)
+            if told is not None:
+                rank.note(NoteType.FACT, {"fact": "program", "at_ns": at_ns, **told})
             rank.record_restore(at_ns - 5, at_ns, step, parent)
             rank.append(at_ns, Kind.STEP_BEGIN, 0, 0, step + 1, 0)
             for _ in range(made.steps):

@@ -33,6 +33,7 @@ SCRIPTS = {
     "compiled": ("float32 0.6513 [3.33333333]", 0),
     "data": (f"{SUM!r} [4, 8] {{'evaluated': [4, 8]}} 2 10", 0),
     "early_stop": ("7 True", 0),
+    "counts": ("21.0", 0),
     "framework": (f"{FRAMEWORK_SUM!r}", 0),
     "gives_up": ("[1, 2, 3, 7, 8, 9]", 1),
     "is_stopped": ("True", 1),
@@ -91,3 +92,11 @@ def test_each_function_and_method_is_in_a_script() -> None:
         name for name in public if not re.search(rf"\b(hf|run|look|loop)\.{name}\b", scripts)
     ]
     assert not missing
+
+
+def test_the_flops_that_a_script_tells_are_in_its_report(house: House) -> None:
+    house.start(sys.executable, FOLDER / "counts.py", HOLDFAST_PEAK_FLOPS="1e15").wait(EXIT_DONE)
+    report = json.loads(house.holdfast("report", "counts", "--json").wait(EXIT_DONE))
+    assert report["program"]["flops_per_step"] == 2 * 10**9
+    assert report["program"]["peak_flops"] == 10**15
+    assert 0 < report["program_goodput"] < 1

@@ -24,6 +24,7 @@ from holdfast.config.rank import RankEnvironment, host_mark
 from holdfast.core.actions import Launch
 from holdfast.core.events import SCRATCH, Resume
 from holdfast.core.hosts.placement import Meeting, place
+from holdfast.core.ledger.program import Declared
 from holdfast.core.run.machine import RunPolicy
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import encode_json, write_atomic
@@ -85,7 +86,7 @@ class Job:
     standby: StandbyJob = StandbyJob()  # noqa: RUF009 - it is frozen
     cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
     cache_seal: FileSealer | None = None  # what they bear in a store that others may write
-    ideal_step_ns: int = 0  # what a step would take at best; 0: nobody said
+    declared: Declared = Declared()  # noqa: RUF009 - it is frozen
     host: int | None = None  # which of several hosts this is; None: there is one
     tells_frameworks: bool = True  # that they train with so many processes
 

@@ -76,6 +76,10 @@ if TYPE_CHECKING:
     help="Seconds that a step takes at best.",
 )
 @click.option(
+    "--flops-per-step", type=float, metavar="N", help="FLOPs of a step, on all chips together."
+)
+@click.option("--peak-flops", type=float, metavar="N", help="The peak of one chip, in FLOP/s.")
+@click.option(
     "--grace",
     "grace_s",
     type=float,

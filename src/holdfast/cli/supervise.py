@@ -92,7 +92,7 @@ class RunAsked(NamedTuple):
             standby=standby,
             cache_bytes=settings.compile_cache_bytes,
             cache_seal=None if key is None else read_seal(key),
-            ideal_step_ns=round((settings.ideal_step_s or 0) * SECOND_NS),
+            declared=settings.declared(),
             host=host,
             tells_frameworks=settings.ranks is not None or settings.has_several_hosts,
         )

@@ -63,6 +63,18 @@ def _period(value: object) -> float:
     return number
 
 
+def _flops(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError from None
+    if not 1 <= number <= 1e26:
+        raise ValueError
+    return number
+
+
 def choice(*words: str) -> ValueKind:
     """One of some words."""
 
@@ -116,3 +128,4 @@ FILE = ValueKind("a file", _text)
 PLACE = ValueKind("a folder or a URL", _text)
 SECONDS = ValueKind("seconds", _seconds)
 PERIOD = ValueKind("seconds, more than 0", _period)
+FLOPS = ValueKind("FLOPs, 1 or more (`6.1e12`)", _flops)

@@ -19,6 +19,7 @@ from holdfast.config.kinds import (
     ENVIRONMENT,
     EXPORTERS,
     FILE,
+    FLOPS,
     FOLDER,
     HANG,
     HOT,
@@ -43,6 +44,7 @@ from holdfast.config.kinds import (
 
 if TYPE_CHECKING:
     from holdfast.core.hang.deadline import HangPolicy
+    from holdfast.core.ledger.program import Declared
     from holdfast.core.run.restart import RestartPolicy
     from holdfast.core.save.policy import SavePolicy
 
@@ -195,6 +197,20 @@ class Settings:
         PERIOD,
         "What a step would take at the hardware's best, in seconds: gives program goodput.",
         default_words="not set: program goodput is not measured",
+    )
+    flops_per_step: float | None = _setting(
+        None,
+        "--flops-per-step",
+        FLOPS,
+        "What a step computes on all chips together: gives program goodput, with the chips' peak.",
+        default_words="what the script says (`run.flops`)",
+    )
+    peak_flops: float | None = _setting(
+        None,
+        "--peak-flops",
+        FLOPS,
+        "The peak of one chip, in FLOP/s, without sparsity.",
+        default_words="that of the device, where the table of peaks has it",
     )
     grace_s: float = _setting(
         30.0,
@@ -360,6 +376,16 @@ class Settings:
         if isinstance(self.compile_cache, str):
             return CACHE_BYTES if self.compile_cache == AUTO else None
         return self.compile_cache
+
+    def declared(self) -> Declared:
+        """What a step would take at best, as far as it is set."""
+        from holdfast.core.ledger.program import Declared
+
+        return Declared(
+            ideal_step_ns=round((self.ideal_step_s or 0) * 1e9),
+            flops_per_step=round(self.flops_per_step or 0),
+            peak_flops=round(self.peak_flops or 0),
+        )
 
     def save_policy(self) -> SavePolicy:
         """When to save: at the intervals that were set, whichever is due; else the optimum."""

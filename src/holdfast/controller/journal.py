@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from holdfast.controller.tally import SaveCounts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import encode
+from holdfast.core.ledger.program import Declared
 from holdfast.core.run.as_json import write_policy
 from holdfast.core.run.state import RunPolicy
 from holdfast.core.save import events as news
@@ -48,10 +50,10 @@ class ControllerJournal:
         host = os.uname().nodename
         return Identity(folder.name, epoch, incarnation, 0, host, CONTROLLER_RANK, boot_id())
 
-    def opened(self, folder: RunFolder, chips: int, ideal_step_ns: int = 0) -> None:
+    def opened(self, folder: RunFolder, chips: int, declared: Declared | None = None) -> None:
         """The run and when its resources were asked for, on this boot's clock.
 
-        `ideal_step_ns`: what a step would take on them at best; 0: nobody said.
+        `declared`: what a step would take on them at best, as far as somebody said.
         """
         fact = {
             "fact": "run",
@@ -64,7 +66,8 @@ class ControllerJournal:
                 "requested_boot": folder.identity.requested_boot_id,
                 "requested_boot_ns": folder.identity.requested_boot_ns,
             }
-        self.fact(fact | ({"ideal_step_ns": ideal_step_ns} if ideal_step_ns else {}))
+        said = {} if declared is None else asdict(declared)
+        self.fact(fact | {name: number for name, number in said.items() if number})
 
     def policy(self, policy: RunPolicy, version: str) -> None:
         """What the run's machine decides by, in this version of Holdfast."""

@@ -145,7 +145,7 @@ METRICS: tuple[Metric, ...] = (
            _by_window(lambda p: p.scheduling)),
     Metric("runtime_goodput_ratio", GAUGE, W, "Kept steps' time / time with resources",
            _by_window(lambda p: p.runtime)),
-    Metric("program_goodput_ratio", GAUGE, W, "Ideal / real time of kept steps, where declared",
+    Metric("program_goodput_ratio", GAUGE, W, "Ideal / real time of kept steps, where known",
            _by_window(lambda p: p.program)),
     Metric("elapsed_seconds", GAUGE, W, "Length of the time line", _seconds(lambda p: p.elapsed)),
     Metric("available_seconds", GAUGE, W, "Time with resources", _seconds(lambda p: p.available)),
@@ -221,7 +221,7 @@ FLEET: tuple[FleetMetric, ...] = (
     FleetMetric("fleet_goodput_ratio", "Of all runs, weighed by chips", lambda p: p.goodput),
     FleetMetric("fleet_scheduling_goodput_ratio", "The same", lambda p: p.scheduling),
     FleetMetric("fleet_runtime_goodput_ratio", "The same", lambda p: p.runtime),
-    FleetMetric("fleet_program_goodput_ratio", "Of runs that declared an ideal step time",
+    FleetMetric("fleet_program_goodput_ratio", "Of runs whose ideal step is known",
                 lambda p: p.program),
     FleetMetric("fleet_chip_seconds", "Chip-seconds of all runs", lambda p: p.elapsed / NS_PER_S),
 )  # fmt: skip

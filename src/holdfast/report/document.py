@@ -18,12 +18,27 @@ FORMAT = 1
 NS_PER_CHIP_HOUR = 3600 * NS_PER_S
 
 
+def _program(findings: Findings) -> dict[str, Any]:
+    """What program goodput is a share of."""
+    basis, told = findings.basis, findings.basis.told
+    return {
+        "of": basis.words,
+        "ideal_step_s": basis.declared.ideal_step_ns / NS_PER_S or None,
+        "flops_per_step": basis.flops or None,
+        "peak_flops": basis.peak_flops or None,
+        "device": told.device or None,
+        "dtype": told.dtype or None,
+        "left_out": list(told.left_out),
+    }
+
+
 def document(findings: Findings) -> dict[str, Any]:
     """Everything a report says about a run, in plain types."""
     return {
         "format": FORMAT,
         **findings.account.to_json(),
         "program_goodput": findings.program,
+        "program": _program(findings),
         "rolling": {name: _shares(account) for name, account in findings.rolling.items()},
         "run": {
             "name": findings.account.name,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.core.ledger.account import Account, Disruption
+from holdfast.core.ledger.program import Basis
 from holdfast.report.words import counted, duration
 from holdfast.runs.curves import Curve
 
@@ -231,7 +232,8 @@ class Findings:
     rolling: Mapping[str, Account] = field(default_factory=dict)  # 1h, 1d, 7d up to the end
     curves: tuple[Curve, ...] = ()  # the script's own numbers
     hosts: tuple[HostFindings, ...] = ()  # of a run of several
-    program: float | None = None  # program goodput; None: nobody said what a step should take
+    program: float | None = None  # program goodput; None: it is not known, see its basis
+    basis: Basis = Basis()  # noqa: RUF009 - it is frozen
 
     @property
     def origin_ns(self) -> int:

@@ -186,7 +186,7 @@ def notes(fleet: FleetReport) -> list[str]:
     if not any(fleet.spent(w.name).paced for w in fleet.windows):
         found.append(
             f"program goodput is {NOT_KNOWN}: no run says what a step should take "
-            "(holdfast run --ideal-step S)"
+            "(run.flops, or holdfast run --flops-per-step N or --ideal-step S)"
         )
     return [*found, *fleet.problems]
 

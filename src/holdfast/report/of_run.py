@@ -46,6 +46,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
     is_held = recorded.facts.is_held
     state, why = state_of(view(folder), newest, time.time_ns(), is_held=is_held)
     commands = tuple(_commands(launched))
+    basis = recorded.facts.controllers.program_basis
     return Findings(
         replace(account, name=folder.name),  # journals have the one of their time
         store=folder.store,
@@ -64,8 +65,16 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
         resumed=_resumed(launched),
         saves=_saves(recorded),
         compilations=_compilations(recorded),
-        notes=(*recorded.notes(), *damaged, *unreadable, *unsound, *_quarantine(folder)),
-        program=spent_of(account, recorded.facts.controllers.ideal_step_ns).program,
+        notes=(
+            *recorded.notes(),
+            *damaged,
+            *unreadable,
+            *unsound,
+            *_quarantine(folder),
+            *basis.notes(account),
+        ),
+        program=spent_of(account, basis).program,
+        basis=basis,
         rolling=_rolling(recorded, account),
         curves=curves(recorded, account.end_ns),
         hosts=hosts_of(recorded, evidence),

@@ -158,7 +158,7 @@ def overview(sight: RunSight) -> Overview:
         origin_ns=findings.origin_ns,
         now_ns=sight.now_ns,
         account=account,
-        factors=_factors(account, findings.program),
+        factors=_factors(account, findings.program, clean(findings.basis.words)),
         price_per_chip_hour=sight.price_per_chip_hour,
         last_step_age_ns=age_ns,
         is_on_device=any(rank.complete for rank in sight.ranks),
@@ -219,7 +219,7 @@ def _condition(sight: RunSight, found: _Standing) -> RunCondition:
     )
 
 
-def _factors(account: Account, program: float | None) -> tuple[Factor, ...]:
+def _factors(account: Account, program: float | None, of: str) -> tuple[Factor, ...]:
     elapsed = duration(account.elapsed_ns)
     ready = duration(account.wall_ns(account.available))
     away = account.elapsed - account.available
@@ -234,10 +234,8 @@ def _factors(account: Account, program: float | None) -> tuple[Factor, ...]:
         Factor(
             "program",
             program,
-            "Not measured: set --ideal-step"
-            if program is None
-            else "an ideal step, of each step kept",
-            None if program is None else round(account.productive * (1 - program)),
+            of,
+            None if program is None else max(0, round(account.productive * (1 - program))),
         ),
     )
 

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.kinds import COMPILE, STEP, Level, level_of
+from holdfast.core.ledger.program import Basis
 from holdfast.core.visible import clean
 from holdfast.report import host_findings
 from holdfast.report.bars import bar, split
@@ -165,13 +166,17 @@ def _title(findings: Findings, page: Page) -> Iterator[RenderableType]:
         yield Text(clean(findings.why))
 
 
-def _program_words(program: float | None) -> str:
-    return "Not measured:\nset --ideal-step" if program is None else "ideal step\nof each kept"
+def _program_words(basis: Basis) -> str:
+    if basis.declared.ideal_step_ns:
+        return "ideal step\nof each kept"
+    if not basis.flops:
+        return "Not measured:\nset --ideal-step"
+    return clean(basis.words)
 
 
 def _headline(findings: Findings, page: Page) -> Table:
     """Goodput and its three factors, each with what it is a share of."""
-    account, program = findings.account, findings.program
+    account = findings.account
     elapsed = duration(account.wall_ns(account.elapsed))
     kept = duration(account.wall_ns(account.productive))
     ready = duration(account.wall_ns(account.available))
@@ -180,7 +185,7 @@ def _headline(findings: Findings, page: Page) -> Table:
         ("goodput", account.goodput, f"{kept} kept\nof {elapsed} paid", "="),
         ("scheduling", account.scheduling_goodput, f"{ready} ready\nof {elapsed} paid", times),
         ("runtime", account.runtime_goodput, f"{kept} kept\nof {ready} ready", times),
-        ("program", program, _program_words(program), ""),
+        ("program", findings.program, _program_words(findings.basis), ""),
     ]
     grid = Table.grid(padding=(0, 1))
     for name, *_ in columns:

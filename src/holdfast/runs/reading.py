@@ -119,7 +119,7 @@ class RunReading:
             return None
 
     def _within(self, total: Account, windows: Iterable[Window]) -> dict[str, Spent]:
-        ideal_ns = self.recorded.facts.controllers.ideal_step_ns
+        basis = self.recorded.facts.controllers.program_basis
         for one in total.disruptions:
             if one.attempt not in self._errors:  # an attempt that is over says nothing new
                 self._errors[one.attempt] = error_of(self.folder, one.attempt, one.cause)
@@ -127,7 +127,7 @@ class RunReading:
         for name, from_ns in windows:
             account = self.account_between(from_ns, total)
             if account is not None:
-                found[name] = spent_of(account, ideal_ns, self._errors)
+                found[name] = spent_of(account, basis, self._errors)
         return found
 
     def _saved_step(self, notes: list[str]) -> int | None:

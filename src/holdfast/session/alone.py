@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.config import session_settings
 from holdfast.controller.opening import opened
 from holdfast.controller.storekeeper import AttemptFacts
 from holdfast.core import events as ev
@@ -54,7 +55,8 @@ class Alone(Attachment):
         self._is_opened = False
         self._refused = 0  # the number of the last proposal that this rank could not read
         facts = AttemptFacts(chips, incarnation, _command_line())
-        run = BareRun(folder, lease, policy, keep, facts, live, attempt, writer.flush_for_owner)
+        flush, declared = writer.flush_for_owner, session_settings().settings.declared()
+        run = BareRun(folder, lease, policy, keep, facts, live, attempt, flush, declared)
         host = OwnHost(writer.page, _process_started_ns(), lambda: self._controlling.killed())
         self._controlling = Controlling(run, self._link(host, run))
         self._controlling.start()

@@ -29,6 +29,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.report import HostReport
+from holdfast.core.ledger.program import Declared
 from holdfast.core.run.machine import RunPolicy, State
 from holdfast.core.save.policy import SavePolicy
 from holdfast.core.save.saving import REQUEST_REACTION_NS
@@ -94,6 +95,7 @@ class BareRun:
     live: Path
     attempt: int
     flush: Callable[[], None]  # what the rank has written is in its journal
+    declared: Declared
 
 
 BEFORE = (State.NEW, State.CHOOSING, State.WAITING, State.LAUNCHING)  # the first step
@@ -206,7 +208,7 @@ class Controlling:
         run = self._run_of
         identity = ControllerJournal.identity(run.folder, run.lease.epoch, run.facts.incarnation)
         self._journal = ControllerJournal(JournalWriter.create(self._live, identity))
-        self._journal.opened(run.folder, run.facts.chips)
+        self._journal.opened(run.folder, run.facts.chips, run.declared)
         self._journal.policy(run.policy, VERSION)
         self._controller = Controller(
             run.policy,

@@ -27,6 +27,7 @@ from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream, SetEpoch
 from holdfast.session.kept_check import resume_after
 from holdfast.session.memory import RankBuffers
+from holdfast.session.program import StepFlops
 from holdfast.session.reshape import Reshard
 from holdfast.session.restore import Restored, restore
 from holdfast.session.saver import Saver
@@ -66,7 +67,8 @@ class Run:
         if attachment.rank == 0:
             self._boundary.measure = watch.offer_metrics
         self._boundary.hurry = attachment.hurry
-        self._boundary.stepped = attachment.stepped
+        self._program = StepFlops(attachment)
+        self._boundary.stepped = self._first_step
         optimizers = self._contents.optimizers
         optimizers.speaks, optimizers.span = attachment.rank == 0, self._waiting
         self._restored = False
@@ -90,6 +92,10 @@ class Run:
             self._closed = True
             self._watch.close()  # before the journal is brought home
             self._attachment.close()
+
+    def _first_step(self) -> None:
+        self._attachment.stepped()
+        self._program.stepped()
 
     # --- who and where ----------------------------------------------------------------------
 
@@ -142,6 +148,16 @@ class Run:
         is copied at the boundary then, which blocks for longer.
         """
         self._contents.optimizers.is_safe = is_safe
+
+    def flops(self, per_step: Any, *, dtype: str = "bf16") -> None:
+        """How many FLOPs the model needs for one step, on all chips together: for program goodput.
+
+        `per_step`: a number, or what `holdfast.program` counts. Say it once, on any rank; a later
+        word counts for the whole run. The peak is that of the device, dense, for numbers of type
+        `dtype`: bf16, fp16, tf32, fp8 or int8. Leave it at bf16 for quantised training too, so that
+        runs can be compared. Raises ConfigurationError for what is no such number or type.
+        """
+        self._program.tell(per_step, dtype)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cache.seal import read_seal
 from holdfast.config import (
@@ -42,14 +42,23 @@ def start(
     *,
     store: str | os.PathLike[str] | None = None,
     keep: Keep | None = None,
+    flops: Any = None,
 ) -> Run:
     """Attach this process to its run and return it; again gives the same one.
 
     Under `holdfast run` the name, the store and the attempt are given; `name` and `store` count
     only without it (default: the script's name, and the configured store). `keep`: which
-    checkpoints stay, the last 3 by default. Raises RunHeld when another process trains this run,
-    StoreUnavailable, ConfigurationError.
+    checkpoints stay, the last 3 by default. `flops`: of one step, as for
+    `run.flops`. Raises RunHeld when another process trains this run, StoreUnavailable,
+    ConfigurationError.
     """
+    run = _started(name, store, keep)
+    if flops is not None:
+        run.flops(flops)
+    return run
+
+
+def _started(name: str | None, store: str | os.PathLike[str] | None, keep: Keep | None) -> Run:
     global _the_run
     if _the_run is not None:
         if name is not None and name != _the_run.name:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from holdfast.core.ledger.account import NS_PER_S, Account
 from holdfast.core.ledger.kinds import STEP, STOPPED, Level, level_of
+from holdfast.core.ledger.program import Basis
 
 ALL = "all"  # the window that has everything
 HOUR_S, DAY_S = 3600, 86_400
@@ -150,20 +151,20 @@ NOTHING = Spent()
 
 
 def spent_of(
-    account: Account, ideal_step_ns: int = 0, errors: Mapping[int, str] | None = None
+    account: Account, basis: Basis | None = None, errors: Mapping[int, str] | None = None
 ) -> Spent:
     """An account as a summand.
 
-    `ideal_step_ns`: what a step should take, 0 where nobody says. `errors`: of attempts whose
-    script failed.
+    `basis`: what a step should take, and by whose word. `errors`: of attempts whose script failed.
     """
+    ideal = None if basis is None else basis.ideal_chip_ns(account)
     errors = errors or {}
     return Spent(
         kinds={kind: ns for kind, ns in sorted(account.kinds.items()) if ns},
         steps_kept=account.steps_kept,
         lost_steps=account.lost_steps,
-        ideal=account.chip_ns(account.steps_kept * ideal_step_ns),
-        paced=account.productive if ideal_step_ns else 0,
+        ideal=ideal or 0,
+        paced=0 if ideal is None else account.productive,
         losses=tuple(
             Loss(
                 one.at_ns,

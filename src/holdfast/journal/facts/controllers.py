@@ -13,6 +13,7 @@ from statistics import median
 
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF
+from holdfast.core.ledger.program import Basis, Declared, ToldProgram
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.facts.followed import FollowedJournal, Place
 from holdfast.journal.facts.hosts import KnownHosts
@@ -25,6 +26,7 @@ from holdfast.journal.facts.lines import (
     HostStated,
     OtherStated,
     PartsStated,
+    ProgramStated,
     RunEnded,
     RunStated,
     SavedSet,
@@ -53,6 +55,7 @@ class Controllers:
         self._requested: list[RunStated] = []
         self._ended_ns: list[int] = []
         self._saving: tuple[int, Place, SavingStated] | None = None
+        self._program: tuple[int, Place, ProgramStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
         self._backing_off: dict[
             int, tuple[FollowedJournal, BackingOff]
@@ -100,6 +103,9 @@ class Controllers:
             case RunStated():
                 self._stated[place] = statement
                 self._requested.append(statement)
+            case ProgramStated(at_ns):
+                if self._program is None or (at_ns, place) >= self._program[:2]:
+                    self._program = at_ns, place, statement
             case RunEnded(at_ns):
                 self._ended_ns.append(at_ns)
             case AnnouncedStated(at_ns):
@@ -162,10 +168,11 @@ class Controllers:
         return () if self._announced is None else self._announced[-1].events
 
     @property
-    def ideal_step_ns(self) -> int:
-        """What a step should take, as last declared; 0: nobody said."""
+    def program_basis(self) -> Basis:
+        """What a step should take, as last declared and as last told."""
         newest = self._newest_stated()
-        return 0 if newest is None else newest.ideal_step_ns
+        declared = Declared() if newest is None else newest.declared
+        return Basis(declared, ToldProgram() if self._program is None else self._program[-1].told)
 
     def saves(self) -> SavesStated:
         """All saves of the run, by all its supervisors."""

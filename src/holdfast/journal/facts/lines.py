@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from holdfast.core.ledger.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
+from holdfast.core.ledger.program import MAX_FLOPS, Declared, ToldProgram
 from holdfast.core.notices.board import MOST_ANNOUNCED
-from holdfast.journal.fields import MAX_ATTEMPT, text, whole, whole_or_none
+from holdfast.journal.fields import MAX_ATTEMPT, text, texts, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.sidecar import Payload
 
@@ -38,15 +39,23 @@ _NEWS, _COMMITTED = b'%sHeard"' % _INPUT, b'"event":"Committed"'
 class RunStated:
     """The run: its name, when its resources were asked for, and how many chips it has.
 
-    `ideal_step_ns`: what a step should take on them; 0: nobody said.
+    `declared`: what a step should take on them, as far as somebody said.
     """
 
     name: str
     requested_ns: int
     chips: int
-    ideal_step_ns: int = 0
+    declared: Declared = Declared()  # noqa: RUF009 - it is frozen
     requested_boot: str = ""  # on whose own clock it was asked for then; "": not known
     requested_boot_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStated:
+    """What rank 0 told of its step and its device from then on."""
+
+    at_ns: int
+    told: ToldProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +180,7 @@ class PartsStated:
 AttemptStated = AttemptStarted | AttemptEnded | AttemptLost
 OtherStated = (
     RunStated
+    | ProgramStated
     | RunEnded
     | SavingStated
     | SavesStated
@@ -184,6 +194,27 @@ OtherStated = (
     | PartsStated
 )
 Statement = AttemptStated | OtherStated
+
+
+def _declared(payload: Payload) -> Declared:
+    payload = {"ideal_step_ns": 0, "flops_per_step": 0, "peak_flops": 0, **payload}
+    return Declared(
+        whole(payload, "ideal_step_ns", high=MAX_TIME_NS),
+        whole(payload, "flops_per_step", high=MAX_FLOPS),
+        whole(payload, "peak_flops", high=MAX_FLOPS),
+    )
+
+
+def _told(payload: Payload) -> ToldProgram:
+    return ToldProgram(
+        whole(payload, "flops", high=MAX_FLOPS),
+        texts(payload, "left_out"),
+        text(payload, "device"),
+        whole(payload, "devices", high=MAX_CHIPS),
+        text(payload, "dtype"),
+        text(payload, "chip"),
+        whole(payload, "peak_flops", high=MAX_FLOPS),
+    )
 
 
 def _events(payload: Payload, offset_ns: int) -> Iterator[AnnouncedEvent]:
@@ -250,10 +281,12 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
                 text(payload, "name"),
                 at("requested_ns"),
                 max(1, whole(payload, "chips", high=MAX_CHIPS)),
-                whole({"ideal_step_ns": 0, **payload}, "ideal_step_ns", high=MAX_TIME_NS),
+                _declared(payload),
                 text({"requested_boot": "", **payload}, "requested_boot"),
                 whole({"requested_boot_ns": 0, **payload}, "requested_boot_ns", high=MAX_TIME_NS),
             )
+        case "program":
+            return ProgramStated(at("at_ns"), _told(payload))
         case "attempt_start":
             return AttemptStarted(attempt(), at("at_ns"))
         case "attempt_end":

@@ -1,0 +1,128 @@
+"""What a step would take at best, and by whose word: the basis of program goodput. Pure.
+
+Kept steps' FLOPs ÷ (their time × the peak of their chips), which is the same as kept steps × an
+ideal step ÷ their time, with FLOPs ÷ (chips × peak) for the ideal step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.core.ledger.account import NS_PER_S, Account
+
+MAX_FLOPS = 10**26
+SET_ANY = "tell run.flops, or set --flops-per-step or --ideal-step"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the command line says, 0 where it says nothing.
+
+    `flops_per_step`: of all chips together. `peak_flops`: of one chip, a second.
+    """
+
+    ideal_step_ns: int = 0
+    flops_per_step: int = 0
+    peak_flops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToldProgram:
+    """What rank 0 tells of its step and of its device, 0 or "" where it knows nothing.
+
+    `chip`: the device's name in the table of peaks. `devices`: how many the framework trains on.
+    `left_out`: what the count of the FLOPs lacks, in words.
+    """
+
+    flops: int = 0
+    left_out: tuple[str, ...] = ()
+    device: str = ""
+    devices: int = 0
+    dtype: str = ""
+    chip: str = ""
+    peak_flops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Both together. What is declared counts before what is told."""
+
+    declared: Declared = Declared()
+    told: ToldProgram = ToldProgram()
+
+    @property
+    def flops(self) -> int:
+        """Of a step; 0: nobody says."""
+        return self.declared.flops_per_step or self.told.flops
+
+    @property
+    def peak_flops(self) -> int:
+        """Of a chip, a second; 0: it is not known."""
+        return self.declared.peak_flops or self.told.peak_flops
+
+    def ideal_chip_ns(self, account: Account) -> int | None:
+        """What the kept steps of an account would take at best; None: it is not known."""
+        if self.declared.ideal_step_ns:
+            return account.chip_ns(account.steps_kept * self.declared.ideal_step_ns)
+        if self.flops and self.peak_flops:
+            return account.steps_kept * self.flops * NS_PER_S // self.peak_flops
+        return None
+
+    @property
+    def words(self) -> str:
+        """Of what the share is one; where it is not known, why, and what to do."""
+        if self.declared.ideal_step_ns:
+            return "an ideal step, of each step kept"
+        if not self.flops:
+            return f"Not measured: {SET_ANY}"
+        if not self.peak_flops:
+            return f"Not measured: the peak of {self._device} is not known; set --peak-flops"
+        by = "the script" if not self.declared.flops_per_step else "--flops-per-step"
+        return f"of {self._peak}; {scaled(self.flops)}FLOP a step, said by {by}"
+
+    @property
+    def _device(self) -> str:
+        return self.told.device or "its device"
+
+    @property
+    def _peak(self) -> str:
+        peak = f"{scaled(self.peak_flops)}FLOP/s a chip"
+        if self.declared.peak_flops:
+            return f"the peak that --peak-flops says, {peak}"
+        return f"{self.told.chip} {self.told.dtype} peak, {peak}"
+
+    def notes(self, account: Account) -> Iterator[str]:
+        """What must be said of it: what does not count, and what cannot be."""
+        if self.declared.ideal_step_ns and self.flops:
+            yield "program goodput goes by --ideal-step, and not by the FLOPs that are known too"
+            return
+        if self.flops == self.told.flops:
+            for one in self.told.left_out:
+                yield f"the FLOPs of a step are counted with a gap: {one}"
+        ideal = self.ideal_chip_ns(account) if self.flops else None
+        if ideal is not None and ideal > account.productive > 0:
+            times = ideal / account.productive
+            yield (
+                f"the FLOPs of the kept steps are {times:.3g} times what the peak allows: "
+                f"{self._likelier_wrong(account.chips)}"
+            )
+
+    def _likelier_wrong(self, chips: int) -> str:
+        if self.told.devices > chips:
+            return (
+                f"likely the number of chips is wrong: the script trains on {self.told.devices} "
+                f"devices, and the run counts {chips} (--chips)"
+            )
+        if self.declared.peak_flops:
+            return "likely --peak-flops is wrong: it is the peak of one chip, in FLOP/s"
+        return "likely the FLOPs of a step are wrong: the peak is that of the chip's data sheet"
+
+
+def scaled(number: int) -> str:
+    """A great number with a prefix: 6.1 T, 989.5 T, 2.25 P; ready for its unit."""
+    value, prefixes = float(number), iter(("", "k", "M", "G", "T", "P", "E", "Z", "Y"))
+    while value >= 999.95:
+        next(prefixes)
+        value /= 1000
+    return f"{value:.4g} {next(prefixes)}"

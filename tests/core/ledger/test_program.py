@@ -1,0 +1,125 @@
+"""Program goodput from FLOPs, from an ideal step, and what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.kinds import STEP
+from holdfast.core.ledger.program import Basis, Declared, ToldProgram, scaled
+from holdfast.core.ledger.summary import spent_of
+
+S = 1_000_000_000
+TERA = 10**12
+H100 = ToldProgram(
+    flops=6_100 * TERA,
+    device="NVIDIA H100 80GB HBM3",
+    dtype="bf16",
+    chip="H100 SXM",
+    peak_flops=989_500 * 10**9,
+)
+
+
+def account(steps: int = 10, step_s: int = 10, chips: int = 8) -> Account:
+    """So many kept steps, and as much time again that was lost."""
+    kept_ns = steps * step_s * S
+    kinds = {STEP: kept_ns * chips, "lost": kept_ns * chips}
+    return Account("r", 0, 2 * kept_ns, chips, kinds, steps, 0, (), 2 * kept_ns * chips)
+
+
+@given(
+    steps=st.integers(1, 1000),
+    step_s=st.integers(1, 100),
+    chips=st.integers(1, 10_000),
+    peak=st.integers(10**9, 10**16),
+    share=st.floats(0.01, 1),
+)
+def test_by_flops_or_by_the_ideal_step_it_is_the_same(
+    steps: int, step_s: int, chips: int, peak: int, share: float
+) -> None:
+    flops = round(share * step_s * chips * peak)
+    ideal_step_ns = round(flops / (chips * peak) * S)
+    of = account(steps, step_s, chips)
+    by_flops = spent_of(of, Basis(Declared(flops_per_step=flops, peak_flops=peak))).program
+    by_step = spent_of(of, Basis(Declared(ideal_step_ns=ideal_step_ns))).program
+    assert by_flops == pytest.approx(share, rel=1e-6)
+    assert by_flops == pytest.approx(by_step, abs=2 / S), "the ideal step is in whole nanoseconds"
+
+
+def test_what_it_is_a_share_of_stands_in_words() -> None:
+    basis = Basis(told=H100)
+    assert (
+        basis.words
+        == "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip; 6.1 PFLOP a step, said by the script"
+    )
+    ten_s_of_eight = 10 * 8 * H100.peak_flops
+    assert spent_of(account(), basis).program == pytest.approx(H100.flops / ten_s_of_eight)
+
+
+def test_the_command_line_counts_before_the_script() -> None:
+    basis = Basis(Declared(flops_per_step=8 * TERA, peak_flops=TERA), H100)
+    assert (basis.flops, basis.peak_flops) == (8 * TERA, TERA)
+    assert "said by --flops-per-step" in basis.words
+    assert "--peak-flops says, 1 TFLOP/s" in basis.words
+
+
+def test_of_both_ways_the_ideal_step_counts_and_that_is_said() -> None:
+    basis = Basis(Declared(ideal_step_ns=5 * S), H100)
+    assert spent_of(account(), basis).program == 0.5
+    assert list(basis.notes(account())) == [
+        "program goodput goes by --ideal-step, and not by the FLOPs that are known too"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("basis", "words"),
+    [
+        (Basis(), "Not measured: tell run.flops, or set --flops-per-step or --ideal-step"),
+        (Basis(Declared(flops_per_step=TERA)), "the peak of its device is not known"),
+        (
+            Basis(told=ToldProgram(TERA, device="NVIDIA H20", dtype="bf16")),
+            "the peak of NVIDIA H20 is",
+        ),
+    ],
+)
+def test_what_is_not_known_is_said_and_not_guessed(basis: Basis, words: str) -> None:
+    assert words in basis.words
+    assert spent_of(account(), basis).program is None
+    assert list(basis.notes(account())) == []
+
+
+@pytest.mark.parametrize(
+    ("basis", "likelier"),
+    [
+        (
+            Basis(told=ToldProgram(900 * TERA, devices=64, peak_flops=TERA)),
+            "64 devices, and the run counts 8",
+        ),
+        (Basis(Declared(peak_flops=TERA), ToldProgram(900 * TERA)), "likely --peak-flops is wrong"),
+        (
+            Basis(told=ToldProgram(900 * TERA, devices=8, peak_flops=TERA)),
+            "likely the FLOPs of a step are",
+        ),
+    ],
+)
+def test_more_than_the_peak_is_said_and_which_number_is_likelier_wrong(
+    basis: Basis, likelier: str
+) -> None:
+    (note,) = basis.notes(account())
+    assert "11.2 times what the peak allows" in note
+    assert likelier in note
+
+
+def test_gaps_of_the_count_are_said() -> None:
+    (note,) = Basis(told=ToldProgram(TERA, ("a while loop",), peak_flops=TERA)).notes(account())
+    assert note == "the FLOPs of a step are counted with a gap: a while loop"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(7, "7 "), (999, "999 "), (1000, "1 k"), (989_500 * 10**9, "989.5 T"), (10**26, "100 Y")],
+)
+def test_great_numbers(number: int, words: str) -> None:
+    assert scaled(number) == words

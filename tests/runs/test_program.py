@@ -1,0 +1,81 @@
+"""FLOPs from the journals to the report, the list of runs, and the numbers of a fleet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import Made, make_run
+
+from holdfast.core.ledger.summary import ALL, fleet, rolling
+from holdfast.journal.recorded import load_run
+from holdfast.journal.store import RunStore
+from holdfast.report.document import document
+from holdfast.report.of_run import findings_of
+from holdfast.runs.listing import RunList
+
+S = 1_000_000_000
+NOW = 1_790_000_000 * S
+PEAK = 989_500 * 10**9
+TOLD = {
+    "flops": 4 * 10 * PEAK // 2,  # half of what four chips do in the ten seconds of a step
+    "left_out": ["a while loop"],
+    "device": "NVIDIA H100 80GB HBM3",
+    "devices": 4,
+    "dtype": "bf16",
+    "chip": "H100 SXM",
+    "peak_flops": PEAK,
+}
+
+
+def program_of(store: Path, **how: Any) -> tuple[float | None, dict[str, Any], list[str]]:
+    runs = RunStore(store)
+    folder, end_ns = make_run(
+        runs, "r", [Made(20, cause="killed", lost=5), Made(30)], requested_ns=NOW - 3600 * S, **how
+    )
+    del end_ns
+    listed = RunList(runs).look(NOW).runs[0].spent(ALL).program
+    recorded = load_run(folder.path)
+    found = document(findings_of(folder, recorded, recorded.account(recorded.facts.clock.now_ns())))
+    assert found["program_goodput"] == listed
+    together = fleet(RunList(runs).look(NOW).runs, rolling(NOW)[0].name)
+    assert together.program == listed
+    return listed, found["program"], found["notes"]
+
+
+def test_flops_that_a_script_told(store: Path) -> None:
+    share, basis, notes = program_of(store, told=TOLD)
+    assert share == pytest.approx(0.5, abs=1e-6)
+    assert basis == {
+        "of": "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip; 19.79 PFLOP a step, said by the script",
+        "ideal_step_s": None,
+        "flops_per_step": TOLD["flops"],
+        "peak_flops": PEAK,
+        "device": "NVIDIA H100 80GB HBM3",
+        "dtype": "bf16",
+        "left_out": ["a while loop"],
+    }
+    assert "the FLOPs of a step are counted with a gap: a while loop" in notes
+
+
+def test_the_same_by_an_ideal_step(store: Path) -> None:
+    share, basis, _ = program_of(store, ideal_step_s=5.0)
+    assert share == pytest.approx(0.5, abs=1e-6)
+    assert basis["of"] == "an ideal step, of each step kept"
+
+
+def test_flops_of_the_command_line_and_no_peak(store: Path) -> None:
+    unknown = {**TOLD, "flops": 0, "left_out": [], "peak_flops": 0, "chip": "", "device": "cpu"}
+    share, basis, _ = program_of(store, told=unknown, declared={"flops_per_step": 10**15})
+    assert share is None
+    assert basis["of"] == "Not measured: the peak of cpu is not known; set --peak-flops"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"flops": -1}, {"flops": "many"}, {"left_out": 3}, {"device": 7}]
+)
+def test_rubbish_in_a_journal_is_no_statement(store: Path, wrong: dict[str, Any]) -> None:
+    share, basis, _ = program_of(store, told={**TOLD, **wrong})
+    assert share is None
+    assert basis["flops_per_step"] is None

@@ -1,0 +1,103 @@
+"""What a session tells of its step's FLOPs and of its device."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ConfigurationError
+from holdfast.program import Flops
+from holdfast.session.program import Device, StepFlops, find_device
+
+
+class Journal:
+    def __init__(self) -> None:
+        self.facts: list[dict[str, Any]] = []
+
+    def note(self, _: int, payload: dict[str, Any]) -> None:
+        self.facts.append(payload)
+
+
+def told(rank: int = 0) -> tuple[StepFlops, list[dict[str, Any]]]:
+    journal = Journal()
+    attachment: Any = SimpleNamespace(rank=rank, is_inert=False, writer=journal)
+    return StepFlops(attachment), journal.facts
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimpleNamespace(device_kind="NVIDIA H200")
+    jax = SimpleNamespace(devices=lambda: [device], device_count=lambda: 8)
+    bridge = SimpleNamespace(backends_are_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_told_once_and_written_with_the_device_after_the_first_step() -> None:
+    program, facts = told()
+    program.tell(Flops(5, 7, ("a gap",)), "bf16")
+    assert facts == []
+    program.stepped()
+    program.tell(Flops(5, 7, ("a gap",)), "bf16")
+    (fact,) = facts
+    fact.pop("at_ns")
+    assert fact == {
+        "fact": "program",
+        "flops": 5,
+        "left_out": ["a gap"],
+        "device": "NVIDIA H200",
+        "devices": 8,
+        "dtype": "bf16",
+        "chip": "H200 SXM",
+        "peak_flops": 989_500_000_000_000,
+    }
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_later_word_and_another_rank() -> None:
+    program, facts = told()
+    program.stepped()
+    program.tell(1e12, "fp8")
+    assert [(one["flops"], one["peak_flops"]) for one in facts] == [
+        (0, 989_500_000_000_000),
+        (10**12, 1_979_000_000_000_000),
+    ]
+    other, none = told(rank=1)
+    other.tell(1, "bf16")
+    other.stepped()
+    assert none == []
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), 1e28, "6e12", None, True])
+def test_what_is_no_number_of_flops(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="give the FLOPs of one step"):
+        told()[0].tell(wrong, "bf16")
+
+
+def test_what_is_no_type() -> None:
+    with pytest.raises(ConfigurationError, match="give one of bf16, fp16"):
+        told()[0].tell(1, "bfloat16")
+
+
+def test_no_device_is_opened_to_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: object) -> None:
+        raise AssertionError("a device was opened")
+
+    jax = SimpleNamespace(devices=opened)
+    bridge = SimpleNamespace(backends_are_initialized=lambda: False)
+    cuda = SimpleNamespace(is_initialized=lambda: False, get_device_name=opened)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert find_device() == Device("cpu", 0)
+
+
+def test_torch_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(is_initialized=lambda: True, get_device_name=lambda: "NVIDIA L4")
+    monkeypatch.delitem(sys.modules, "jax._src.xla_bridge", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert find_device() == Device("NVIDIA L4", 0)
