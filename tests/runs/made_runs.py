@@ -83,6 +83,8 @@ def make_run(
             rank = make(f"attempts/{number:04d}/journal/rank-00000.hfj", number, 0)
             at_ns += round(startup_s * S)
             if told is not None:
+                if number and isinstance(again := told.get("again"), dict):
+                    told = again
                 rank.note(NoteType.FACT, {"fact": "program", "at_ns": at_ns, **told})
             rank.record_restore(at_ns - 5, at_ns, step, parent)
             rank.append(at_ns, Kind.STEP_BEGIN, 0, 0, step + 1, 0)

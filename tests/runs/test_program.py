@@ -59,6 +59,19 @@ def test_flops_that_a_script_told(store: Path) -> None:
     assert "the FLOPs of a step are counted with a gap: a while loop" in notes
 
 
+def test_an_attempt_that_does_not_say_it_again(store: Path) -> None:
+    again = {**TOLD, "flops": 0, "left_out": []}
+    share, basis, _ = program_of(store, told={**TOLD, "again": again})
+    assert share == pytest.approx(0.5, abs=1e-6)
+    assert basis["left_out"] == ["a while loop"]
+
+
+def test_an_attempt_that_says_something_else(store: Path) -> None:
+    share, _, notes = program_of(store, told={**TOLD, "again": {**TOLD, "flops": 2 * 10**15}})
+    assert share == pytest.approx(2e15 / (4 * 10 * PEAK), abs=1e-6)
+    assert "the script told other FLOPs of a step before (19.79 PFLOP): the last count" in notes
+
+
 def test_the_same_by_an_ideal_step(store: Path) -> None:
     share, basis, _ = program_of(store, ideal_step_s=5.0)
     assert share == pytest.approx(0.5, abs=1e-6)

@@ -30,7 +30,7 @@ def told(rank: int = 0) -> tuple[StepFlops, list[dict[str, Any]]]:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     device = SimpleNamespace(device_kind="NVIDIA H200")
-    jax = SimpleNamespace(devices=lambda: [device], device_count=lambda: 8)
+    jax = SimpleNamespace(devices=lambda: [device] * 8)
     bridge = SimpleNamespace(backends_are_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
@@ -94,6 +94,16 @@ def test_no_device_is_opened_to_find_out(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     assert find_device() == Device("cpu", 0)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_mixed_devices_have_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = [SimpleNamespace(device_kind=kind) for kind in ("NVIDIA H200", "NVIDIA L4")]
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=lambda: mixed))
+    program, facts = told()
+    program.tell(1, "bf16")
+    program.stepped()
+    assert (facts[0]["device"], facts[0]["peak_flops"]) == ("NVIDIA H200 and NVIDIA L4", 0)
 
 
 def test_torch_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,8 @@ def find_device() -> Device:
         bridge = sys.modules.get("jax._src.xla_bridge")
         if bridge is not None and bridge.backends_are_initialized():
             jax = sys.modules["jax"]
-            on_jax = Device(str(jax.devices()[0].device_kind), int(jax.device_count()))
+            kinds = sorted({str(device.device_kind) for device in jax.devices()})
+            on_jax = Device(" and ".join(kinds), len(jax.devices()))
     except Exception:  # another version of JAX: the device is not known, and the training goes on
         on_jax = Device("", 0)
     if on_jax.name.lower() not in ("", "cpu"):

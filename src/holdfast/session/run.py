@@ -152,10 +152,11 @@ class Run:
     def flops(self, per_step: Any, *, dtype: str = "bf16") -> None:
         """How many FLOPs the model needs for one step, on all chips together: for program goodput.
 
-        `per_step`: a number, or what `holdfast.program` counts. Say it once, on any rank; a later
-        word counts for the whole run. The peak is that of the device, dense, for numbers of type
-        `dtype`: bf16, fp16, tf32, fp8 or int8. Leave it at bf16 for quantised training too, so that
-        runs can be compared. Raises ConfigurationError for what is no such number or type.
+        `per_step`: a number, or what `holdfast.program` counts. Say it once; rank 0's word counts,
+        and of several the last, for the whole run, its other attempts too. The peak is that of the
+        device, dense, for numbers of type `dtype`: bf16, fp16, tf32, fp8 or int8. Leave it at bf16
+        for quantised training too, so that runs can be compared. Raises ConfigurationError for what
+        is no such number or type.
         """
         self._program.tell(per_step, dtype)
 

@@ -117,6 +117,11 @@ def test_gaps_of_the_count_are_said() -> None:
     assert note == "the FLOPs of a step are counted with a gap: a while loop"
 
 
+def test_flops_that_changed_are_said() -> None:
+    (note,) = Basis(told=H100, told_before=(TERA,)).notes(account(step_s=1000))
+    assert note == "the script told other FLOPs of a step before (1 TFLOP): the last count"
+
+
 @pytest.mark.parametrize(
     ("number", "words"),
     [(7, "7 "), (999, "999 "), (1000, "1 k"), (989_500 * 10**9, "989.5 T"), (10**26, "100 Y")],

@@ -46,10 +46,14 @@ class ToldProgram:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Both together. What is declared counts before what is told."""
+    """Both together. What is declared counts before what is told.
+
+    `told_before`: other FLOPs of a step that the script told earlier.
+    """
 
     declared: Declared = Declared()
     told: ToldProgram = ToldProgram()
+    told_before: tuple[int, ...] = ()
 
     @property
     def flops(self) -> int:
@@ -97,9 +101,12 @@ class Basis:
         if self.declared.ideal_step_ns and self.flops:
             yield "program goodput goes by --ideal-step, and not by the FLOPs that are known too"
             return
-        if self.flops == self.told.flops:
+        if not self.declared.flops_per_step:
             for one in self.told.left_out:
                 yield f"the FLOPs of a step are counted with a gap: {one}"
+            if self.told_before:
+                others = ", ".join(f"{scaled(one)}FLOP" for one in self.told_before)
+                yield f"the script told other FLOPs of a step before ({others}): the last count"
         ideal = self.ideal_chip_ns(account) if self.flops else None
         if ideal is not None and ideal > account.productive > 0:
             times = ideal / account.productive

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -55,6 +56,8 @@ class Controllers:
         self._requested: list[RunStated] = []
         self._ended_ns: list[int] = []
         self._saving: tuple[int, Place, SavingStated] | None = None
+        self._told_flops: tuple[int, Place, ProgramStated] | None = None  # the last with FLOPs
+        self._all_flops: set[int] = set()
         self._program: tuple[int, Place, ProgramStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
         self._backing_off: dict[
@@ -104,8 +107,12 @@ class Controllers:
                 self._stated[place] = statement
                 self._requested.append(statement)
             case ProgramStated(at_ns):
+                self._all_flops.add(statement.told.flops)
                 if self._program is None or (at_ns, place) >= self._program[:2]:
                     self._program = at_ns, place, statement
+                newest = self._told_flops
+                if statement.told.flops and (newest is None or (at_ns, place) >= newest[:2]):
+                    self._told_flops = at_ns, place, statement
             case RunEnded(at_ns):
                 self._ended_ns.append(at_ns)
             case AnnouncedStated(at_ns):
@@ -172,7 +179,14 @@ class Controllers:
         """What a step should take, as last declared and as last told."""
         newest = self._newest_stated()
         declared = Declared() if newest is None else newest.declared
-        return Basis(declared, ToldProgram() if self._program is None else self._program[-1].told)
+        told = ToldProgram() if self._program is None else self._program[-1].told
+        if self._told_flops is not None and not told.flops:
+            before = self._told_flops[-1].told  # that attempt's script did not say it again
+            is_like = told.dtype == before.dtype
+            told = (
+                replace(told, flops=before.flops, left_out=before.left_out) if is_like else before
+            )
+        return Basis(declared, told, tuple(sorted(self._all_flops - {0, told.flops})))
 
     def saves(self) -> SavesStated:
         """All saves of the run, by all its supervisors."""
