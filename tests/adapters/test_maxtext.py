@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.maxtext import install
+from holdfast.adapters.maxtext import MaxTextSaves, install
+from holdfast.errors import ConfigurationError
 
 
 def modules() -> dict[str, Any]:
@@ -26,6 +27,7 @@ def modules() -> dict[str, Any]:
         "checkpointing": SimpleNamespace(
             create_orbax_checkpoint_manager=lambda *_: None,
             latest_step=lambda checkpoint_manager: 7,
+            load_state_if_possible=lambda *_, **__: ("state", None),
             all_steps=lambda checkpoint_manager: [7],
             wait_until_finished=lambda checkpoint_manager: None,
             maybe_save_checkpoint=maybe_save_checkpoint,
@@ -38,7 +40,7 @@ def modules() -> dict[str, Any]:
 
 
 def installed(theirs: dict[str, Any]) -> bool:
-    return install(SimpleNamespace(name="r"), **theirs)  # type: ignore[arg-type]
+    return install(SimpleNamespace(name="r"), **theirs) is not None  # type: ignore[arg-type]
 
 
 def test_the_one_that_is_known_is_stood_in_for() -> None:
@@ -57,6 +59,7 @@ def test_the_one_that_is_known_is_stood_in_for() -> None:
         ("checkpointing", "maybe_save_checkpoint", lambda manager, state: None, "no config"),
         ("checkpointing", "latest_step", lambda: None, "takes no checkpoint_manager"),
         ("checkpointing", "wait_until_finished", None, "wait_until_finished"),
+        ("checkpointing", "load_state_if_possible", None, "load_state_if_possible"),
         ("train", "get_first_step", None, "get_first_step"),
         ("train_utils", "validate_completed_steps", lambda steps: None, "takes no completed_steps"),
     ],
@@ -78,10 +81,29 @@ def test_another_one_trains_as_it_is(
 
 
 def test_without_checkpoints_the_run_ends_with_a_sentence() -> None:
-    from holdfast.errors import ConfigurationError
-
     theirs = modules()
     installed(theirs)
     theirs["train"].get_first_step(None, None)
     with pytest.raises(ConfigurationError, match="enable_checkpointing=true"):
         theirs["train_utils"].validate_completed_steps(0, 10)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [(ValueError("shape (64,) is not (32,)"), ConfigurationError), (OSError("away"), KeyError)],
+)
+def test_a_checkpoint_of_another_model_is_told_in_a_sentence(
+    refusal: Exception, kind: type[Exception]
+) -> None:
+    def load(*_: Any) -> None:
+        try:
+            raise refusal
+        except Exception as error:
+            raise KeyError("as Orbax puts it") from error
+
+    saves = MaxTextSaves(SimpleNamespace(), modules()["checkpointing"])  # type: ignore[arg-type]
+    saves._loop = SimpleNamespace(checkpoint="tiny/checkpoints/29")  # type: ignore[assignment]
+    with pytest.raises(kind) as told:
+        saves.load(load)
+    if kind is ConfigurationError:
+        assert "cannot load tiny/checkpoints/29 (shape (64,) is not (32,))" in str(told.value)

@@ -9,6 +9,8 @@ of them is gone or takes something else, that is said, and MaxText trains as wit
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ class MaxTextSaves:
         self._manager: Any = None  # MaxText's, which is one of Orbax
         self._loop: FrameworkLoop | None = None
         self._has_stepped = False
+        self._last: tuple[Any, Any, Any, int] | None = None
         self._writing: int | None = None  # the step whose save goes on beside the training
 
     def meet(self, manager: Any) -> None:
@@ -54,6 +57,22 @@ class MaxTextSaves:
             newest: int | None = self._newest_of(manager)
             return newest
         return self._loop.resume_step - 1 if self._loop.resume_step else None
+
+    def load(self, theirs: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """MaxText restores; the bytes were verified, so what it refuses is of another model."""
+        try:
+            return theirs(*args, **kwargs)
+        except Exception as error:
+            first: BaseException = error
+            while (before := first.__cause__ or first.__context__) is not None:
+                first = before
+            if self._loop is None or self._loop.checkpoint is None or isinstance(first, OSError):
+                raise
+            reason = str(first).strip().partition("\n")[0][:200]
+            raise ConfigurationError(
+                f"MaxText cannot load {self._loop.checkpoint} ({reason}), of which each byte is as "
+                "it was saved: configure the model as it was, or train it under another run_name"
+            ) from error
 
     def begin(self, done: int, until: int) -> None:
         """MaxText has restored: so many steps are done, of so many."""
@@ -84,11 +103,19 @@ class MaxTextSaves:
         if due.stops:
             self._end_save()
             self._loop.leave()
+        self._last = state, config, iterator, step  # the next step takes its arrays over
         if step + 1 == config.steps:
+            self.finish()
+
+    def finish(self) -> None:
+        """No step follows, be it that the data ended early: the last one is saved, if it is not."""
+        if self._loop is None or self._last is None:
+            return
+        last, self._last = self._last, None
+        self._end_save()
+        while self._loop.finishing():
+            self._begin_save(*last)
             self._end_save()
-            while self._loop.finishing():
-                self._begin_save(state, config, iterator, step)
-                self._end_save()
 
     def _begin_save(self, state: Any, config: Any, iterator: Any, step: int) -> None:
         assert self._loop is not None  # noqa: S101
@@ -125,21 +152,21 @@ def _tokens(config: Any) -> int:
     return int(rows * length)
 
 
-def install(run: Run, train: Any, checkpointing: Any, train_utils: Any) -> bool:
-    """Stand in for functions of these modules of MaxText; False: it has others, which was said."""
+def install(run: Run, train: Any, checkpointing: Any, train_utils: Any) -> MaxTextSaves | None:
+    """Stand in for functions of these modules of MaxText; None: it has others, which was said."""
     try:
         saves = MaxTextSaves(run, checkpointing)
         make, first_step = checkpointing.create_orbax_checkpoint_manager, train.get_first_step
         needed = "checkpoint_manager", "state", "config", "data_iterator", "step"
         of_save = arguments(checkpointing.maybe_save_checkpoint, *needed)
-        validate = train_utils.validate_completed_steps
+        validate, load = train_utils.validate_completed_steps, checkpointing.load_state_if_possible
         of_validate = arguments(validate, "completed_steps", "config_steps")
         arguments(checkpointing.latest_step, "checkpoint_manager")
         arguments(checkpointing.save_checkpoint, *needed, "force")
         _ = checkpointing.all_steps, checkpointing.wait_until_finished
     except AttributeError as error:
         say(f"MaxText has no hook that fits ({error}): it trains, and Holdfast saves nothing of it")
-        return False
+        return None
 
     def made(*args: Any, **kwargs: Any) -> Any:
         manager = make(*args, **kwargs)
@@ -164,10 +191,11 @@ def install(run: Run, train: Any, checkpointing: Any, train_utils: Any) -> bool:
 
     train.get_first_step = restored
     checkpointing.create_orbax_checkpoint_manager = made
+    checkpointing.load_state_if_possible = partial(saves.load, load)
     checkpointing.maybe_save_checkpoint = saved
     checkpointing.latest_step = saves.latest_step
     train_utils.validate_completed_steps = validated
-    return True
+    return saves
 
 
 def main(argv: list[str]) -> None:
@@ -180,8 +208,13 @@ def main(argv: list[str]) -> None:
     from maxtext.trainers.pre_train import train
     from maxtext.utils import train_utils
 
-    install(start(), train, checkpointing, train_utils)
-    app.run(train.main, argv=[*argv, *_recording(argv)])
+    saves = install(start(), train, checkpointing, train_utils)
+    try:
+        app.run(train.main, argv=[*argv, *_recording(argv)])
+    except SystemExit as end:
+        if not end.code and saves is not None:
+            saves.finish()
+        raise
 
 
 def _recording(argv: list[str]) -> list[str]:
