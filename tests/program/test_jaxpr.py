@@ -183,6 +183,21 @@ def test_convolutions_against_every_pair(padding: str, stride: int, dilation: in
     assert of_jax(gradients, x, w).model == 2 * one, "nobody reads the value: it is not computed"
 
 
+def test_xla_counts_the_same_where_nothing_is_scanned() -> None:
+    def products(x: jax.Array, w: jax.Array) -> jax.Array:
+        return (x @ w) @ w.T
+
+    def convolved(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, w, (2, 2), "SAME")
+
+    for function, *shapes in (
+        (products, shape(6, 12), shape(12, 20)),
+        (convolved, shape(3, 4, 15, 15), shape(8, 4, 3, 3)),
+    ):
+        analysis = jax.jit(function).lower(*shapes).compile().cost_analysis()
+        assert of_jax(function, *shapes).model == analysis["flops"]
+
+
 def test_a_while_must_be_told() -> None:
     def loop(x: jax.Array, n: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, n, lambda _, y: y @ y, x)
