@@ -48,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
     "testing": {"errors"},  # emulators know the vendors' protocols, and nothing of ours
     "doctor": BASE | {"journal", "notices", "sim", "snapshot"},
     "rehearse": BASE | {"controller", "journal", "testing"},
-    "adapters": BASE | {"journal", "session", "snapshot"},
+    "adapters": BASE | {"compat", "journal", "session", "snapshot"},
     "compat": BASE | {"export", "journal", "session", "snapshot"},
     "": BASE | {"report", "session", "snapshot"},  # the public face, holdfast/__init__.py
 }
