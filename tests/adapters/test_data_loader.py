@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 from holdfast.adapters.data_loader import ResumableDataLoader
 from holdfast.session.data import DataStream
@@ -110,7 +109,8 @@ def plain(workers: int) -> DataLoader:
 
 
 def stateful(workers: int) -> DataLoader:
-    return StatefulDataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    return torchdata.StatefulDataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
 
 
 @pytest.mark.real
