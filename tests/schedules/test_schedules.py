@@ -70,6 +70,18 @@ def test_finds(name):
     assert not play(schedule(first)), "and without the mistake nothing is wrong"
 
 
+def test_writes_stay_in_order_though_everything_sleeps():
+    """A rank's writes are one thread's: a later one never ends before the one ahead of it."""
+    lines = [
+        "start ranks=2 step=25ms save=1 looks=60ms,100ms words=40ms,0ms,0ms restore=120ms",
+        "run until step 18",
+        "suspend for 1s",
+        "supervisor stalls for 1s",
+        "run until over",
+    ]
+    assert not play(lines)
+
+
 def test_a_seed_is_a_story():
     for seed in (5, 11, 28):
         one, again = played(schedule(seed)), played(schedule(seed))

@@ -105,6 +105,8 @@ class VirtualHost(Host):
     def slept(self, gap_ns: int) -> None:
         """With all others: what is under way took no time."""
         self._pages.slept(gap_ns)
+        for rank in self.tree.ranks if self.tree else ():
+            rank.slept(gap_ns)
         self.woken(gap_ns)
 
     def woken(self, gap_ns: int) -> None:

@@ -258,6 +258,11 @@ class RankProcess:
             self._written_ns = max(now_ns, self._written_ns) + self._host.shape.write_ns
             self._later(self._written_ns - now_ns, lambda: self._written(*made.save))
 
+    def slept(self, gap_ns: int) -> None:
+        """All that was to happen happens so much later, its writes too: they stay in order."""
+        if self._written_ns > self._host.clock.now_ns - gap_ns:
+            self._written_ns += gap_ns
+
     def lose_buffers(self, again_ns: int) -> None:
         """Its buffers are gone, which it finds out at the next copy; then it makes them again."""
         self._remade_ns = again_ns
