@@ -73,7 +73,8 @@ def test_finds(name):
 def test_writes_stay_in_order_though_everything_sleeps():
     """A rank's writes are one thread's: a later one never ends before the one ahead of it."""
     lines = [
-        "start ranks=2 step=25ms save=1 looks=60ms,100ms words=40ms,0ms,0ms restore=120ms",
+        "start ranks=2 step=25ms restore=120ms save=1 looks=60ms,100ms words=40ms,0ms,0ms "
+        "together=no",
         "run until step 18",
         "suspend for 1s",
         "supervisor stalls for 1s",
