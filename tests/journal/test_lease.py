@@ -256,6 +256,19 @@ def test_the_end_of_a_run_stands_if_its_holder_was_taken_for_silent(folder: RunF
     assert over_meanwhile(acquire(folder), over_before=0) is None
 
 
+def test_the_end_stands_if_another_took_the_lease_and_died_before_it_looked(
+    folder: RunFolder,
+) -> None:
+    clock, over = Clock(), LastWords(75, "stopped")
+    acquire(folder).release(over)
+    beat = elsewhere(folder, 2)
+    third = acquire(folder, clock=clock, sleep=clock.sleep)
+    assert over_meanwhile(third, over_before=0) == over
+    assert over_meanwhile(third, over_before=1) is None
+    beat.write_text("41")  # it has looked, and has gone on with the run
+    assert over_meanwhile(third, over_before=0) is None
+
+
 def test_what_an_agent_tells_its_controller_is_read_back() -> None:
     for watched in (WatchedHolder(7, 12.5, 3, b"41\n"), WatchedHolder(7, 12.5)):
         assert WatchedHolder.parse(str(watched)) == watched

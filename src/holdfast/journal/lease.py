@@ -214,13 +214,20 @@ def acquire(
 
 
 def over_meanwhile(lease: Lease, over_before: int) -> LastWords | None:
-    """The last words of the holder before this one, if the run was over with them.
+    """The last words of a holder before this one, if the run was over with them.
 
     Who waits until a holder is silent may take the lease of one that has just ended the run: that
-    end stands. `over_before`: a run that was over by then is begun again.
+    end stands, also if another has taken the lease in between, and died before it looked here. One
+    that has shown life or given the run back has looked. `over_before`: a run that was over by then
+    is begun again.
     """
-    before = lease.epoch - 1
-    return _last_words(lease.folder, before) if before > over_before else None
+    folder = lease.folder
+    for epoch in range(lease.epoch - 1, over_before, -1):
+        words = _last_words(folder, epoch)
+        has_looked = heartbeat(folder, epoch) or _path(folder, epoch, _RELEASED).exists()
+        if words is not None or has_looked:
+            return words
+    return None
 
 
 def view(folder: RunFolder) -> LeaseView:
