@@ -201,7 +201,7 @@ def test_iterators_that_know_their_place_draw_nothing_again() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (range(BATCHES), f"the data ended after {BATCHES} batches, 1 epochs of them: say run.data"),
+        (range(BATCHES), f"the data ended after {BATCHES} batches \\(1 epoch\\): say run.data"),
         (iter(range(BATCHES)), f"the data ended after {BATCHES} batches$"),
     ],
 )

@@ -44,13 +44,17 @@ def count(least: int) -> ValueKind:
     return ValueKind(f"a whole number, {least} or more", parse)
 
 
-def _seconds(value: object) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError
     try:
-        number = float(value)
+        return float(value)
     except OverflowError:
         raise ValueError from None
+
+
+def _seconds(value: object) -> float:
+    number = _number(value)
     if not 0 <= number < 1e9:
         raise ValueError
     return number
@@ -64,12 +68,7 @@ def _period(value: object) -> float:
 
 
 def _flops(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError
-    try:
-        number = float(value)
-    except OverflowError:
-        raise ValueError from None
+    number = _number(value)
     if not 1 <= number <= 1e26:
         raise ValueError
     return number

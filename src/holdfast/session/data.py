@@ -102,7 +102,8 @@ class DataStream(Generic[T]):
         told = f"the data ended after {self.consumed} batches"
         if self._is_iterator:
             return told
-        return f"{told}, {self._epochs:g} epochs of them: say run.data(…, epochs=…) for more"
+        epochs = "1 epoch" if self._epochs == 1 else f"{self._epochs:g} epochs"
+        return f"{told} ({epochs}): say run.data(…, epochs=…) for more"
 
     def skip(self, number: int) -> None:
         """Pass over so many batches: they count as consumed, and nobody sees them."""
