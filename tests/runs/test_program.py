@@ -20,6 +20,7 @@ NOW = 1_790_000_000 * S
 PEAK = 989_500 * 10**9
 TOLD = {
     "flops": 4 * 10 * PEAK // 2,  # half of what four chips do in the ten seconds of a step
+    "bytes": 10**12,
     "left_out": ["a while loop"],
     "device": "NVIDIA H100 80GB HBM3",
     "devices": 4,
@@ -51,6 +52,7 @@ def test_flops_that_a_script_told(store: Path) -> None:
         "of": "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip; 19.79 PFLOP a step, said by the script",
         "ideal_step_s": None,
         "flops_per_step": TOLD["flops"],
+        "bytes_per_step": 10**12,
         "peak_flops": PEAK,
         "device": "NVIDIA H100 80GB HBM3",
         "dtype": "bf16",
@@ -64,6 +66,7 @@ def test_an_attempt_that_does_not_say_it_again(store: Path) -> None:
     share, basis, _ = program_of(store, told={**TOLD, "again": again})
     assert share == pytest.approx(0.5, abs=1e-6)
     assert basis["left_out"] == ["a while loop"]
+    assert basis["bytes_per_step"] == 10**12
 
 
 def test_an_attempt_that_says_something_else(store: Path) -> None:
@@ -86,7 +89,7 @@ def test_flops_of_the_command_line_and_no_peak(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"flops": -1}, {"flops": "many"}, {"left_out": 3}, {"device": 7}]
+    "wrong", [{"flops": -1}, {"flops": "many"}, {"left_out": 3}, {"device": 7}, {"bytes": -1}]
 )
 def test_rubbish_in_a_journal_is_no_statement(store: Path, wrong: dict[str, Any]) -> None:
     share, basis, _ = program_of(store, told={**TOLD, **wrong})

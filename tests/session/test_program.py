@@ -39,15 +39,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("gpu")
 def test_told_once_and_written_with_the_device_after_the_first_step() -> None:
     program, facts = told()
-    program.tell(Flops(5, 7, ("a gap",)), "bf16")
+    program.tell(Flops(5, 7, ("a gap",), 11, 13), "bf16")
     assert facts == []
     program.stepped()
-    program.tell(Flops(5, 7, ("a gap",)), "bf16")
+    program.tell(Flops(5, 7, ("a gap",), 11, 13), "bf16")
     (fact,) = facts
     fact.pop("at_ns")
     assert fact == {
         "fact": "program",
         "flops": 5,
+        "bytes": 13,
         "left_out": ["a gap"],
         "device": "NVIDIA H200",
         "devices": 8,

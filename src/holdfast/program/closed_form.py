@@ -7,6 +7,8 @@ attention the products of queries with keys and of scores with values, forward a
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.errors import ConfigurationError
 
 
@@ -65,3 +67,22 @@ def moe_transformer(
         tokens=tokens,
         causal_half=causal_half,
     )
+
+
+def flex_attention(block_mask: Any, *, heads: int, head_size: int, batch: int = 1) -> int:
+    """Model FLOPs of torch's flex attention, forward and backward, by the blocks of its mask.
+
+    Flex attention refuses the tensors without data that `of_torch` counts on. `heads`: those of the
+    queries. A block that the mask leaves out does not count; of a block that it cuts, all does, as
+    the kernel computes it. A mask of one head or one sequence counts for all.
+    """
+    of_batch, of_heads, queries, keys = *block_mask.shape[:-2], *block_mask.BLOCK_SIZE
+    if heads < 1 or batch < 1 or head_size < 1 or heads % of_heads or batch % of_batch:
+        raise ConfigurationError(
+            f"a block mask of {of_batch} sequences and {of_heads} heads, with batch={batch}, "
+            f"heads={heads} and head_size={head_size}: give those of the queries"
+        )
+    counts = block_mask.kv_num_blocks, block_mask.full_kv_num_blocks
+    blocks = sum(int(one.sum()) for one in counts if one is not None)
+    share = batch // of_batch * (heads // of_heads)
+    return 3 * 2 * 2 * head_size * blocks * queries * keys * share

@@ -41,13 +41,12 @@ def _pairs_of_line(
     end = (size - 1) * spread + 1
     places, steps = (outs, stride), (taps, between)
     (many, by), (few, far) = (places, steps) if outs >= taps else (steps, places)
+    period = spread // math.gcd(by, spread)  # of the x that meet no hole
     met = 0
     for i in range(few):
-        shift = i * far - before
-        if spread == 1:  # x with 0 ≤ x × by + shift < end
-            first, last = max(0, -(shift // by)), min(many - 1, (end - 1 - shift) // by)
-            met += max(0, last - first + 1)
-        else:
-            hits = range(shift, shift + many * by, by)
-            met += sum(1 for at in hits if 0 <= at < end and at % spread == 0)
+        shift = i * far - before  # x with 0 ≤ x × by + shift < end
+        first, last = max(0, -(shift // by)), min(many - 1, (end - 1 - shift) // by)
+        hits = (x for x in range(first, first + period) if (x * by + shift) % spread == 0)
+        if (hit := next(hits, None)) is not None and hit <= last:
+            met += (last - hit) // period + 1
     return met

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast.program.conv import conv_flops
-from holdfast.program.flops import Flops
+from holdfast.program.flops import NONE, Flops
 
 # They change where a value lies, or how it is laid out, and not what it is.
 _SAME_VALUE = frozenset(
@@ -32,7 +33,7 @@ _CHECKPOINT = frozenset({"checkpoint", "remat", "remat2"})
 # Their FLOPs are in no equation. What goes element by element, sorts or moves is not among them.
 _HIDDEN = frozenset(
     {
-        "cholesky", "custom_linear_solve", "eig", "eigh", "ffi_call", "hessenberg",
+        "cholesky", "custom_linear_solve", "eig", "eigh", "fft", "ffi_call", "hessenberg",
         "householder_product", "io_callback", "lu", "pure_callback", "qr", "schur", "svd",
         "triangular_solve", "tridiagonal", "tridiagonal_solve", "xla_custom_call",
     }
@@ -59,17 +60,22 @@ def of_jax(
 
 def of_jaxpr(closed: Any, *, while_turns: int | None = None) -> Flops:
     """The FLOPs of a closed jaxpr (`jax.make_jaxpr`); the rest as in `of_jax`."""
+    from jax.interpreters.partial_eval import dce_jaxpr
+
     walk = _Walk(while_turns)
-    found = walk.closed(closed, [walk.number(("input", i)) for i, _ in enumerate(closed.in_avals)])
-    return Flops(found.model, found.executed, tuple(walk.left_out))
+    everything = [True] * len(closed.jaxpr.outvars)
+    # What nobody reads is not computed, inside of calls and loops neither: XLA leaves it out.
+    needed, _ = dce_jaxpr(closed.jaxpr, everything, instantiate=True)
+    inputs = [walk.number(("input", i)) for i, _ in enumerate(needed.invars)]
+    found = walk.open(needed, inputs, [walk.number(("const", id(one))) for one in closed.consts])
+    return replace(found.flops, left_out=tuple(walk.left_out))
 
 
 class _Found(NamedTuple):
     """What a jaxpr comes to: the numbers of its results, and its FLOPs."""
 
     outs: list[int]
-    model: int = 0
-    executed: int = 0
+    flops: Flops = NONE
 
 
 class _Walk:
@@ -80,6 +86,8 @@ class _Walk:
         self._keys: list[Any] = []
         self._done: set[int] = set()  # products that were counted
         self._is_again = 0  # how many differentiated checkpoints we are in
+        self._trials = 0  # walks that only find out what is equal
+        self._depth = 0  # how many loops: "the element of this turn" is another one in each
 
     def number(self, key: Any) -> int:
         """The same for the same expression of the same values."""
@@ -94,21 +102,24 @@ class _Walk:
         return self.open(closed.jaxpr, inputs, consts)
 
     def open(self, jaxpr: Any, inputs: Sequence[int], consts: Sequence[int] = ()) -> _Found:
-        """A jaxpr, equation by equation; those that nobody reads are passed over, as by XLA."""
+        """A jaxpr, equation by equation."""
         known: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
         known |= dict(zip(jaxpr.constvars, consts, strict=True))
 
         def read(atom: Any) -> int:
-            if hasattr(atom, "val"):
-                return self.number(("literal", str(atom.aval), repr(atom.val)))
-            return known[atom]
+            return self._literal(atom) if hasattr(atom, "val") else known[atom]
 
-        model = executed = 0
-        for equation in _needed(jaxpr):
+        flops = NONE
+        for equation in jaxpr.eqns:
             found = self._equation(equation, [read(atom) for atom in equation.invars])
             known |= dict(zip(equation.outvars, found.outs, strict=True))
-            model, executed = model + found.model, executed + found.executed
-        return _Found([read(atom) for atom in jaxpr.outvars], model, executed)
+            flops += found.flops
+        return _Found([read(atom) for atom in jaxpr.outvars], flops)
+
+    def _literal(self, atom: Any) -> int:
+        """Of an array only which one it is: to read it costs, and its words leave out the most."""
+        value = id(atom.val) if getattr(atom.val, "ndim", 0) else repr(atom.val)
+        return self.number(("literal", str(atom.aval), value))
 
     def _equation(self, equation: Any, inputs: list[int]) -> _Found:
         name, params = equation.primitive.name, equation.params
@@ -121,7 +132,7 @@ class _Walk:
         if special is not None:
             return special(equation, inputs)
         if (count := _PRODUCTS.get(name)) is not None:
-            return self._product(equation, inputs, count(equation))
+            return self._product(equation, inputs, count(equation), _bytes_of(equation))
         if name in _HIDDEN or any(word in name for word in _HIDDEN_WORDS):
             self.left_out[f"{name}: its FLOPs are in no equation"] = None
             return _Found(self._opaque(equation, inputs))
@@ -142,7 +153,7 @@ class _Walk:
         if not fits:  # of each element (scatter), or somebody's own primitive
             own = [self.number(("own", id(equation), i)) for i, _ in enumerate(jaxpr.invars)]
             found = self._inside(inner, own)
-            if found.executed:
+            if found.flops.executed:
                 self.left_out[f"{equation.primitive.name}: counted as if it ran once"] = None
             return found._replace(outs=self._opaque(equation, inputs))
         return self._inside(inner, inputs)
@@ -150,11 +161,13 @@ class _Walk:
     def _inside(self, inner: Any, inputs: Sequence[int]) -> _Found:
         return self.closed(inner, inputs) if hasattr(inner, "consts") else self.open(inner, inputs)
 
-    def _product(self, equation: Any, inputs: list[int], flops: int) -> _Found:
+    def _product(self, equation: Any, inputs: list[int], flops: int, moved: int) -> _Found:
         outs = self._opaque(equation, inputs)
         is_repeated = self._is_again > 0 and outs[0] in self._done
-        self._done.add(outs[0])
-        return _Found(outs, 0 if is_repeated else flops, flops)
+        if not self._trials:
+            self._done.add(outs[0])
+        model = (0, 0) if is_repeated else (flops, moved)
+        return _Found(outs, Flops(model[0], flops, (), model[1], moved))
 
     def _opaque(self, equation: Any, inputs: list[int]) -> list[int]:
         """Numbers for the results of an equation that is looked at from outside."""
@@ -169,46 +182,68 @@ class _Walk:
         length, consts_end = params["length"], params["num_consts"]
         carry_end = consts_end + params["num_carry"]
         consts, init = inputs[:consts_end], inputs[consts_end:carry_end]
-        each = [self._element(one, length) for one in inputs[carry_end:]]
-        # A carried value is known by how it begins and by what a turn makes of it: two turns.
-        carried = [self.number(("begins", one, length)) for one in init]
-        tried = self._inside(params["jaxpr"], [*consts, *carried, *each])
-        carried = [
-            self.number(("carried", *both)) for both in zip(carried, tried.outs, strict=False)
-        ]
-        found = self._inside(params["jaxpr"], [*consts, *carried, *each])
-        outs = [
-            self.number(("last", both))
-            for both in zip(carried, found.outs[: len(carried)], strict=True)
-        ]
-        outs += [self.number(("stack", length, one)) for one in found.outs[len(carried) :]]
-        return _Found(outs, found.model * length, found.executed * length)
+        self._depth += 1
+        turn = "scan", length, self._depth
+        each = [self._element(one, turn) for one in inputs[carry_end:]]
+        how = *turn, params["reverse"]
+        carried, found = self._turn(params["jaxpr"], consts, init, each, how)
+        self._depth -= 1
+        ends = zip(carried, found.outs[: len(carried)], strict=True)
+        outs = [self.number(("last", both)) for both in ends]
+        outs += [self.number(("stack", turn, one)) for one in found.outs[len(carried) :]]
+        return _Found(outs, found.flops * length)
 
-    def _element(self, stacked: int, length: int) -> int:
+    def _element(self, stacked: int, turn: tuple[Any, ...]) -> int:
         key = self._keys[stacked]
-        is_stack = key[:2] == ("stack", length)
-        return int(key[2]) if is_stack else self.number(("element", stacked, length))
+        is_stack = key[:2] == ("stack", turn)
+        return int(key[2]) if is_stack else self.number(("element", stacked, turn))
+
+    def _turn(
+        self, body: Any, consts: Sequence[int], init: Sequence[int], each: Sequence[int], how: Any
+    ) -> tuple[list[int], _Found]:
+        """A loop's carried values in any turn, and what a turn comes to.
+
+        A carried value is known by how it begins, and by what each turn makes of it. Those that
+        begin alike are told apart as long as a turn makes different ones of them, as states of an
+        automaton are (J. Hopcroft, 1971). One turn more than that tells two loops apart.
+        """
+        carried = [self.number(("begins", how, one)) for one in init]
+        is_told_apart = not init
+        while not is_told_apart:
+            self._trials += 1
+            tried = self._inside(body, [*consts, *carried, *each]).outs
+            self._trials -= 1
+            made = [self.number(("carried", *both)) for both in zip(carried, tried, strict=False)]
+            is_told_apart = len(set(made)) == len(set(carried))
+            carried = made
+        return carried, self._inside(body, [*consts, *carried, *each])
 
     def _while(self, equation: Any, inputs: list[int]) -> _Found:
+        """Its body as often as somebody says, and what asks whether to go on once more."""
         params, turns = equation.params, self._while_turns
-        skipped, end = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-        init = [self.number(("turns", id(params["body_jaxpr"]), one)) for one in inputs[end:]]
-        found = self._inside(params["body_jaxpr"], [*inputs[skipped:end], *init])
-        outs = self._opaque(equation, inputs)
+        body, end = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+        self._depth += 1
+        carried, found = self._turn(
+            params["body_jaxpr"], inputs[body:end], inputs[end:], (), ("while", self._depth)
+        )
+        asks = self._inside(params["cond_jaxpr"], [*inputs[:body], *carried])
+        self._depth -= 1
+        ends = zip(carried, found.outs, strict=True)
+        outs = [self.number(("when", asks.outs[0], both)) for both in ends]
         if turns is not None:
-            return _Found(outs, found.model * turns, found.executed * turns)
-        if found.executed:
+            return _Found(outs, found.flops * turns + asks.flops * (turns + 1))
+        if a_turn := found.flops.executed + asks.flops.executed:
             self.left_out[
-                f"a while loop: nobody says how often it turns ({found.executed:,} FLOPs a turn)"
+                f"a while loop: nobody says how often it turns ({a_turn:,} FLOPs a turn)"
             ] = None
         return _Found(outs)
 
     def _cond(self, equation: Any, inputs: list[int]) -> _Found:
         """The branch that costs most."""
         branches = [self._inside(one, inputs[1:]) for one in equation.params["branches"]]
-        worst = max(branches, key=lambda one: (one.model, one.executed))
-        if len({one.executed for one in branches}) > 1:
-            costs = ", ".join(f"{one.executed:,}" for one in branches)
+        worst = max(branches, key=lambda one: (one.flops.model, one.flops.executed))
+        if len({one.flops.executed for one in branches}) > 1:
+            costs = ", ".join(f"{one.flops.executed:,}" for one in branches)
             self.left_out[f"a cond: of its branches ({costs} FLOPs) the dearest counts"] = None
         sides = zip(*(one.outs for one in branches), strict=True)
         outs = [self.number(("cond", inputs[0], side)) for side in sides]
@@ -217,13 +252,11 @@ class _Walk:
     def _shard_map(self, equation: Any, inputs: list[int]) -> _Found:
         """Its body has the shapes of one shard: as often as there are shards."""
         params = equation.params
-        mesh = dict(params["mesh"].shape)
-        axes = params.get("newly_manual_axes", params.get("manual_axes"))
-        if axes is None:  # JAX before 0.7
-            axes = set(mesh) - set(params.get("auto", ()))
+        mesh = params["mesh"].shape
+        axes = params["manual_axes" if "manual_axes" in params else "newly_manual_axes"]
         shards = math.prod(mesh[axis] for axis in axes)
         found = self._inside(params["jaxpr"], inputs)
-        return found._replace(model=found.model * shards, executed=found.executed * shards)
+        return found._replace(flops=found.flops * shards)
 
     def _pallas(self, equation: Any, inputs: list[int]) -> _Found:
         cost = equation.params.get("cost_estimate")
@@ -231,18 +264,7 @@ class _Walk:
             name = equation.params.get("name") or equation.params.get("name_and_src_info") or ""
             self.left_out[f"pallas_call {name}: it has no cost estimate"] = None
             return _Found(self._opaque(equation, inputs))
-        return self._product(equation, inputs, int(cost.flops))
-
-
-def _needed(jaxpr: Any) -> list[Any]:
-    """The equations that a result or an effect depends on."""
-    read = {atom for atom in jaxpr.outvars if not hasattr(atom, "val")}
-    kept = []
-    for equation in reversed(jaxpr.eqns):
-        if equation.effects or any(out in read for out in equation.outvars):
-            read.update(atom for atom in equation.invars if not hasattr(atom, "val"))
-            kept.append(equation)
-    return kept[::-1]
+        return self._product(equation, inputs, int(cost.flops), int(cost.bytes_accessed))
 
 
 def _frozen(params: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -255,6 +277,12 @@ def _frozen(params: Mapping[str, Any]) -> tuple[Any, ...]:
         except TypeError:
             parts.append((name, repr(value)))
     return tuple(parts)
+
+
+def _bytes_of(equation: Any) -> int:
+    """Operands and results, each once."""
+    atoms = (one.aval for one in (*equation.invars, *equation.outvars))
+    return sum(math.prod(one.shape) * one.dtype.itemsize for one in atoms)
 
 
 # --- Products -------------------------------------------------------------------------------------

@@ -1,22 +1,25 @@
 """The FLOPs of a torch module's training step, on meta tensors: they have shapes, and no data.
 
-`torch.utils.flop_counter` knows a formula for each operation. On a CPU it does not see inside
-scaled_dot_product_attention; on meta tensors it does. It also counts what activation checkpointing
-computes again. That is told apart here: it runs while `backward` does, with gradients switched on,
-where the backward pass itself has them off.
+On meta tensors scaled_dot_product_attention is its products; on a CPU it is a kernel that nobody
+sees into. A step's weights are put there for as long as it is counted.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError
-from holdfast.program.flops import Flops
+from holdfast.program.flops import NONE, Flops
 
 if TYPE_CHECKING:
     import torch
+
+    from holdfast.program.torch_ops import Counter
+
+_SAY_IT = "give run.flops the number itself, or a closed form of holdfast.program"
 
 
 def of_torch(
@@ -27,92 +30,166 @@ def of_torch(
 ) -> Flops:
     """The FLOPs of a forward and a backward pass of `module(*args, **kwargs)`, on this rank.
 
-    `loss(module, *args, **kwargs)` gives the number to go back from; without it, the sum of what
-    the module returns. Neither the module nor the arguments are changed, and no data is touched.
-    If the backward pass cannot run on meta tensors, the forward pass counts three times, which is
-    said. Raises ConfigurationError if that cannot run either.
+    `loss(module, *args, **kwargs)` gives the number to go back from; without it, that of the
+    squares of what the module returns. Neither the module nor the arguments are changed, and no
+    data is touched. If the backward pass cannot run on meta tensors, the forward pass counts three
+    times, which is said. Raises ConfigurationError if that cannot run either.
+    """
+    call = loss if loss is not None else _squares
+    return of_torch_step(lambda *a, **k: call(module, *a, **k).backward(), module, *args, **kwargs)
+
+
+def of_torch_step(
+    step: Callable[..., Any],
+    module: torch.nn.Module | Sequence[torch.nn.Module],
+    *args: Any,
+    **kwargs: Any,
+) -> Flops:
+    """The FLOPs of `step(*args, **kwargs)`, which trains `module` (or several), on this rank.
+
+    It runs once, on meta tensors: no parameter, gradient, buffer or state of an optimizer changes.
+    What else it does is done once more (a scheduler's step, a line in a log): leave that out. If it
+    cannot run to its end on meta tensors (it asks for a loss's number), what it did until then
+    counts if its backward pass was done, else its forward pass three times; both are said. Raises
+    ConfigurationError if it did not come as far as that.
     """
     import torch
+    from torch.utils._pytree import tree_map
 
-    call = loss if loss is not None else _summed
-    counted = _Counted()
+    from holdfast.program.torch_ops import Counter, on_meta
+
+    modules = list(module) if isinstance(module, Sequence) else [module]
+    counter, forward = Counter(), _Forward()
     try:
-        with _on_meta(module, args, kwargs) as (meta, inputs, named), counted.mode:
-            call(meta, *inputs, **named).backward()
+        with contextlib.ExitStack() as stack:
+            for one in modules:
+                stack.enter_context(_weights_on_meta(one))
+                stack.enter_context(forward.watched(one, counter))
+            stack.enter_context(torch.device("meta"))
+            stack.enter_context(_eager())
+            args, kwargs = tree_map(on_meta, (args, kwargs))
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(counter)
+            step(*args, **kwargs)
     except Exception as error:
-        return _forward_alone(torch, (module, args, kwargs), error)
-    return Flops(counted.total - counted.repeated, counted.total)
+        return _as_far_as_it_came(modules, counter, forward, error)
+    return replace(counter.flops, left_out=tuple(counter.left_out))
 
 
-def _forward_alone(torch: Any, what: tuple[Any, Any, Any], error: Exception) -> Flops:
-    counted = _Counted()
-    try:
-        with _on_meta(*what) as (meta, inputs, named), counted.mode, torch.no_grad():
-            meta(*inputs, **named)
-    except Exception as forward:
-        raise ConfigurationError(
-            f"{type(what[0]).__name__} cannot run on meta tensors ({_first_line(forward)}): give "
-            "run.flops the number itself, or a closed form of holdfast.program"
-        ) from forward
-    flops = 3 * counted.total
-    words = f"the backward pass, which cannot run on meta tensors ({_first_line(error)}), counts"
-    return Flops(flops, flops, (f"{words} as twice the forward pass",))
+def _as_far_as_it_came(
+    modules: Any, counter: Counter, forward: _Forward, error: Exception
+) -> Flops:
+    why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    if not forward.flops.executed:
+        name = " and ".join(type(one).__name__ for one in modules)
+        raise ConfigurationError(f"{name} cannot run on meta tensors ({why}): {_SAY_IT}") from error
+    gaps = tuple(counter.left_out)
+    if forward.is_gone_back and not _was_in_backward(error):
+        words = f"what follows the backward pass, where the step cannot go on ({why})"
+        return replace(counter.flops, left_out=(*gaps, words))
+    words = f"the backward pass, which cannot run on meta tensors ({why}), counts"
+    thrice = forward.flops * 3
+    return replace(thrice, left_out=(*gaps, f"{words} as twice the forward pass"))
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+def _was_in_backward(error: Exception) -> bool:
+    at = error.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_name == "_engine_run_backward":
+            return True
+        at = at.tb_next
+    return False
 
 
-def _summed(module: Any, *args: Any, **kwargs: Any) -> Any:
+class _Forward:
+    """What the forward passes of the modules cost, and whether one was gone back from after all."""
+
+    def __init__(self) -> None:
+        self.flops = NONE
+        self.is_gone_back = False
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def watched(self, module: Any, counter: Any) -> Iterator[None]:
+        begun = NONE
+
+        def before(*_: Any) -> None:
+            nonlocal begun
+            if not self._depth:
+                begun = counter.flops
+            self._depth += 1
+
+        def after(*_: Any) -> None:
+            self._depth -= 1
+            if not self._depth:
+                self.flops += counter.flops + begun * -1
+                self.is_gone_back = False
+
+        def gone_back(*_: Any) -> None:
+            self.is_gone_back = True
+
+        with contextlib.ExitStack() as stack:
+            for hook in (
+                module.register_forward_pre_hook(before),
+                module.register_forward_hook(after),
+                *(
+                    one.register_post_accumulate_grad_hook(gone_back)
+                    for one in module.parameters()
+                    if one.requires_grad
+                ),
+            ):
+                stack.callback(hook.remove)
+            yield
+
+
+def _squares(module: Any, *args: Any, **kwargs: Any) -> Any:
     import torch
     from torch.utils._pytree import tree_leaves
 
     outputs = tree_leaves(module(*args, **kwargs))
-    return sum(
-        one.sum() for one in outputs if isinstance(one, torch.Tensor) and one.is_floating_point()
-    )
-
-
-class _Counted:
-    """Counts within `mode`; `repeated` of `total` was computed again."""
-
-    def __init__(self) -> None:
-        from torch.utils.flop_counter import FlopCounterMode, flop_registry
-
-        self.repeated = 0
-        formulas = {name: self._watched(formula) for name, formula in flop_registry.items()}
-        self.mode = FlopCounterMode(display=False, custom_mapping=formulas)
-
-    @property
-    def total(self) -> int:
-        return int(self.mode.get_total_flops())
-
-    def _watched(self, formula: Callable[..., int]) -> Callable[..., int]:
-        import torch
-
-        def count(*args: Any, **kwargs: Any) -> int:
-            flops = formula(*args, **kwargs)
-            if torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1:
-                self.repeated += int(flops)
-            return flops
-
-        count._get_raw = True  # type: ignore[attr-defined]
-        return count
+    floats = (one for one in outputs if isinstance(one, torch.Tensor) and one.is_floating_point())
+    return sum(one.square().sum() for one in floats)
 
 
 @contextlib.contextmanager
-def _on_meta(module: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """The module with weights on meta for as long as this lasts, and the arguments there."""
+def _eager() -> Iterator[None]:
+    """Compiled functions as they were before: torch.compile would compile for meta tensors."""
+    import torch
+
+    stance = getattr(torch.compiler, "set_stance", None)  # from torch 2.6 on
+    with contextlib.nullcontext() if stance is None else stance("force_eager"):
+        yield
+
+
+@contextlib.contextmanager
+def _weights_on_meta(module: Any) -> Iterator[None]:
+    """Parameters, buffers, and the tensors that hang on a module by their name alone.
+
+    The real parameters are without gradients meanwhile: an optimizer finds nothing to do.
+    """
     import torch
     from torch.nn.utils import stateless
-    from torch.utils._pytree import tree_map
 
-    def moved(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        return torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
+    from holdfast.program.torch_ops import on_meta
 
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    weights = {name: moved(value) for name, value in tensors.items()}
+    weights = {name: on_meta(value) for name, value in tensors.items()}
+    plain = [
+        (owner, name, value)
+        for owner in module.modules()
+        for name, value in vars(owner).items()
+        if isinstance(value, torch.Tensor)
+    ]
+    gradients = [(one, one.grad) for one in module.parameters()]
     with stateless._reparametrize_module(module, weights, tie_weights=True):
-        yield module, tree_map(moved, args), tree_map(moved, kwargs)
+        for owner, name, value in plain:
+            vars(owner)[name] = on_meta(value)
+        for parameter, _ in gradients:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for owner, name, value in plain:
+                vars(owner)[name] = value
+            for parameter, gradient in gradients:
+                parameter.grad = gradient

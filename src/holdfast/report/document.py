@@ -25,6 +25,7 @@ def _program(findings: Findings) -> dict[str, Any]:
         "of": basis.words,
         "ideal_step_s": basis.declared.ideal_step_ns / NS_PER_S or None,
         "flops_per_step": basis.flops or None,
+        "bytes_per_step": basis.bytes or None,
         "peak_flops": basis.peak_flops or None,
         "device": told.device or None,
         "dtype": told.dtype or None,

@@ -30,6 +30,7 @@ class StepFlops:
     def __init__(self, attachment: Attachment) -> None:
         self._attachment = attachment
         self._flops = 0
+        self._bytes = 0
         self._left_out: tuple[str, ...] = ()
         self._dtype = "bf16"
         self._has_stepped = False
@@ -49,6 +50,7 @@ class StepFlops:
         if dtype not in DTYPES:
             raise ConfigurationError(f"run.flops(dtype={dtype!r}): give one of {', '.join(DTYPES)}")
         self._flops, self._dtype = round(flops), dtype
+        self._bytes = int(getattr(per_step, "executed_bytes", 0))
         self._left_out = tuple(map(str, getattr(per_step, "left_out", ())))[:MOST_GAPS]
         if self._has_stepped:
             self._write()
@@ -70,6 +72,7 @@ class StepFlops:
         fact = {
             "fact": "program",
             "flops": self._flops,
+            "bytes": self._bytes,
             "left_out": list(self._left_out),
             "device": device.name,
             "devices": device.many,

@@ -31,7 +31,8 @@ class Declared:
 class ToldProgram:
     """What rank 0 tells of its step and of its device, 0 or "" where it knows nothing.
 
-    `chip`: the device's name in the table of peaks. `devices`: how many the framework trains on.
+    `bytes`: what the products of a step read and write, of all chips together. `chip`: the device's
+    name in the table of peaks. `devices`: how many the framework trains on.
     `left_out`: what the count of the FLOPs lacks, in words.
     """
 
@@ -42,6 +43,7 @@ class ToldProgram:
     dtype: str = ""
     chip: str = ""
     peak_flops: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ class Basis:
     def flops(self) -> int:
         """Of a step; 0: nobody says."""
         return self.declared.flops_per_step or self.told.flops
+
+    @property
+    def bytes(self) -> int:
+        """What the products of a step read and write; 0: not known. Of the script's own count."""
+        return 0 if self.declared.flops_per_step else self.told.bytes
 
     @property
     def peak_flops(self) -> int:

@@ -183,9 +183,8 @@ class Controllers:
         if self._told_flops is not None and not told.flops:
             before = self._told_flops[-1].told  # that attempt's script did not say it again
             is_like = told.dtype == before.dtype
-            told = (
-                replace(told, flops=before.flops, left_out=before.left_out) if is_like else before
-            )
+            counted = {"flops": before.flops, "left_out": before.left_out, "bytes": before.bytes}
+            told = replace(told, **counted) if is_like else before
         return Basis(declared, told, tuple(sorted(self._all_flops - {0, told.flops})))
 
     def saves(self) -> SavesStated:

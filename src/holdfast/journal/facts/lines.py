@@ -214,6 +214,7 @@ def _told(payload: Payload) -> ToldProgram:
         text(payload, "dtype"),
         text(payload, "chip"),
         whole(payload, "peak_flops", high=MAX_FLOPS),
+        whole({"bytes": 0, **payload}, "bytes", high=MAX_FLOPS),
     )
 
 
