@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,3 +271,32 @@ def test_flex_attention_by_its_mask() -> None:
     assert found == 3 * 4 * 16 * (1 + 2 + 3 + 4) * 128 * 128 * 4 * 2
     with pytest.raises(ConfigurationError, match="heads=0"):
         flex_attention(mask, heads=0, head_size=16)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """This process is a group of its own."""
+    store = torch.distributed.FileStore(str(tmp_path / "group"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_sharded_weights_are_refused_and_work_on() -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Linear(SIZE, SIZE)
+    fully_shard(model)
+    with pytest.raises(ConfigurationError, match="count it before fully_shard"):
+        of_torch(model, torch.zeros(3, SIZE))
+    model(torch.zeros(3, SIZE)).sum().backward()
+
+
+@pytest.mark.usefixtures("alone")
+def test_data_parallel_modules_work_on() -> None:
+    model = nn.parallel.DistributedDataParallel(nn.Linear(SIZE, SIZE))
+    found = of_torch(model, torch.zeros(3, SIZE))
+    assert found.model == 2 * 2 * 3 * SIZE**2
+    for _ in range(2):
+        model(torch.zeros(3, SIZE)).sum().backward()

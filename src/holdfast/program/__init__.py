@@ -1,7 +1,7 @@
 """The FLOPs of a training step, and the peak of the chips that do it: program goodput's two halves.
 
-`of_jax` counts any JAX function, `of_torch` a torch module and `of_torch_step` a whole step, none of
-which does its work meanwhile; `dense_transformer`, `moe_transformer` and `flex_attention` are closed
+`of_jax` counts any JAX function, `of_torch` a torch module and `of_torch_step` a whole step, all
+without doing their work; `dense_transformer`, `moe_transformer` and `flex_attention` are closed
 forms. `run.flops` takes what they give.
 """
 

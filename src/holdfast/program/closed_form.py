@@ -76,7 +76,8 @@ def flex_attention(block_mask: Any, *, heads: int, head_size: int, batch: int = 
     queries. A block that the mask leaves out does not count; of a block that it cuts, all does, as
     the kernel computes it. A mask of one head or one sequence counts for all.
     """
-    of_batch, of_heads, queries, keys = *block_mask.shape[:-2], *block_mask.BLOCK_SIZE
+    of_batch, of_heads = map(int, block_mask.shape[:-2])
+    queries, keys = map(int, block_mask.BLOCK_SIZE)
     if heads < 1 or batch < 1 or head_size < 1 or heads % of_heads or batch % of_batch:
         raise ConfigurationError(
             f"a block mask of {of_batch} sequences and {of_heads} heads, with batch={batch}, "

@@ -58,12 +58,17 @@ def of_torch_step(
 
     from holdfast.program.torch_ops import Counter, on_meta
 
+    # nn.Sequential is no Sequence.
     modules = list(module) if isinstance(module, Sequence) else [module]
+    for one in modules:
+        _refuse_shards(one)
     counter, forward = Counter(), _Forward()
     try:
         with contextlib.ExitStack() as stack:
             for one in modules:
                 stack.enter_context(_weights_on_meta(one))
+                if isinstance(one, torch.nn.parallel.DistributedDataParallel):
+                    stack.enter_context(one.no_sync())  # it would wait for gradients afterwards
                 stack.enter_context(forward.watched(one, counter))
             stack.enter_context(torch.device("meta"))
             stack.enter_context(_eager())
@@ -74,6 +79,18 @@ def of_torch_step(
     except Exception as error:
         return _as_far_as_it_came(modules, counter, forward, error)
     return replace(counter.flops, left_out=tuple(counter.left_out))
+
+
+def _refuse_shards(module: Any) -> None:
+    """Its hooks would gather what is not there, and not work ever after."""
+    if any(type(one).__name__ == "DTensor" for one in module.parameters()) or any(
+        "FullyShardedDataParallel" in (kind.__name__ for kind in type(one).__mro__)
+        for one in module.modules()
+    ):
+        raise ConfigurationError(
+            f"the weights of {type(module).__name__} are sharded: count it before fully_shard or "
+            "parallelize_module"
+        )
 
 
 def _as_far_as_it_came(

@@ -183,8 +183,8 @@ class Controllers:
         if self._told_flops is not None and not told.flops:
             before = self._told_flops[-1].told  # that attempt's script did not say it again
             is_like = told.dtype == before.dtype
-            counted = {"flops": before.flops, "left_out": before.left_out, "bytes": before.bytes}
-            told = replace(told, **counted) if is_like else before
+            flops, gaps, moved = before.flops, before.left_out, before.bytes
+            told = replace(told, flops=flops, left_out=gaps, bytes=moved) if is_like else before
         return Basis(declared, told, tuple(sorted(self._all_flops - {0, told.flops})))
 
     def saves(self) -> SavesStated:
