@@ -14,6 +14,7 @@ PROMETHEUS := $(VENV)/prometheus
 BROWSER_STAMP := $(VENV)/.ready-browser
 ADAPTERS_STAMP := $(VENV)/.ready-adapters
 FUZZ_STAMP := $(VENV)/.ready-fuzz
+REFERENCE_STAMP := $(VENV)/.ready-reference
 # The peers of the race and what they need stay out of the environment that tests run in.
 RACE_VENV  ?= .venv-race
 RACE_STAMP := $(RACE_VENV)/.ready
@@ -65,7 +66,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test virtual contracts tests-real check lint format types demo faults faults-hosts chaos chaos-hosts crash browser prometheus fuzz schedules \
-	bench race race-hosts kills truth agent-trainers trainers adapters hosts notices versions docs picture clean
+	bench race race-hosts kills truth agent-trainers trainers adapters reference hosts notices versions docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +133,11 @@ $(MAXTEXT_STAMP): $(TRAINER_NEEDS) tests/adapters/constraints-maxtext.txt
 $(FUZZ_STAMP): $(STAMP)
 	$(call GROUP,fuzz)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/fuzz.txt
+	@touch $@
+
+$(REFERENCE_STAMP): $(STAMP)
+	$(call GROUP,reference)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r $(VENV)/reference.txt
 	@touch $@
 
 # The contracts have the machine to themselves: their processes have deadlines to keep.
@@ -205,6 +211,9 @@ adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning, Orbax an
 trainers: $(KERAS_STAMP) $(MAXTEXT_STAMP) ## As adapters, in environments of their own: Keras, TensorFlow, MaxText (6 GB, 20 minutes)
 	$(KERAS_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_keras.py -k 'keras or tensorflow or tf_data' $(PYTEST_ARGS)
 	$(MAXTEXT_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_maxtext.py -k 'maxtext or grain' $(PYTEST_ARGS)
+
+reference: $(REFERENCE_STAMP) ## The reference trainer: each of its switches, and its runs struck; flax, grain and qwix
+	$(BIN)/pytest tests/examples/test_reference.py tests/examples/test_reference_survives.py $(PYTEST_ARGS)
 
 versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)
 	$(PYTHON) tests/versions/try_versions.py $(VERSIONS_FLAGS)

@@ -33,10 +33,11 @@ class Attention(nn.Module):
 def rotate(x):
     """Rotary positions on [B, H, T, K]: pair i turns by t / 10000^(2i/K) at time t."""
     T, half = x.shape[2], x.shape[3] // 2  # noqa: N806
-    angle = torch.arange(T)[:, None] / 10_000 ** (torch.arange(half) / half)  # [T, K/2]
+    time, pair = (torch.arange(n, device=x.device) for n in (T, half))
+    angle = time[:, None] / 10_000 ** (pair / half)  # [T, K/2]
     a, b = x.chunk(2, dim=-1)
     cos, sin = angle.cos(), angle.sin()
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)
 
 
 class Block(nn.Module):
