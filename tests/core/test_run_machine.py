@@ -395,6 +395,22 @@ def test_a_host_that_gives_up_its_part_is_no_lost_host(is_notice: bool, cause: s
     assert run.state is State.CHOOSING
 
 
+def test_a_host_that_gives_up_its_part_while_it_is_launched_is_no_lost_host() -> None:
+    run = in_state(State.LAUNCHING)
+    words = "host 1 gives up its part (terminate announced by gce)"
+    answer = run.handle(ev.RestartAsked(2, words, is_notice=True))
+    assert run.state is State.LAUNCHING
+    answer += run.handle(SAMPLES[ev.Launched])
+    answer += run.handle(rank_exit(1, 9, host_lost=True))
+    answer += run.handle(rank_exit(0, 9, signal=9))
+    answer += run.handle(SAMPLES[ev.TreeGone])
+    end = only(answer, act.EndAttempt)
+    assert (end.cause, end.words) == ("preempted", words)
+    assert only(answer, act.Kill)
+    assert "fault" not in [one["fact"] for one in records(answer)]
+    assert only(answer, act.Choose)
+
+
 def test_a_rank_that_fails_before_its_host_gives_up_its_part_is_the_cause() -> None:
     run = in_state(State.KILLING)
     run.handle(ev.RestartAsked(8, "host 1 gives up its part (slow)"))

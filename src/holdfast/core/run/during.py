@@ -14,7 +14,7 @@ from holdfast.core.run.flushing import flush_newest
 from holdfast.core.run.over import LAST
 from holdfast.core.run.saves import after_saving, time_passed
 from holdfast.core.run.state import State, Timer
-from holdfast.core.run.stops import begin_stop, end_to_go_back
+from holdfast.core.run.stops import begin_stop, end_to_go_back, end_to_restart
 from holdfast.core.save import events as news
 from holdfast.errors import EXIT_DONE
 
@@ -40,6 +40,8 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
         return [*answer, act.Kill(run.stopping.now.source)]
     if run.stop:
         answer += begin_stop(run, run.stop, event.at_ns)
+    elif run.ending.restarts_for is not None:
+        answer.append(end_to_restart(run))
     elif run.rollbacks.asked_by_person:
         answer += end_to_go_back(run)
     return answer + run.look_at_notices(event.at_ns)

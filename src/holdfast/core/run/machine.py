@@ -224,6 +224,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Interrupted: Transition(stops.on_interrupted, (OVER,)),
         ev.Noticed: Transition(notices.on_noticed),
         ev.RollbackAsked: Transition(stops.on_rollback_asked),
+        ev.RestartAsked: Transition(stops.on_restart_asked),
         **TIER,
     },
     RUNNING: {

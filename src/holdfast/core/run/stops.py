@@ -126,12 +126,21 @@ def on_interrupted(run: RunState, event: ev.Interrupted) -> list[act.Action]:
 
 
 def on_restart_asked(run: RunState, event: ev.RestartAsked) -> list[act.Action]:
-    """End an attempt that trains, which was saved before; one that ends anyway has its own end."""
+    """End an attempt that trains, which was saved before; one that ends anyway has its own end.
+
+    One that is being launched ends as soon as it is: a host may go before its ranks have begun.
+    """
     if run.stop is not None or run.ending.by_rank or not run.policy.is_supervised:
         return []
-    run.state = State.KILLING
     run.ending.restarts_for = event
-    return [act.Say("info", f"Restarting: {event.words}"), act.Kill("the run restarts")]
+    said = act.Say("info", f"Restarting: {event.words}")
+    return [said] if run.state is State.LAUNCHING else [said, end_to_restart(run)]
+
+
+def end_to_restart(run: RunState) -> act.Action:
+    """End what runs: the next attempt has other hosts."""
+    run.state = State.KILLING
+    return act.Kill("the run restarts")
 
 
 # --- to go back -----------------------------------------------------------------------------
