@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.history.line import to_lines
+from holdfast.core.history.text import parse_text
 from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
@@ -19,13 +21,14 @@ from holdfast.core.ledger.facts import (
     StepsFact,
     WaitFact,
 )
+from holdfast.core.ledger.incremental import Ledger
 from holdfast.errors import JournalError
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.facts.attempts import SUPERVISOR_LOST
 from holdfast.journal.facts.lines import AnnouncedEvent
 from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.layout import CONTROLLER_RANK, Flag, Kind, NoteType, Word
-from holdfast.journal.recorded import load_run
+from holdfast.journal.recorded import export_facts, load_run
 from holdfast.journal.store import RunStore
 
 S = 1_000_000_000
@@ -564,3 +567,22 @@ def test_what_a_rank_did_ahead_of_its_attempt_is_no_time_of_that_attempt(
     assert (first.start_ns, first.end_ns) == (at + 2 * S, at + 16 * S)
     assert second.start_ns == at + 20 * S
     assert told.open[1] == ([("startup", at + 20 * S)], None)
+
+
+def test_a_host_that_trains_on_when_its_attempt_is_over_spoils_no_history(
+    make_writer, controller, tmp_path
+):
+    fact(controller, "run", name="demo", requested_ns=1 * S, chips=2)
+    fact(controller, "attempt_start", attempt=0, at_ns=2 * S)
+    steps(make_writer(rank_file(0), clock=(3 * S, 1003 * S)), 1, 10, 4 * S, S)
+    steps(make_writer(rank_file(0, 1), rank=1, clock=(3 * S, 1003 * S)), 1, 10, 4 * S, 2 * S)
+    fact(controller, "attempt_end", attempt=0, at_ns=16 * S, cause="host_lost")
+    fact(controller, "attempt_start", attempt=1, at_ns=17 * S)
+    steps(make_writer(rank_file(1), attempt=1, clock=(17 * S, 1017 * S)), 1, 4, 18 * S, S)
+    fact(controller, "attempt_end", attempt=1, at_ns=23 * S, cause="done")
+    fact(controller, "run_end", at_ns=23 * S)
+    recorded = load_run(tmp_path)
+    again = Ledger()
+    again.add_history(parse_text("".join(to_lines(export_facts(recorded)))))
+    was, found = recorded.account(), again.account()
+    assert (found.kinds, found.steps_kept, found.lost_steps) == (was.kinds, 4, 10)

@@ -10,7 +10,7 @@ from typing import get_args
 
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.columns import Ints
-from holdfast.core.ledger.facts import Fact, RestoreFact, SpanFact, StepsFact, WaitFact
+from holdfast.core.ledger.facts import AttemptFact, Fact, RestoreFact, SpanFact, StepsFact, WaitFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import RESTORE, kind_rank
 from holdfast.errors import JournalError
@@ -126,11 +126,20 @@ def export_facts(recorded: RecordedLedger) -> Iterator[Fact]:
             if kind != RESTORE:  # a fact of its own
                 rows = _rows(start_ns - origin_ns, end_ns - origin_ns)
                 facts += [SpanFact(attempt, kind, *row) for row in rows]
+    over_ns = {one.attempt: one.end_ns for one in facts if isinstance(one, AttemptFact)}
     # Journals have no order among them: what the ledger decides by the kind, lines have to.
-    yield from sorted(facts, key=_rank)
+    yield from sorted((_until(fact, over_ns) for fact in facts), key=_rank)
     for attempt, first, last, start_ns, end_ns in ledger.rows():
         for row in _rows(first, last, start_ns - origin_ns, end_ns - origin_ns):
-            yield StepsFact(attempt, *row)
+            yield _until(StepsFact(attempt, *row), over_ns)
+
+
+def _until(fact: Fact, over_ns: Mapping[int, int | None]) -> Fact:
+    """A step within its attempt: a host that is cut off trains on when that is over."""
+    if not isinstance(fact, StepsFact) or (by_ns := over_ns.get(fact.attempt)) is None:
+        return fact
+    end_ns = None if fact.end_ns is None else min(fact.end_ns, by_ns)
+    return replace(fact, start_ns=min(fact.start_ns, by_ns), end_ns=end_ns)
 
 
 def _since(fact: Fact, origin_ns: int) -> Fact:
