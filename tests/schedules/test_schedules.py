@@ -83,6 +83,45 @@ def test_writes_stay_in_order_though_everything_sleeps():
     assert not play(lines)
 
 
+@pytest.mark.parametrize("stalls_again", [False, True])
+def test_a_sleep_during_a_stall_is_told_once(stalls_again):
+    """A host that is lost is missed after 10 s in which the controller ran, and no later."""
+    again = ["supervisor stalls for 0ms"] if stalls_again else []
+    lines = [
+        "start ranks=2 hosts=2 agents=yes",
+        "run until state launching",
+        "sigterm grace=0s",
+        "host 1 is lost, noticed in 60s, replaced in 0ms",
+        "supervisor stalls for 0ms",
+        "suspend for 7s",
+        *again,
+        "run until over",
+    ]
+    assert not play(lines)
+
+
+def test_what_a_cut_off_host_does_after_its_attempt_is_no_step_of_that():
+    lines = [
+        "start ranks=2 hosts=2 agents=yes together=no step=150ms",
+        "host 1 is lost, replaced in 1s",
+        "run until step 1",
+        "host 1 is cut off for 14s",
+        "run until over",
+    ]
+    assert not play(lines)
+
+
+def test_a_copy_that_was_ordered_twice_counts_when_it_is_heard_of():
+    """It was ordered before the attempt, and again by it: the first copy is heard of first."""
+    lines = [
+        "start ranks=2 hosts=2 import=0ms copy=400ms save=1 buffers=2 seals=400ms peers=400ms",
+        "run until attempt 1 within 2s",
+        "kill rank 1",
+        "run for 1s",
+    ]
+    assert not play(lines)
+
+
 def test_a_seed_is_a_story():
     for seed in (5, 11, 28):
         one, again = played(schedule(seed)), played(schedule(seed))

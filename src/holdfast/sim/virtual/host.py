@@ -107,7 +107,7 @@ class VirtualHost(Host):
         self._pages.slept(gap_ns)
         for rank in self.tree.ranks if self.tree else ():
             rank.slept(gap_ns)
-        self.woken(gap_ns)
+        self.heard.slept(gap_ns)
 
     def woken(self, gap_ns: int) -> None:
         """Its loop could do nothing for so long."""

@@ -89,9 +89,16 @@ class Inputs:
         self._until_ns = max(self._until_ns, now_ns + ns)
         self._clock.later(ns, self._release)
 
+    def slept(self, gap_ns: int) -> None:
+        """All machines have slept; a loop that is held tells that with the rest, and once."""
+        if self._until_ns:
+            self._until_ns += gap_ns
+        else:
+            self._woken(gap_ns)
+
     def _release(self) -> None:
-        if self._clock.now_ns < self._until_ns:
-            return
+        if not self._until_ns or self._clock.now_ns < self._until_ns:
+            return  # another stall holds it on, or it came round with that one
         self._until_ns = 0
         held, self._held = self._held, []
         late_ns = self._clock.now_ns - self._since_ns

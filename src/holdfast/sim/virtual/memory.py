@@ -50,12 +50,12 @@ class VirtualMemory:
     ever: set[tuple[int, int]] = field(default_factory=set)  # (attempt, step) that was ever sealed
     copies: dict[int, list[CopiedShard]] = field(default_factory=dict)  # by who keeps them
     replicated: CopiedShard | None = None  # the newest on two hosts each, as the controller heard
-    unheard: CopiedShard | None = None  # it is, and the controller has not heard
+    wanted: tuple[int, int] | None = None  # of what the controller waits to hear that it is
 
     def lose(self) -> None:
         """Every host is gone, or gives its memory back."""
         self.shards, self.seals, self.counting = {}, {}, []
-        self.copies, self.replicated, self.unheard = {}, None, None
+        self.copies, self.replicated = {}, None
 
     def lose_host(self, host: int) -> None:
         """That host is gone."""
@@ -75,7 +75,7 @@ class VirtualMemory:
 
         A host that has not its part fetches it from where the copy is.
         """
-        self.attempt, self.unheard = attempt, None
+        self.attempt, self.wanted = attempt, None
         if buffer is None:
             self.counting, self.replicated = [], None
             return
@@ -101,17 +101,9 @@ class VirtualMemory:
         return self.copies.get((host + 1) % len(self.placement), [])
 
     def replicate(
-        self,
-        host: int,
-        buffer: int,
-        name: tuple[int, int],
-        kept: tuple[int, int] | None,
-        during: int,
+        self, host: int, buffer: int, name: tuple[int, int], kept: tuple[int, int] | None
     ) -> bool:
-        """Keep a copy of the part of the host before this one; whether that could be.
-
-        `during`: the attempt that was the newest when it was ordered.
-        """
+        """Keep a copy of the part of the host before this one; whether that could be."""
         shard = self.seals.get(((host - 1) % len(self.placement), buffer))
         if shard is None or shard.name != name:
             return False
@@ -120,15 +112,16 @@ class VirtualMemory:
             if len(mine) == COPIES:
                 mine.remove(next(one for one in mine if one.name != kept))
             mine.append(shard)
-        # The controller does not wait any more for what was ordered before the newest launch.
-        if during == self.attempt and self._is_on_two_hosts(shard.name):
-            self.unheard = shard
         return True
 
-    def hear(self, event: ev.Replicated) -> None:
-        """The controller knows that this set is on two hosts each."""
-        if self.unheard is not None and self.unheard.name == (event.of_attempt, event.step):
-            self.replicated, self.unheard = self.unheard, None
+    def hear(self, event: ev.Replicated | ev.NotReplicated) -> None:
+        """The controller knows what became of this set; it may have been ordered twice."""
+        name = event.of_attempt, event.step
+        if name != self.wanted:
+            return  # by an order from before the newest launch: nobody waits for that
+        self.wanted = None
+        if isinstance(event, ev.Replicated) and self._is_on_two_hosts(name):
+            self.replicated = CopiedShard(event.of_attempt, event.epoch, event.step)
 
     def _is_on_two_hosts(self, name: tuple[int, int]) -> bool:
         return all(

@@ -97,13 +97,12 @@ class MemoryWork:
         """The part of the host before this one comes here, if it is there by then."""
         world, memory = self._world, self._world.memory
         of = (action.attempt, action.epoch, action.step)
-        during = memory.attempt
 
         def done() -> None:
             if self._is_over:
                 return
             name = (action.attempt, action.step)
-            is_done = memory.replicate(self._number, action.buffer, name, action.kept, during)
+            is_done = memory.replicate(self._number, action.buffer, name, action.kept)
             failed = ev.NotReplicated(world.now_ns, *of, "it is not there any more")
             outcome = ev.Replicated(world.now_ns, *of) if is_done else failed
             self._heard.give(Source.MEMORY, lambda: self._note(outcome))

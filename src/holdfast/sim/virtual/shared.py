@@ -209,7 +209,9 @@ class Shared(ABC):
         if live is None or live.step_start_ns is None:
             return
         slowest = live.step if live.is_one_behind else live.slowest
-        if slowest > live.step:
+        # A host that was given up trains on until it hears so: no step of the attempt any more.
+        is_over = bool(self.ends) and self.ends[-1].attempt >= live.attempt
+        if slowest > live.step and not is_over:
             self.history.append(
                 facts.StepsFact(
                     live.attempt, live.step + 1, slowest, live.step_start_ns, self.now_ns

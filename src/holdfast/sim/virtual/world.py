@@ -29,6 +29,8 @@ from holdfast.sim.virtual.store import VirtualStore
 
 HEARTBEAT_NS = 5 * SECOND  # how often a holder looks whether the lease is still its own
 
+REPLICA_NEWS = (ev.Replicated, ev.NotReplicated)
+
 Tell = Callable[[int, Any, tuple[Any, ...], str], None]
 
 
@@ -221,10 +223,9 @@ class VirtualWorld(Shared):
     def slept(self, gap_ns: int) -> None:
         """All machines have slept: their timers are long due."""
         self.held_ns += gap_ns
-        self._link.slept(gap_ns)
         for host in self.hosts:
             host.slept(gap_ns)
-        self._timers.slept()
+        self.heard.give(Source.TIMER, self._timers.slept)
 
     def notice(self, source: str = "SIGTERM", grace_ns: int | None = None) -> None:
         """The supervisor's host goes away when the grace period is over."""
@@ -340,12 +341,15 @@ class VirtualWorld(Shared):
     def event(self, event: ev.Event) -> None:
         """What the controller writes down before it decides."""
         self.inputs.append(event)
-        if type(event) is ev.Replicated:
+        if isinstance(event, REPLICA_NEWS):
             self.memory.hear(event)
         self._state = self.machine.state
 
     def answered(self, actions: tuple[act.Action, ...], _: int) -> None:
         """What it has decided, and not acted on yet."""
+        for action in actions:
+            if type(action) is act.Replicate:
+                self.memory.wanted = action.attempt, action.step
         event, before, after = self.inputs[-1], self._state, self.machine.state
         change = f" [{before} → {after}]" if before is not after else ""
         self._tell(self.now_ns, event, actions, change)
