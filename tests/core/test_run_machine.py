@@ -398,6 +398,8 @@ def test_a_host_that_gives_up_its_part_is_no_lost_host(is_notice: bool, cause: s
 def test_a_host_that_gives_up_its_part_while_it_is_launched_is_no_lost_host() -> None:
     run = in_state(State.LAUNCHING)
     words = "host 1 gives up its part (terminate announced by gce)"
+    assert not run.handle(ev.RestartAsked(2, words, is_notice=True))  # another one starts its ranks
+    run.handle(SAMPLES[ev.OnRecord])
     answer = run.handle(ev.RestartAsked(2, words, is_notice=True))
     assert run.state is State.LAUNCHING
     answer += run.handle(SAMPLES[ev.Launched])

@@ -128,9 +128,12 @@ def on_interrupted(run: RunState, event: ev.Interrupted) -> list[act.Action]:
 def on_restart_asked(run: RunState, event: ev.RestartAsked) -> list[act.Action]:
     """End an attempt that trains, which was saved before; one that ends anyway has its own end.
 
-    One that is being launched ends as soon as it is: a host may go before its ranks have begun.
+    One that is being launched ends as soon as it is. Before its hosts are told to start it, another
+    one takes the place of who goes, and nothing ends. An elastic run has chosen its hosts by then.
     """
     if run.stop is not None or run.ending.by_rank or not run.policy.is_supervised:
+        return []
+    if run.state is State.LAUNCHING and not (run.is_on_record or run.policy.is_elastic):
         return []
     run.ending.restarts_for = event
     said = act.Say("info", f"Restarting: {event.words}")
