@@ -91,7 +91,8 @@ def main():
     whole_batch = functools.partial(
         jax.make_array_from_process_local_data, NamedSharding(mesh, ROWS)
     )
-    corpus, held_out = read_corpus(args.data, (args.context + 1) * args.batch)
+    with run.span("data"):  # (hf) optional: the report tells it from imports
+        corpus, held_out = read_corpus(args.data, (args.context + 1) * args.batch)
     # (hf) remembers how far grain has come; the position is right for any number of ranks
     data = run.data(drawn(corpus), reshard="same")
     with jax.set_mesh(mesh):

@@ -140,6 +140,21 @@ def test_a_module_that_goes_through_all_variables(
         is_cold(standby, "has read the variable RANK")
 
 
+def test_wsgiref_reads_the_variables_again(
+    folder: Path, learned: Path, library: Path, stand: Stand, surroundings: dict[str, str]
+) -> None:
+    """It keeps all of them when it is imported, as grain does by way of prometheus_client."""
+    (library / "learned_one.py").write_text("import wsgiref.handlers\n")
+    (folder / "say.py").write_text(
+        "from wsgiref.handlers import BaseHandler\nprint(BaseHandler.os_environ['RANK'])\n"
+    )
+    standby = stand(argv(), learned, folder, {**surroundings, "RANK": "0"})
+    ready(standby)
+    standby.wake(env={**standby.env, "RANK": "1"})
+    assert standby.told()["event"] == "warm"
+    assert standby.result().stdout == "1\n"
+
+
 def test_code_that_changed(folder: Path, learned: Path, library: Path, stand: Stand) -> None:
     standby = stand(argv(), learned, folder)
     ready(standby)

@@ -34,7 +34,10 @@ MAY_DIFFER = frozenset(
 
 # Modules that go through all variables and use none of the attempt's: tqdm, which torch imports
 # where it is installed, takes those whose names begin with TQDM_, and fsspec those with FSSPEC_.
-GO_THROUGH_ALL = frozenset(["tqdm.utils", "fsspec.config"])
+# The standard library's wsgiref, which grain imports with prometheus_client, keeps all for the
+# requests that it may serve: it is made to read them again.
+WSGIREF = "wsgiref.handlers"
+GO_THROUGH_ALL = frozenset(["tqdm.utils", "fsspec.config", WSGIREF])
 
 
 def may_differ(name: str) -> bool:
@@ -97,3 +100,5 @@ class VariableReads:
         for name, value in env.items():
             if self._spawned.get(name) != value:
                 os.environ[name] = value
+        if (handlers := sys.modules.get(WSGIREF)) is not None:
+            handlers.BaseHandler.os_environ = handlers.read_environ()
