@@ -3,6 +3,11 @@
 Of one chip as it is bought, whatever its number of cores: a device of JAX may be a part of one (a
 TPU v7 has two, a Trainium several). Data sheets of GPUs print the figures with sparsity, which are
 twice as high, in the larger letters. A device that is not here has no peak: none is guessed.
+
+TPUs and Trainiums were checked against the documentation of Google and AWS (int8 of v5p: against
+JAX's own table). NVIDIA's figures were checked against those that Lightning, torchtitan and
+G. Lockwood's notes quote from its data sheets, not against the sheets themselves; what only we had
+is not here.
 """
 
 from __future__ import annotations
@@ -31,7 +36,9 @@ def _rows(chip: str, source: str, **tera: float) -> tuple[Peak, ...]:
 
 
 def _nvidia(chip: str, sheet: str, bf16: float, **others: float) -> tuple[Peak, ...]:
-    return _rows(chip, f"NVIDIA {sheet} data sheet", bf16=bf16, fp16=bf16, **others)
+    return _rows(
+        chip, f"NVIDIA {sheet} data sheet, as others quote it", bf16=bf16, fp16=bf16, **others
+    )
 
 
 def _tpu(chip: str, **tera: float) -> tuple[Peak, ...]:
@@ -39,9 +46,9 @@ def _tpu(chip: str, **tera: float) -> tuple[Peak, ...]:
 
 
 _H100 = _nvidia("H100 SXM", "H100", 989.5, tf32=494.5, fp8=1979, int8=1979)
-_V5P = _tpu("TPU v5p", bf16=459, int8=918)
+_V5P = _tpu("TPU v5p", bf16=459, fp8=459, int8=918)
 _V5E = _tpu("TPU v5e", bf16=197, int8=393)
-_V6E = _tpu("TPU v6e", bf16=918, int8=1836)
+_V6E = _tpu("TPU v6e", bf16=918, fp8=918, int8=1836)
 _V7 = _tpu("TPU v7", bf16=2307, fp8=4614)
 _NEURON = "awsdocs-neuron.readthedocs-hosted.com, neuron-hardware"
 
@@ -64,10 +71,10 @@ _BY_NAME = MappingProxyType(
         "h100 80gb hbm3": _H100,
         "h100 sxm5 80gb": _H100,
         "h100 pcie": _nvidia("H100 PCIe", "H100 PCIe", 756.5, tf32=378, fp8=1513, int8=1513),
-        "h100 nvl": _nvidia("H100 NVL", "H100 NVL", 835.5, tf32=417.5, fp8=1670.5, int8=1670.5),
+        "h100 nvl": _nvidia("H100 NVL", "H100 NVL", 835.5),
         "h200": _nvidia("H200 SXM", "H200", 989.5, tf32=494.5, fp8=1979, int8=1979),
-        "h200 nvl": _nvidia("H200 NVL", "H200", 835.5, tf32=417.5, fp8=1670.5, int8=1670.5),
-        "b200": _nvidia("B200", "HGX B200", 2250, tf32=1125, fp8=4500, int8=4500),
+        "h200 nvl": _nvidia("H200 NVL", "H200", 835.5, tf32=417.5, int8=1670.5),
+        "b200": _nvidia("B200", "HGX B200", 2250, fp8=4500, int8=4500),
         "l4": _nvidia("L4", "L4", 121, tf32=60, fp8=242.5, int8=242.5),
         "l40s": _nvidia("L40S", "L40S", 362.05, tf32=183, fp8=733, int8=733),
         "trainium1": _rows("Trainium1", _NEURON, bf16=190, fp16=190, tf32=190, fp8=190, int8=380),
