@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from fuzz_mutate import mutate_json, mutate_lines
-from fuzz_seeds import RUN, S, good_run, history_lines
+from fuzz_seeds import RUN, S, fuzz_folder, good_run, history_lines
 from fuzz_target import Target, documented, put, sayable
 
 from holdfast.agent.postmortem import Postmortem
@@ -26,6 +27,7 @@ from holdfast.core.ledger.summary import Loss, RunSummary, Spent
 from holdfast.core.run import rollback
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import attempts, lineage, next_number
+from holdfast.journal.calibrated import Calibration, read_calibrations, write_calibration
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.history_file import read_history
 from holdfast.journal.lease import LeaseState, acquire, view
@@ -346,7 +348,22 @@ def _log_entry_seeds() -> list[bytes]:
     return [lines.encode(), json.dumps(wrapped).encode()]
 
 
+def _read_calibrations(data: bytes, place: Path) -> None:
+    with documented(ValueError):
+        for one in read_calibrations(put(place / "calibrated.json", data)).values():
+            sayable(repr(one))
+
+
+def _calibration_seeds() -> list[bytes]:
+    path = fuzz_folder() / "calibrated.json"
+    write_calibration(path, Calibration("NVIDIA L4", 1, "torch 2", {"bf16": 9}, 5, 2, 7))
+    data = path.read_bytes()
+    shutil.rmtree(path.parent)
+    return [data]
+
+
 TARGETS = [
+    Target("calibrations", _read_calibrations, _calibration_seeds, mutate_json),
     Target("summaries", _read_summaries, _summary_seeds, mutate_json),
     Target("run_json", _read_run, lambda: [good("run.json")], mutate_json),
     Target("attempt", _read_attempt, lambda: [good("attempts/0001/attempt.json")], mutate_json),

@@ -30,6 +30,14 @@ TOLD = {
 }
 
 
+REACHED = {
+    "reached_flops": 7 * 10**14,
+    "reached_dtype": "bf16",
+    "reached_bytes": 3 * 10**12,
+    "reached_on": "2026-11-26",
+}
+
+
 def program_of(store: Path, **how: Any) -> tuple[float | None, dict[str, Any], list[str]]:
     runs = RunStore(store)
     folder, end_ns = make_run(
@@ -46,14 +54,19 @@ def program_of(store: Path, **how: Any) -> tuple[float | None, dict[str, Any], l
 
 
 def test_flops_that_a_script_told(store: Path) -> None:
-    share, basis, notes = program_of(store, told=TOLD)
+    share, basis, notes = program_of(store, told=TOLD | REACHED)
     assert share == pytest.approx(0.5, abs=1e-6)
     assert basis == {
-        "of": "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip; 19.79 PFLOP a step, said by the script",
+        "of": "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip (700 TFLOP/s measured on 2026-11-26); "
+        "19.79 PFLOP a step, said by the script",
         "ideal_step_s": None,
         "flops_per_step": TOLD["flops"],
         "bytes_per_step": 10**12,
         "peak_flops": PEAK,
+        "reached_flops": 7 * 10**14,
+        "reached_dtype": "bf16",
+        "reached_on": "2026-11-26",
+        "memory_bytes_per_s": 3 * 10**12,
         "device": "NVIDIA H100 80GB HBM3",
         "dtype": "bf16",
         "left_out": ["a while loop"],
@@ -85,12 +98,17 @@ def test_flops_of_the_command_line_and_no_peak(store: Path) -> None:
     unknown = {**TOLD, "flops": 0, "left_out": [], "peak_flops": 0, "chip": "", "device": "cpu"}
     share, basis, _ = program_of(store, told=unknown, declared={"flops_per_step": 10**15})
     assert share is None
-    assert basis["of"] == "Not measured: the peak of cpu is not known; set --peak-flops"
+    assert basis["of"] == (
+        "Not measured: the peak of cpu is not known; set --peak-flops, or run holdfast calibrate "
+        "there"
+    )
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"flops": -1}, {"flops": "many"}, {"left_out": 3}, {"device": 7}, {"bytes": -1}]
-)
+    "wrong",
+    [{"flops": -1}, {"flops": "many"}, {"left_out": 3}, {"device": 7}, {"bytes": -1},
+     {"reached_flops": "much"}],
+)  # fmt: skip
 def test_rubbish_in_a_journal_is_no_statement(store: Path, wrong: dict[str, Any]) -> None:
     share, basis, _ = program_of(store, told={**TOLD, **wrong})
     assert share is None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.errors import ConfigurationError
+from holdfast.journal.calibrated import Calibration, write_calibration
 from holdfast.program import Flops
-from holdfast.session.program import Device, StepFlops, find_device
+from holdfast.program.device import Device, find_device, processor
+from holdfast.session.program import StepFlops
 
 
 class Journal:
@@ -21,10 +25,12 @@ class Journal:
         self.facts.append(payload)
 
 
-def told(rank: int = 0) -> tuple[StepFlops, list[dict[str, Any]]]:
+def told(
+    rank: int = 0, calibrated: Callable[[], Path] | None = None
+) -> tuple[StepFlops, list[dict[str, Any]]]:
     journal = Journal()
     attachment: Any = SimpleNamespace(rank=rank, is_inert=False, writer=journal)
-    return StepFlops(attachment), journal.facts
+    return StepFlops(attachment, calibrated), journal.facts
 
 
 @pytest.fixture
@@ -94,7 +100,7 @@ def test_no_device_is_opened_to_find_out(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert find_device() == Device("cpu", 0)
+    assert find_device() == Device(processor(), 0)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -105,6 +111,36 @@ def test_mixed_devices_have_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     program.tell(1, "bf16")
     program.stepped()
     assert (facts[0]["device"], facts[0]["peak_flops"]) == ("NVIDIA H200 and NVIDIA L4", 0)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_a_calibration_measured_is_told_too(tmp_path: Path) -> None:
+    path = tmp_path / "calibrated.json"
+    write_calibration(path, Calibration("NVIDIA H200", 86_400, "x", {"bf16": 7, "fp32": 9}, 5))
+    program, facts = told(calibrated=lambda: path)
+    program.stepped()
+    path.write_text("rubbish")
+    program.tell(1, "bf16")
+    reached = {key: value for key, value in facts[0].items() if key.startswith("reached")}
+    assert reached == {
+        "reached_flops": 7, "reached_dtype": "bf16", "reached_bytes": 5, "reached_on": "1970-01-02",
+    }  # fmt: skip
+    assert "reached_flops" not in facts[1]
+
+
+def test_where_no_data_sheet_is_the_fastest_of_float_types_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "calibrated.json"
+    write_calibration(path, Calibration(processor(), 0, "x", {"bf16": 7, "fp32": 9}))
+    monkeypatch.delitem(sys.modules, "jax._src.xla_bridge", raising=False)
+    cuda = SimpleNamespace(is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    program, facts = told(calibrated=lambda: path)
+    program.tell(1, "bf16")
+    program.stepped()
+    program.tell(1, "fp32")
+    assert [(one["reached_dtype"], one["reached_flops"]) for one in facts] == [("fp32", 9)] * 2
 
 
 def test_torch_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ COMMANDS = {
     "replay": "Decide the recorded life of RUN again, and compare.",
     "rehearse": "Rehearse maintenance, preemption and failures of a run on this machine.",
     "doctor": "Check this host for what will hurt a run, and say what to do about it.",
+    "calibrate": "Measure what this host's device really reaches, for program goodput.",
     "agent": "Have jobs that Holdfast did not start save and leave before their host is taken.",
     "config": "Show every setting and where its value came from.",
 }

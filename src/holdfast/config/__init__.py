@@ -46,7 +46,7 @@ SERVE_TOKEN_VARIABLE = "HOLDFAST_SERVE_TOKEN"  # noqa: S105 - a name
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):\d{1,5}")
 SECRET_MIN_CHARS = 4
 _UNIX_NS_DIGITS = 19
-SUMMARIES, AGREED = "summaries", "agreed"
+SUMMARIES, AGREED, CALIBRATED = "summaries", "agreed", "calibrated.json"
 
 
 def resolve(flags: Mapping[str, Any] | None = None, *, config_file: str | None = None) -> Resolved:
@@ -207,6 +207,11 @@ def summaries_folder() -> Path:
 def agreed_folder() -> Path:
     """Where this user's agreements are kept on this host: likewise beside them."""
     return Path(resolve().settings.mirror).expanduser() / AGREED
+
+
+def calibrated_file() -> Path:
+    """Where this user's calibrations of this host's devices are kept: likewise."""
+    return Path(resolve().settings.mirror).expanduser() / CALIBRATED
 
 
 def instance_credentials() -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 BF16 = "bf16"
-DTYPES = (BF16, "fp16", "tf32", "fp8", "int8")
+DTYPES = (BF16, "fp16", "tf32", "fp32", "fp8", "int8")
 AS_OF = "2026-11"
 
 

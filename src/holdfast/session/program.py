@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError
 from holdfast.journal.clocks import now_ns
@@ -15,24 +18,22 @@ if TYPE_CHECKING:
 
 MOST_FLOPS = 1e26
 MOST_GAPS = 16
-
-
-class Device(NamedTuple):
-    """Its name, and on how many of them the program runs; 0: that is not known."""
-
-    name: str
-    many: int
+DEFAULT_DTYPE = "bf16"
 
 
 class StepFlops:
     """Holds what the script says until the first step is done: by then the device is open."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(
+        self, attachment: Attachment, calibrated: Callable[[], Path] | None = None
+    ) -> None:
+        """`calibrated` says where calibrations of this host are kept."""
         self._attachment = attachment
+        self._calibrated = calibrated
         self._flops = 0
         self._bytes = 0
         self._left_out: tuple[str, ...] = ()
-        self._dtype = "bf16"
+        self._dtype = DEFAULT_DTYPE
         self._has_stepped = False
         self._written: dict[str, Any] = {}
 
@@ -63,6 +64,8 @@ class StepFlops:
     def _write(self) -> None:
         if self._attachment.rank or self._attachment.is_inert:
             return
+        from holdfast.program.device import find_device
+
         device = find_device()
         if not device.name and not self._flops:
             return
@@ -79,30 +82,31 @@ class StepFlops:
             "dtype": self._dtype,
             "chip": peak.chip if peak else "",
             "peak_flops": peak.flops if peak else 0,
+            **_reached(
+                None if self._calibrated is None else self._calibrated(),
+                device.name,
+                self._dtype,
+                peak is not None,
+            ),
         }
         if fact != self._written:
             self._written = fact
             self._attachment.writer.note(NoteType.FACT, fact | {"at_ns": now_ns()})
 
 
-def find_device() -> Device:
-    """The device that the script has opened, by its framework; none is opened to find out."""
-    on_jax = on_torch = Device("", 0)
-    try:
-        bridge = sys.modules.get("jax._src.xla_bridge")
-        if bridge is not None and bridge.backends_are_initialized():
-            jax = sys.modules["jax"]
-            kinds = sorted({str(device.device_kind) for device in jax.devices()})
-            on_jax = Device(" and ".join(kinds), len(jax.devices()))
-    except Exception:  # another version of JAX: the device is not known, and the training goes on
-        on_jax = Device("", 0)
-    if on_jax.name.lower() not in ("", "cpu"):
-        return on_jax
-    try:
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            has_cuda = torch.cuda.is_initialized()
-            on_torch = Device(str(torch.cuda.get_device_name()) if has_cuda else "cpu", 0)
-    except Exception:
-        on_torch = Device("", 0)
-    return on_jax if on_torch.name in ("", "cpu") and on_jax.name else on_torch
+def _reached(path: Path | None, device: str, dtype: str, has_sheet: bool) -> dict[str, Any]:
+    """What `holdfast calibrate` measured of this device. A file of rubbish says nothing."""
+    from holdfast.journal.calibrated import read_calibrations
+
+    found = None
+    with contextlib.suppress(ValueError):
+        found = None if path is None else read_calibrations(path).get(device)
+    if found is None:
+        return {}
+    reached_dtype, flops = found.peak(dtype, of_any=not has_sheet and dtype == DEFAULT_DTYPE)
+    return {
+        "reached_flops": flops,
+        "reached_dtype": reached_dtype,
+        "reached_bytes": found.copy_bytes,
+        "reached_on": time.strftime("%Y-%m-%d", time.gmtime(found.at_unix_s)),
+    }

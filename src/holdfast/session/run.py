@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from holdfast.config import calibrated_file
 from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, DeclaredFailure, StateMismatch, StepOrderError
 from holdfast.journal.clocks import now_ns
@@ -67,7 +68,7 @@ class Run:
         if attachment.rank == 0:
             self._boundary.measure = watch.offer_metrics
         self._boundary.hurry = attachment.hurry
-        self._program = StepFlops(attachment)
+        self._program = StepFlops(attachment, calibrated_file)
         self._boundary.stepped = self._first_step
         optimizers = self._contents.optimizers
         optimizers.speaks, optimizers.span = attachment.rank == 0, self._waiting
@@ -154,9 +155,9 @@ class Run:
 
         `per_step`: a number, or what `holdfast.program` counts. Say it once; rank 0's word counts,
         and of several the last, for the whole run, its other attempts too. The peak is that of the
-        device, dense, for numbers of type `dtype`: bf16, fp16, tf32, fp8 or int8. Leave it at bf16
-        for quantised training too, so that runs can be compared. Raises ConfigurationError for what
-        is no such number or type.
+        device, dense, for numbers of type `dtype`: bf16, fp16, tf32, fp32, fp8 or int8. Leave it at
+        bf16 for quantised training too, so that runs can be compared. Raises ConfigurationError for
+        what is no such number or type.
         """
         self._program.tell(per_step, dtype)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.kinds import STEP
-from holdfast.core.ledger.program import Basis, Declared, ToldProgram, scaled
+from holdfast.core.ledger.program import Basis, Declared, Reached, ToldProgram, scaled
 from holdfast.core.ledger.summary import spent_of
 
 S = 1_000_000_000
@@ -56,6 +58,22 @@ def test_what_it_is_a_share_of_stands_in_words() -> None:
     )
     ten_s_of_eight = 10 * 8 * H100.peak_flops
     assert spent_of(account(), basis).program == pytest.approx(H100.flops / ten_s_of_eight)
+
+
+REACHED = Reached(700 * TERA, "bf16", 3 * TERA, "2026-11-26")
+
+
+def test_beside_the_data_sheet_stands_what_was_measured() -> None:
+    basis = Basis(told=replace(H100, reached=REACHED))
+    assert "989.5 TFLOP/s a chip (700 TFLOP/s measured on 2026-11-26); 6.1 PFLOP" in basis.words
+    assert basis.peak_flops == H100.peak_flops, "the share stays one of the data sheet"
+
+
+def test_where_no_data_sheet_is_what_was_measured_is_the_peak() -> None:
+    basis = Basis(told=ToldProgram(900 * TERA, reached=replace(REACHED, flops=TERA)))
+    assert "of the bf16 peak measured on 2026-11-26, 1 TFLOP/s a chip" in basis.words
+    (note,) = basis.notes(account())
+    assert "likely the measured peak is too low" in note
 
 
 def test_the_command_line_counts_before_the_script() -> None:

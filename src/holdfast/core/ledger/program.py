@@ -28,6 +28,19 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """What this device really reached when it was calibrated; 0 or "": it was not.
+
+    `flops` and `bytes` of its memory: a second. `on`: the day, by UTC.
+    """
+
+    flops: int = 0
+    dtype: str = ""
+    bytes: int = 0
+    on: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToldProgram:
     """What rank 0 tells of its step and of its device, 0 or "" where it knows nothing.
 
@@ -44,6 +57,7 @@ class ToldProgram:
     chip: str = ""
     peak_flops: int = 0
     bytes: int = 0
+    reached: Reached = Reached()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +83,8 @@ class Basis:
 
     @property
     def peak_flops(self) -> int:
-        """Of a chip, a second; 0: it is not known."""
-        return self.declared.peak_flops or self.told.peak_flops
+        """Of a chip, a second; 0: it is not known. Where no data sheet is, what was measured."""
+        return self.declared.peak_flops or self.told.peak_flops or self.told.reached.flops
 
     def ideal_chip_ns(self, account: Account) -> int | None:
         """What the kept steps of an account would take at best; None: it is not known."""
@@ -88,7 +102,10 @@ class Basis:
         if not self.flops:
             return f"Not measured: {SET_ANY}"
         if not self.peak_flops:
-            return f"Not measured: the peak of {self._device} is not known; set --peak-flops"
+            return (
+                f"Not measured: the peak of {self._device} is not known; set --peak-flops, or run "
+                "holdfast calibrate there"
+            )
         by = "the script" if not self.declared.flops_per_step else "--flops-per-step"
         return f"of {self._peak}; {scaled(self.flops)}FLOP a step, said by {by}"
 
@@ -101,7 +118,13 @@ class Basis:
         peak = f"{scaled(self.peak_flops)}FLOP/s a chip"
         if self.declared.peak_flops:
             return f"the peak that --peak-flops says, {peak}"
-        return f"{self.told.chip} {self.told.dtype} peak, {peak}"
+        reached = self.told.reached
+        if not self.told.peak_flops:
+            return f"the {reached.dtype} peak measured on {reached.on}, {peak}"
+        sheet = f"{self.told.chip} {self.told.dtype} peak, {peak}"
+        if reached.flops:
+            return f"{sheet} ({scaled(reached.flops)}FLOP/s measured on {reached.on})"
+        return sheet
 
     def notes(self, account: Account) -> Iterator[str]:
         """What must be said of it: what does not count, and what cannot be."""
@@ -130,6 +153,8 @@ class Basis:
             )
         if self.declared.peak_flops:
             return "likely --peak-flops is wrong: it is the peak of one chip, in FLOP/s"
+        if not self.told.peak_flops:
+            return "likely the measured peak is too low: calibrate where nothing else runs"
         return "likely the FLOPs of a step are wrong: the peak is that of the chip's data sheet"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from holdfast.core.ledger.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
-from holdfast.core.ledger.program import MAX_FLOPS, Declared, ToldProgram
+from holdfast.core.ledger.program import MAX_FLOPS, Declared, Reached, ToldProgram
 from holdfast.core.notices.board import MOST_ANNOUNCED
 from holdfast.journal.fields import MAX_ATTEMPT, text, texts, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
@@ -215,6 +215,19 @@ def _told(payload: Payload) -> ToldProgram:
         text(payload, "chip"),
         whole(payload, "peak_flops", high=MAX_FLOPS),
         whole({"bytes": 0, **payload}, "bytes", high=MAX_FLOPS),
+        _reached(payload),
+    )
+
+
+def _reached(payload: Payload) -> Reached:
+    """What a calibration measured; nothing where there was none."""
+    if "reached_flops" not in payload:
+        return Reached()
+    return Reached(
+        whole(payload, "reached_flops", high=MAX_FLOPS),
+        text(payload, "reached_dtype"),
+        whole(payload, "reached_bytes"),
+        text(payload, "reached_on"),
     )
 
 

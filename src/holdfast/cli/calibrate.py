@@ -1,0 +1,90 @@
+"""`holdfast calibrate`: what this device really reaches, measured and kept for the reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.door import say
+from holdfast.config import calibrated_file, inherited_environment, launcher_world
+from holdfast.core.ledger.program import scaled
+from holdfast.core.visible import clean
+from holdfast.errors import EXIT_DONE
+
+if TYPE_CHECKING:
+    from holdfast.journal.calibrated import Calibration
+    from holdfast.program.measure import Rank
+
+
+@click.command()
+@click.option(
+    "--framework",
+    type=click.Choice(("jax", "torch")),
+    help="By which; by default the one that is installed, of both the one with an accelerator.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 60),
+    default=1.0,
+    show_default=True,
+    help="How long each thing is measured.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def calibrate(framework: str | None, seconds: float, as_json: bool) -> None:
+    """Measure what this device really reaches, so that reports can name it beside its data sheet.
+
+    Products of matrices by type of numbers, memory, and a sum over all devices where there are
+    several (with torch: over the ranks of a launcher). It opens the device, takes some ten seconds,
+    and wants it for itself: whatever else runs makes the figures smaller. They are kept for this
+    user on this host; runs that start from then on tell of them.
+    """
+    from holdfast.journal.calibrated import Calibration, write_calibration
+    from holdfast.program import measure
+    from holdfast.program.device import find_device
+
+    rank = _rank()
+    tool = measure.framework(framework, rank)
+    found = measure.measure(tool, seconds)
+    one = Calibration(find_device().name, int(time.time()), **asdict(found))
+    if rank.local == 0:  # of each host one
+        place = calibrated_file()
+        write_calibration(place, one)
+        if as_json:
+            json.dump(asdict(one), sys.stdout, indent=1, allow_nan=False)
+            print()
+        else:
+            for line in _lines(one):
+                click.echo(clean(line))
+            say(f"Kept in {place}: runs on this host tell of it from their next attempt on.")
+    sys.exit(EXIT_DONE)
+
+
+def _rank() -> Rank:
+    """Which of the ranks of torchrun, or of a launcher with its variables, this is."""
+    from holdfast.program.measure import Rank
+
+    _, world, said_by = launcher_world() or (0, 1, "")
+    local = inherited_environment().get("LOCAL_RANK", "")
+    is_torchs = world > 1 and said_by == "WORLD_SIZE"
+    return Rank(int(local) if local.isdecimal() else 0, world) if is_torchs else Rank()
+
+
+def _lines(one: Calibration) -> list[str]:
+    from holdfast.program.peaks import peak_of
+
+    lines = [f"{one.device}, by {one.by}:"]
+    for dtype, flops in one.flops.items():
+        sheet = peak_of(one.device, dtype)
+        beside = f" ({flops / sheet.flops:.0%} of {scaled(sheet.flops)}FLOP/s)" if sheet else ""
+        lines.append(f"  products in {dtype:5} {scaled(flops)}FLOP/s{beside}")
+    lines.append(f"  memory            {scaled(one.copy_bytes)}B/s read and written")
+    if one.together:
+        lines.append(
+            f"  a sum over {one.together:<6} {scaled(one.together_bytes)}B/s by each device"
+        )
+    return lines
