@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -14,6 +15,8 @@ import pytest
 from processes import House
 
 from holdfast.journal.reader import JournalReader
+from holdfast.program import Flops
+from holdfast.session.compiled_step import _flops_in
 
 pytestmark = pytest.mark.real
 
@@ -299,6 +302,44 @@ for n in run.steps(1):
 def test_it_is_called_as_the_function(python: Python) -> None:
     assert "error: True" in python(OTHERS)
     assert "error: True" in python(OTHERS)
+
+
+COUNTED = """
+import sys
+import jax, jax.numpy as jnp
+run = hf.start()
+
+def train_step(w):
+    print("tracing")
+    return jnp.tanh(w @ w)
+
+step = run.compile(train_step, flops=True)
+w = run.restore(init=lambda: jnp.ones((8, 8)))
+for n in run.steps(int(sys.argv[1])):
+    w = step(w)
+    run.done(n, w)
+print("at", n)
+"""
+
+
+def test_flops_are_kept_with_the_program(python: Python, house: House) -> None:
+    assert "tracing" in python(COUNTED, 3)
+    assert "tracing" not in python(COUNTED, 6)
+    report = json.loads(house.holdfast("report", "r", "--json").wait(0))
+    assert report["program"]["flops_per_step"] == 2 * 8**3
+    assert report["program"]["bytes_per_step"] == 3 * 4 * 8**2
+    for attempt in (house.store / "r" / "attempts").iterdir():
+        told = b"".join(one.read_bytes() for one in attempt.glob("journal/rank-00000*"))
+        assert b'"flops": 1024' in told or b'"flops":1024' in told, attempt.name
+
+
+def test_words_of_a_kept_program_that_are_rubbish() -> None:
+    good = {"model": 1, "executed": 2, "left_out": ["x"], "model_bytes": 3, "executed_bytes": 4}
+    assert _flops_in({"flops": good}) == Flops(1, 2, ("x",), 3, 4)
+    for wrong in ({"model": -1}, {"left_out": 1}, {"executed": True}, {"model_bytes": None}):
+        assert _flops_in({"flops": good | wrong}) is None
+    for nothing in (None, 3, {}):
+        assert _flops_in({"flops": nothing}) is None
 
 
 # Its step reads what nobody sees: a name among Python's own.

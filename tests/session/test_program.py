@@ -79,6 +79,22 @@ def test_a_later_word_and_another_rank() -> None:
     assert none == []
 
 
+@pytest.mark.usefixtures("gpu")
+def test_what_a_compiled_step_counts_is_told_until_the_script_says_something_else() -> None:
+    program, facts = told()
+    program.count(Flops(5, 7, ("a gap",), 11, 13))
+    program.stepped()
+    program.count(Flops(6, 7))  # of other shapes
+    program.tell(9, "bf16")
+    program.count(Flops(5, 7))
+    program.count(Flops(0, 0))
+    assert [(one["flops"], one["bytes"], one["left_out"]) for one in facts] == [
+        (5, 13, ["a gap"]),
+        (6, 0, []),
+        (9, 0, []),
+    ]
+
+
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), 1e28, "6e12", None, True])
 def test_what_is_no_number_of_flops(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="give the FLOPs of one step"):

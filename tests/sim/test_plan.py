@@ -210,6 +210,16 @@ def test_where_another_host_is_there_at_once_spares_change_nothing():
     assert (found.best_spares, found.spares) == (None, ())
 
 
+def test_faster_steps_do_the_same_work_sooner():
+    found = planned(mtbf="3h", restart="10min", days=11, hosts=6)
+    faster = found.faster
+    assert faster.saved_s == pytest.approx(86_400)
+    assert faster.saved_chip_hours == pytest.approx(24 * 6)
+    kept_s = found.goodput * found.duration_s
+    assert (found.duration_s - faster.saved_s) * found.goodput * 1.1 == pytest.approx(kept_s)
+    assert faster.as_goodput == pytest.approx(1.1 * found.goodput)
+
+
 def test_what_ifs_are_ranked_and_true():
     found = planned(mtbf=11_124, save_stall=60, restart=600)
     gains = [one.gain for one in found.what_ifs]

@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def calibrate(framework: str | None, seconds: float, as_json: bool) -> None:
-    """Measure what this device really reaches, so that reports can name it beside its data sheet.
+    """Measure what this host's device really reaches, for program goodput.
 
-    Products of matrices by type of numbers, memory, and a sum over all devices where there are
-    several (with torch: over the ranks of a launcher). It opens the device, takes some ten seconds,
-    and wants it for itself: whatever else runs makes the figures smaller. They are kept for this
-    user on this host; runs that start from then on tell of them.
+    Reports name it beside the peak of its data sheet. Products of matrices by type of numbers,
+    memory, and a sum over all devices where there are several (with torch: over the ranks of a
+    launcher). It opens the device, takes some ten seconds, and wants it for itself: whatever else
+    runs makes the figures smaller. They are kept for this user on this host; runs tell of them
+    from their next attempt on.
     """
     from holdfast.journal.calibrated import Calibration, write_calibration
     from holdfast.program import measure

@@ -142,6 +142,11 @@ def _cards(plan: Plan) -> list[dict[str, str]]:
         first = plan.what_ifs[0]
         value = f"+{first.gain * 100:.1f} points"
         cards.append({"name": "the largest gain", "value": value, "words": first.change})
+    if plan.faster is not None:
+        name = f"{plan.faster.gain:.0%} more MFU saves".replace("%", " %")
+        words = f"chip-hours of {in_words(plan.duration_s)}, for the same work"
+        value = f"{plan.faster.saved_chip_hours:,.0f}"
+        cards.append({"name": name, "value": value, "words": words})
     lost, unit = (1 - plan.goodput) * plan.chips * 24, "chip-hours" if plan.chips > 1 else "hours"
     value = f"{lost:,.0f}" if lost >= 100 else f"{lost:.1f}"
     words = f"{unit}: {percent(1 - plan.goodput)} of all time"

@@ -14,9 +14,9 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cache.entry import CacheEntry
 from holdfast.journal.clocks import now_ns
@@ -28,6 +28,9 @@ from holdfast.session.jax_words import ProgramError, nodes_of
 from holdfast.session.kept_check import KeptCheck
 from holdfast.session.own_code import UnfathomableError
 from holdfast.session.say import say
+
+if TYPE_CHECKING:
+    from holdfast.program.flops import Flops
 
 _SCALARS = (int, float, complex)  # of Python's own: weakly typed; bool is not
 
@@ -84,12 +87,20 @@ class Static(NamedTuple):
 class CompiledStep:
     """What `run.compile` gives: call it as the function. Made by `Run.compile` alone."""
 
-    def __init__(self, function: Callable[..., Any], compiling: Compiling, **options: Any) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        compiling: Compiling,
+        count: Callable[[Flops], None] | None = None,
+        **options: Any,
+    ) -> None:
+        """`count` is told the FLOPs of a call, once for each program."""
         import jax
 
         is_jitted = hasattr(function, "_jit_info") or hasattr(function, "lower")
         self._jitted: Any = function if is_jitted and not options else jax.jit(function, **options)
         self._compiling = compiling
+        self._count = count
         self._name = getattr(function, "__name__", type(function).__name__)
         self._stem = f"step_{self._name}"
         self._static = _static_of(self._jitted)
@@ -188,9 +199,12 @@ class CompiledStep:
                 self._tell(f"what was kept of it cannot be run ({error!r})")
             else:
                 program = self._remember(found.run, call, signature)
+                if self._count is not None and (flops := _flops_in(found.words)) is not None:
+                    self._count(flops)
                 program.check = self._checked(cache, key, found, call, args, kwargs)
                 return result
-        lowered = self._jitted.trace(*args, **kwargs).lower()
+        traced = self._jitted.trace(*args, **kwargs)
+        lowered = traced.lower()
         lowered_ns = now_ns() - start_ns
         if cache is not None:
             cache.last.key = ""
@@ -198,10 +212,25 @@ class CompiledStep:
         asked = None if cache is None else replace(cache.last)
         self._remember(compiled, call, signature)
         result = compiled(*call.args, **call.kwargs)
+        flops = self._counted(traced)
         if cache is not None and asked is not None and key is not None:
             # While the devices are busy with the step.
-            self._keep(cache, key, asked, compiled, call, lowered, lowered_ns)
+            self._keep(cache, key, asked, compiled, call, lowered, lowered_ns, flops)
         return result
+
+    def _counted(self, traced: Any) -> Flops | None:
+        """While the devices are busy with the step; never raises."""
+        if self._count is None:
+            return None
+        try:
+            from holdfast.program.jaxpr import of_jaxpr
+
+            flops = of_jaxpr(traced.jaxpr)
+            self._count(flops)
+        except Exception as error:
+            say(f"the FLOPs of {self._name} cannot be counted ({error!r}): tell run.flops")
+            return None
+        return flops
 
     def _remember(self, run: Callable[..., Any], call: Call, signature: str) -> Program:
         program = Program(run, call.tree, call.weak, call.statics, signature)
@@ -219,7 +248,8 @@ class CompiledStep:
             fingerprint.add(kind, "an argument's tree")
             if data is not None:
                 fingerprint.add(data, "an argument's tree")
-        text = "\0".join((fingerprint.hexdigest(), signature, self._surroundings))
+        counts = "" if self._count is None else "counted"  # its FLOPs are kept with it
+        text = "\0".join((fingerprint.hexdigest(), signature, self._surroundings, counts))
         return f"{self._stem}-{hashlib.sha256(text.encode()).hexdigest()}"
 
     def _backend(self, call: Call) -> Any:
@@ -271,6 +301,7 @@ class CompiledStep:
         call: Call,
         lowered: Any,
         lowered_ns: int,
+        flops: Flops | None,
     ) -> None:
         """Never raises: the program is there, and runs."""
         try:
@@ -294,6 +325,8 @@ class CompiledStep:
                 "took_ns": lowered_ns + last.compile_ns,
                 "kept_unix_ns": time.time_ns(),
             }
+            if flops is not None:
+                kept["flops"] = asdict(flops)
             if cache.tier.put(CacheEntry(key, b"", kept)):
                 self._compiling.proved(key)
 
@@ -354,6 +387,21 @@ def _static_of(jitted: Any) -> Static | None:
         return Static(tuple(info.static_argnums), tuple(info.static_argnames))
     except (AttributeError, TypeError):
         return None
+
+
+def _flops_in(words: dict[str, Any]) -> Flops | None:
+    """Those that a kept program says; None: it says none, or rubbish."""
+    from holdfast.program.flops import Flops
+
+    kept = words.get("flops")
+    if not isinstance(kept, dict):
+        return None
+    names = "model", "executed", "model_bytes", "executed_bytes"
+    numbers = {name: one for name in names if type(one := kept.get(name)) is int and one >= 0}
+    gaps = kept.get("left_out")
+    if len(numbers) < len(names) or not isinstance(gaps, list):
+        return None
+    return Flops(**numbers, left_out=tuple(map(str, gaps)))
 
 
 def _is_given_away(leaf: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import NoteType
 
 if TYPE_CHECKING:
+    from holdfast.program.flops import Flops
     from holdfast.session.attachment import Attachment
 
 MOST_FLOPS = 1e26
@@ -34,7 +35,7 @@ class StepFlops:
         self._bytes = 0
         self._left_out: tuple[str, ...] = ()
         self._dtype = DEFAULT_DTYPE
-        self._has_stepped = False
+        self._has_stepped = self._is_said = False
         self._written: dict[str, Any] = {}
 
     def tell(self, per_step: Any, dtype: str) -> None:
@@ -52,7 +53,17 @@ class StepFlops:
             raise ConfigurationError(f"run.flops(dtype={dtype!r}): give one of {', '.join(DTYPES)}")
         self._flops, self._dtype = round(flops), dtype
         self._bytes = int(getattr(per_step, "executed_bytes", 0))
-        self._left_out = tuple(map(str, getattr(per_step, "left_out", ())))[:MOST_GAPS]
+        self._is_said = True
+        self._hold(getattr(per_step, "left_out", ()))
+
+    def count(self, flops: Flops) -> None:
+        """A step that `run.compile` found or compiled; what the script says itself stays."""
+        if not self._is_said and 1 <= flops.model <= MOST_FLOPS:
+            self._flops, self._bytes = flops.model, flops.executed_bytes
+            self._hold(flops.left_out)
+
+    def _hold(self, left_out: Iterable[object]) -> None:
+        self._left_out = tuple(map(str, left_out))[:MOST_GAPS]
         if self._has_stepped:
             self._write()
 

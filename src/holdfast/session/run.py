@@ -267,7 +267,9 @@ class Run:
         if generators:
             self._contents.restore_generators()
 
-    def compile(self, function: Callable[..., T], **options: Any) -> Callable[..., T]:
+    def compile(
+        self, function: Callable[..., T], *, flops: bool = False, **options: Any
+    ) -> Callable[..., T]:
         """`jax.jit(function, **options)`, whose compiled form the next attempt finds again.
 
         `function` may be jitted already; then without `options`. Call the result as the function.
@@ -279,10 +281,15 @@ class Run:
         While the training goes on, a thread traces it once more, and compares. If that gives
         something else, for it depends on what nobody could see (a package reads a variable), the
         attempt ends with DeclaredFailure, and the run goes back to before it.
+
+        `flops=True`: one call of it is one step. Its FLOPs are counted where it is traced, kept
+        with the program, and told as by `run.flops`, whose own word counts before them.
         """
         from holdfast.session.compiled_step import CompiledStep
 
-        step: Callable[..., T] = CompiledStep(function, self._compiling, **options)
+        step: Callable[..., T] = CompiledStep(
+            function, self._compiling, self._program.count if flops else None, **options
+        )
         return step
 
     # --- the loop ---------------------------------------------------------------------------

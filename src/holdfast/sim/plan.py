@@ -26,6 +26,7 @@ from holdfast.sim.plan_published import (
 from holdfast.sim.plan_spares import SparesAnswer, best_spares, spares_table
 from holdfast.sim.plan_spread import goodput_interval
 
+MORE_MFU = 0.1
 NORMAL_95 = 1.6448536269514722  # the standard normal law's 95th percentile
 
 
@@ -69,6 +70,21 @@ class Elastic:
 
 
 @dataclass(frozen=True, slots=True)
+class Faster:
+    """Steps that reach `gain` more of the chips' peak (MFU): the same work is done sooner.
+
+    Goodput stays: failures, restarts and saves are of the time, and not of the steps. `saved_s` of
+    the run's time and `saved_chip_hours` are not needed. `as_goodput`: what goodput would have to
+    be for as much work with the steps as they are; above 1 no goodput does that.
+    """
+
+    gain: float
+    saved_s: float
+    saved_chip_hours: float
+    as_goodput: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The answer. Shares are of all wall time unless they say otherwise; times are in seconds.
 
@@ -81,7 +97,8 @@ class Plan:
     trm and tre; `linear_goodput` and `first_order_…`: by the published first-order forms.
     `buying`: what each way to buy the machines comes to; None where none was given.
     `best_spares`: those with the most goodput per host paid for; None where spares change nothing.
-    `elastic`: None where the run waits for all of its slices.
+    `elastic`: None where the run waits for all of its slices. `faster`: what a tenth more MFU buys;
+    None where nothing is kept.
     """
 
     hosts: int
@@ -116,6 +133,7 @@ class Plan:
     fitted: tuple[Fitted, ...] = ()
     assumed: tuple[str, ...] = ()
     buying: Buying | None = None
+    faster: Faster | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values, by the same names."""
@@ -181,7 +199,17 @@ def plan(
         fitted=tuple(fitted),
         assumed=tuple(assumed),
         buying=buying(question, view),
+        faster=_faster(question, view),
     )
+
+
+def _faster(question: Question, view: Outlook) -> Faster | None:
+    scenario = question.scenario
+    if view.goodput <= 0:
+        return None
+    saved_s = scenario.duration_s * (1 - 1 / (1 + MORE_MFU))
+    chip_hours = saved_s * scenario.fleet.chips / 3600
+    return Faster(MORE_MFU, saved_s, chip_hours, view.goodput * (1 + MORE_MFU))
 
 
 def _elastic(question: Question, view: Outlook) -> Elastic | None:
