@@ -115,7 +115,7 @@ TRIED: dict[str, list[list[str]]] = {
     "config": [["config"]],
     "run": [["run", "--name", POISON, "--", "true"]],
 }
-ELSEWHERE = {"serve", "up", "rehearse", "doctor", "agent"}
+ELSEWHERE = {"serve", "up", "rehearse", "doctor", "calibrate", "agent"}
 
 
 def test_every_command_is_thought_of() -> None:

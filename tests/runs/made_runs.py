@@ -33,6 +33,7 @@ class Made(NamedTuple):
     alike: int = 0
     pause_s: float = 0.0
     lost: int = 0
+    tokens: int = 0  # of each step
 
 
 def make_run(
@@ -91,7 +92,7 @@ def make_run(
             for _ in range(made.steps):
                 step += 1
                 end_ns = at_ns + round(made.step_s * S)
-                rank.append(end_ns, Kind.STEP, Flag.CONTINUES, 0, step, at_ns)
+                rank.append(end_ns, Kind.STEP, Flag.CONTINUES, made.tokens, step, at_ns)
                 at_ns = end_ns
             if made.steps:
                 rank.record_metrics(step, {"loss": 1 / step}, at_ns)

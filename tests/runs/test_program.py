@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ TOLD = {
 }
 
 
+TWO = Made(20, cause="killed", lost=5), Made(30)
 REACHED = {
     "reached_flops": 7 * 10**14,
     "reached_dtype": "bf16",
@@ -38,11 +40,11 @@ REACHED = {
 }
 
 
-def program_of(store: Path, **how: Any) -> tuple[float | None, dict[str, Any], list[str]]:
+def program_of(
+    store: Path, attempts: Sequence[Made] = TWO, **how: Any
+) -> tuple[float | None, dict[str, Any], list[str]]:
     runs = RunStore(store)
-    folder, end_ns = make_run(
-        runs, "r", [Made(20, cause="killed", lost=5), Made(30)], requested_ns=NOW - 3600 * S, **how
-    )
+    folder, end_ns = make_run(runs, "r", attempts, requested_ns=NOW - 3600 * S, **how)
     del end_ns
     listed = RunList(runs).look(NOW).runs[0].spent(ALL).program
     recorded = load_run(folder.path)
@@ -61,6 +63,8 @@ def test_flops_that_a_script_told(store: Path) -> None:
         "19.79 PFLOP a step, said by the script",
         "ideal_step_s": None,
         "flops_per_step": TOLD["flops"],
+        "tokens_per_step": None,
+        "flops_per_token": None,
         "bytes_per_step": 10**12,
         "peak_flops": PEAK,
         "reached_flops": 7 * 10**14,
@@ -86,6 +90,16 @@ def test_an_attempt_that_says_something_else(store: Path) -> None:
     share, _, notes = program_of(store, told={**TOLD, "again": {**TOLD, "flops": 2 * 10**15}})
     assert share == pytest.approx(2e15 / (4 * 10 * PEAK), abs=1e-6)
     assert "the script told other FLOPs of a step before (19.79 PFLOP): the last count" in notes
+
+
+def test_steps_of_other_tokens_than_were_counted(store: Path) -> None:
+    attempts = [Made(20, cause="killed", lost=5, tokens=100), Made(30, tokens=300)]
+    share, basis, _ = program_of(store, attempts, told={**TOLD, "tokens": 400})
+    mean = (20 * 100 + 30 * 300) / 50
+    assert share == pytest.approx(0.5 * mean / 400, abs=1e-6)
+    assert basis["tokens_per_step"] == mean
+    assert basis["flops_per_token"] == pytest.approx(TOLD["flops"] / 400)
+    assert "FLOP a token), said by the script" in basis["of"]
 
 
 def test_the_same_by_an_ideal_step(store: Path) -> None:

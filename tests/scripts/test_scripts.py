@@ -97,6 +97,7 @@ def test_each_function_and_method_is_in_a_script() -> None:
 def test_the_flops_that_a_script_tells_are_in_its_report(house: House) -> None:
     house.start(sys.executable, FOLDER / "counts.py", HOLDFAST_PEAK_FLOPS="1e15").wait(EXIT_DONE)
     report = json.loads(house.holdfast("report", "counts", "--json").wait(EXIT_DONE))
-    assert report["program"]["flops_per_step"] == 2 * 10**9
+    assert report["program"]["tokens_per_step"] == 35
+    assert report["program"]["flops_per_step"] == 2 * 10**9 * 35 // 10
     assert report["program"]["peak_flops"] == 10**15
     assert 0 < report["program_goodput"] < 1

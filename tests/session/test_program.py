@@ -55,6 +55,7 @@ def test_told_once_and_written_with_the_device_after_the_first_step() -> None:
         "fact": "program",
         "flops": 5,
         "bytes": 13,
+        "tokens": 0,
         "left_out": ["a gap"],
         "device": "NVIDIA H200",
         "devices": 8,
@@ -99,6 +100,12 @@ def test_what_a_compiled_step_counts_is_told_until_the_script_says_something_els
 def test_what_is_no_number_of_flops(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="give the FLOPs of one step"):
         told()[0].tell(wrong, "bf16")
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "many", 2**48])
+def test_what_is_no_number_of_tokens(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="give the tokens of the step"):
+        told()[0].tell(1, "bf16", wrong)
 
 
 def test_what_is_no_type() -> None:

@@ -25,6 +25,8 @@ def _program(findings: Findings) -> dict[str, Any]:
         "of": basis.words,
         "ideal_step_s": basis.declared.ideal_step_ns / NS_PER_S or None,
         "flops_per_step": basis.flops or None,
+        "tokens_per_step": basis.tokens_per_step,
+        "flops_per_token": basis.flops_per_token,
         "bytes_per_step": basis.bytes or None,
         "peak_flops": basis.peak_flops or None,
         "reached_flops": told.reached.flops or None,

@@ -46,7 +46,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
     is_held = recorded.facts.is_held
     state, why = state_of(view(folder), newest, time.time_ns(), is_held=is_held)
     commands = tuple(_commands(launched))
-    basis = recorded.facts.controllers.program_basis
+    basis = recorded.facts.program_basis()
     return Findings(
         replace(account, name=folder.name),  # journals have the one of their time
         store=folder.store,

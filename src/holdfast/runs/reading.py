@@ -119,7 +119,7 @@ class RunReading:
             return None
 
     def _within(self, total: Account, windows: Iterable[Window]) -> dict[str, Spent]:
-        basis = self.recorded.facts.controllers.program_basis
+        basis = self.recorded.facts.program_basis()
         for one in total.disruptions:
             if one.attempt not in self._errors:  # an attempt that is over says nothing new
                 self._errors[one.attempt] = error_of(self.folder, one.attempt, one.cause)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.ledger.program import MAX_TOKENS
 from holdfast.errors import ConfigurationError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import NoteType
@@ -32,13 +33,13 @@ class StepFlops:
         self._attachment = attachment
         self._calibrated = calibrated
         self._flops = 0
-        self._bytes = 0
+        self._bytes = self._tokens = 0
         self._left_out: tuple[str, ...] = ()
         self._dtype = DEFAULT_DTYPE
         self._has_stepped = self._is_said = False
         self._written: dict[str, Any] = {}
 
-    def tell(self, per_step: Any, dtype: str) -> None:
+    def tell(self, per_step: Any, dtype: str, tokens: int | None = None) -> None:
         """The FLOPs of a step; raises ConfigurationError for what is no such number."""
         from holdfast.program.peaks import DTYPES
 
@@ -51,7 +52,13 @@ class StepFlops:
             )
         if dtype not in DTYPES:
             raise ConfigurationError(f"run.flops(dtype={dtype!r}): give one of {', '.join(DTYPES)}")
-        self._flops, self._dtype = round(flops), dtype
+        is_whole = isinstance(tokens, int) and not isinstance(tokens, bool)
+        if tokens is not None and not (is_whole and 1 <= tokens <= MAX_TOKENS):
+            raise ConfigurationError(
+                f"run.flops(tokens={tokens!r}): give the tokens of the step that was counted, 1 or "
+                "more"
+            )
+        self._flops, self._dtype, self._tokens = round(flops), dtype, tokens or 0
         self._bytes = int(getattr(per_step, "executed_bytes", 0))
         self._is_said = True
         self._hold(getattr(per_step, "left_out", ()))
@@ -59,7 +66,7 @@ class StepFlops:
     def count(self, flops: Flops) -> None:
         """A step that `run.compile` found or compiled; what the script says itself stays."""
         if not self._is_said and 1 <= flops.model <= MOST_FLOPS:
-            self._flops, self._bytes = flops.model, flops.executed_bytes
+            self._flops, self._bytes, self._tokens = flops.model, flops.executed_bytes, 0
             self._hold(flops.left_out)
 
     def _hold(self, left_out: Iterable[object]) -> None:
@@ -87,6 +94,7 @@ class StepFlops:
             "fact": "program",
             "flops": self._flops,
             "bytes": self._bytes,
+            "tokens": self._tokens,
             "left_out": list(self._left_out),
             "device": device.name,
             "devices": device.many,

@@ -150,7 +150,7 @@ class Run:
         """
         self._contents.optimizers.is_safe = is_safe
 
-    def flops(self, per_step: Any, *, dtype: str = "bf16") -> None:
+    def flops(self, per_step: Any, *, tokens: int | None = None, dtype: str = "bf16") -> None:
         """How many FLOPs the model needs for one step, on all chips together: for program goodput.
 
         `per_step`: a number, or what `holdfast.program` counts. Say it once; rank 0's word counts,
@@ -158,8 +158,11 @@ class Run:
         device, dense, for numbers of type `dtype`: bf16, fp16, tf32, fp32, fp8 or int8. Leave it at
         bf16 for quantised training too, so that runs can be compared. Raises ConfigurationError for
         what is no such number or type.
+
+        `tokens`: of the step that was counted, where others have other numbers of them. `run.done`
+        is told each step's, in the same way, and FLOPs go by their mean.
         """
-        self._program.tell(per_step, dtype)
+        self._program.tell(per_step, dtype, tokens)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:

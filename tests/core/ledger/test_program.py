@@ -76,6 +76,21 @@ def test_where_no_data_sheet_is_what_was_measured_is_the_peak() -> None:
     assert "likely the measured peak is too low" in note
 
 
+def test_tokens_scale_what_was_counted_for_others() -> None:
+    told = replace(H100, tokens=1000, bytes=100)
+    basis = Basis(told=told, tokens=6_000, token_steps=4)
+    assert basis.flops == H100.flops * 3 // 2
+    assert basis.bytes == 150
+    assert basis.tokens_per_step == 1500
+    assert basis.flops_per_token == H100.flops / 1000
+    assert "9.15 PFLOP a step (6.1 TFLOP a token), said by the script" in basis.words
+    assert Basis(told=told).flops == H100.flops, "nobody told tokens"
+    same = Basis(told=H100, tokens=6_000, token_steps=4)
+    assert same.flops == H100.flops, "all steps are as the one that was counted"
+    declared = Basis(Declared(flops_per_step=7), told, tokens=6_000, token_steps=4)
+    assert (declared.flops, declared.bytes) == (7, 0)
+
+
 def test_the_command_line_counts_before_the_script() -> None:
     basis = Basis(Declared(flops_per_step=8 * TERA, peak_flops=TERA), H100)
     assert (basis.flops, basis.peak_flops) == (8 * TERA, TERA)

@@ -11,7 +11,7 @@ print("from", run.resume_step)
 for step in run.steps(6):
     state["w"] += step
     mishap(run, step)
-    run.flops(Flops(2 * 10**9, 3 * 10**9), dtype="fp16")
-    run.done(step, state)
+    run.flops(Flops(2 * 10**9, 3 * 10**9), tokens=10, dtype="fp16")
+    run.done(step, state, tokens=10 * step)
 
 print("final", state["w"])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast.core.ledger.account import NS_PER_S, Account
 
 MAX_FLOPS = 10**26
+MAX_TOKENS = 2**48 - 1  # of a step: what a record of the journal holds
 SET_ANY = "tell run.flops, or set --flops-per-step or --ideal-step"
 
 
@@ -45,7 +46,8 @@ class ToldProgram:
     """What rank 0 tells of its step and of its device, 0 or "" where it knows nothing.
 
     `bytes`: what the products of a step read and write, of all chips together. `chip`: the device's
-    name in the table of peaks. `devices`: how many the framework trains on.
+    name in the table of peaks. `devices`: how many the framework trains on. `tokens`: of the step
+    that `flops` were counted for, where other steps may have others.
     `left_out`: what the count of the FLOPs lacks, in words.
     """
 
@@ -58,28 +60,48 @@ class ToldProgram:
     peak_flops: int = 0
     bytes: int = 0
     reached: Reached = Reached()
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
     """Both together. What is declared counts before what is told.
 
-    `told_before`: other FLOPs of a step that the script told earlier.
+    `told_before`: other FLOPs of a step that the script told earlier. `tokens`: of all
+    `token_steps` of rank 0 that told how many they had, whether they were kept or not.
     """
 
     declared: Declared = Declared()
     told: ToldProgram = ToldProgram()
     told_before: tuple[int, ...] = ()
+    tokens: int = 0
+    token_steps: int = 0
 
     @property
     def flops(self) -> int:
-        """Of a step; 0: nobody says."""
-        return self.declared.flops_per_step or self.told.flops
+        """Of a step; 0: nobody says. Where steps have other tokens: of one with their mean."""
+        return self.declared.flops_per_step or self._as_tokens_are(self.told.flops)
 
     @property
     def bytes(self) -> int:
         """What the products of a step read and write; 0: not known. Of the script's own count."""
-        return 0 if self.declared.flops_per_step else self.told.bytes
+        return 0 if self.declared.flops_per_step else self._as_tokens_are(self.told.bytes)
+
+    def _as_tokens_are(self, counted: int) -> int:
+        if not self.told.tokens or not self.token_steps:
+            return counted
+        return counted * self.tokens // (self.told.tokens * self.token_steps)
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """On average; None: no step told how many it had."""
+        return self.tokens / self.token_steps if self.token_steps else None
+
+    @property
+    def flops_per_token(self) -> float | None:
+        """None: it is not known."""
+        per_step = self.tokens_per_step
+        return self.flops / per_step if self.flops and per_step else None
 
     @property
     def peak_flops(self) -> int:
@@ -107,7 +129,9 @@ class Basis:
                 "holdfast calibrate there"
             )
         by = "the script" if not self.declared.flops_per_step else "--flops-per-step"
-        return f"of {self._peak}; {scaled(self.flops)}FLOP a step, said by {by}"
+        each = self.flops_per_token
+        of_token = "" if each is None else f" ({scaled(each)}FLOP a token)"
+        return f"of {self._peak}; {scaled(self.flops)}FLOP a step{of_token}, said by {by}"
 
     @property
     def _device(self) -> str:
@@ -158,7 +182,7 @@ class Basis:
         return "likely the FLOPs of a step are wrong: the peak is that of the chip's data sheet"
 
 
-def scaled(number: int) -> str:
+def scaled(number: float) -> str:
     """A great number with a prefix: 6.1 T, 989.5 T, 2.25 P; ready for its unit."""
     value, prefixes = float(number), iter(("", "k", "M", "G", "T", "P", "E", "Z", "Y"))
     while value >= 999.95:

@@ -183,8 +183,7 @@ class Controllers:
         if self._told_flops is not None and not told.flops:
             before = self._told_flops[-1].told  # that attempt's script did not say it again
             is_like = told.dtype == before.dtype
-            flops, gaps, moved = before.flops, before.left_out, before.bytes
-            told = replace(told, flops=flops, left_out=gaps, bytes=moved) if is_like else before
+            told = _counted_as(before, told) if is_like else before
         return Basis(declared, told, tuple(sorted(self._all_flops - {0, told.flops})))
 
     def saves(self) -> SavesStated:
@@ -247,3 +246,9 @@ class TierSets:
         """The median time between the last few; None: there were fewer than two."""
         gaps = [later_ns - sooner_ns for sooner_ns, later_ns in pairwise(self._saved_ns)]
         return round(median(gaps)) if gaps else None
+
+
+def _counted_as(before: ToldProgram, told: ToldProgram) -> ToldProgram:
+    """What an attempt tells of its device, with the count that an earlier one told."""
+    flops, gaps, moved = before.flops, before.left_out, before.bytes
+    return replace(told, flops=flops, left_out=gaps, bytes=moved, tokens=before.tokens)

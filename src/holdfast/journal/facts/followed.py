@@ -100,6 +100,7 @@ class FollowedJournal:
         self.track = RankTrack(self.identity.attempt) if is_rank else None
         self.fresh = True  # not polled yet
         self.seen_ns = 0  # the last sign of life in the records
+        self.tokens = self.token_steps = 0  # of the steps that told how many they had
         self._damaged_lines = 0
         self.damaged_records = 0
         self._reader: JournalReader | None = None
@@ -207,6 +208,10 @@ class FollowedJournal:
         kinds = records["kind"]
         if self.track is not None:
             self.track.consume(records, offset_ns)
+            if self.identity.rank == 0:
+                told = argument(records[kinds == Kind.STEP])
+                self.tokens += int(told.sum(dtype=np.float64))
+                self.token_steps += int(np.count_nonzero(told))
             if (kinds == Kind.STEP).all():
                 return
         spans, notes = records[kinds == Kind.SPAN], records[kinds == Kind.NOTE]

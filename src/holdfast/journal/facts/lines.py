@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from holdfast.core.ledger.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
-from holdfast.core.ledger.program import MAX_FLOPS, Declared, Reached, ToldProgram
+from holdfast.core.ledger.program import MAX_FLOPS, MAX_TOKENS, Declared, Reached, ToldProgram
 from holdfast.core.notices.board import MOST_ANNOUNCED
 from holdfast.journal.fields import MAX_ATTEMPT, text, texts, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
@@ -216,6 +216,7 @@ def _told(payload: Payload) -> ToldProgram:
         whole(payload, "peak_flops", high=MAX_FLOPS),
         whole({"bytes": 0, **payload}, "bytes", high=MAX_FLOPS),
         _reached(payload),
+        whole({"tokens": 0, **payload}, "tokens", high=MAX_TOKENS),
     )
 
 

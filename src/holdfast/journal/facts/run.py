@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from holdfast.core.ledger.facts import Fact, RunFact, SeenFact
+from holdfast.core.ledger.program import Basis
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import ClockLink, RunClock
 from holdfast.journal.facts.attempts import (
@@ -206,6 +207,15 @@ class RunFacts:
             hits=sum(one.compile_hits for one in values),
             misses=sum(one.compile_misses for one in values),
             saved_ns=sum(one.compile_saved_ns for one in values),
+        )
+
+    def program_basis(self) -> Basis:
+        """What a step should take, by whose word, and how many tokens steps had."""
+        first = [one for one in self._journals.values() if one.track and one.identity.rank == 0]
+        return replace(
+            self.controllers.program_basis,
+            tokens=sum(one.tokens for one in first),
+            token_steps=sum(one.token_steps for one in first),
         )
 
     # --- what is new ------------------------------------------------------------------------
