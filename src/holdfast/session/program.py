@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.ledger.program import MAX_TOKENS
 from holdfast.errors import ConfigurationError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import NoteType
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_FLOPS = 1e26
 MOST_GAPS = 16
+MOST_TOKENS = 2**48 - 1  # what a record of the journal holds
 DEFAULT_DTYPE = "bf16"
 
 
@@ -53,7 +53,7 @@ class StepFlops:
         if dtype not in DTYPES:
             raise ConfigurationError(f"run.flops(dtype={dtype!r}): give one of {', '.join(DTYPES)}")
         is_whole = isinstance(tokens, int) and not isinstance(tokens, bool)
-        if tokens is not None and not (is_whole and 1 <= tokens <= MAX_TOKENS):
+        if tokens is not None and not (is_whole and 1 <= tokens <= MOST_TOKENS):
             raise ConfigurationError(
                 f"run.flops(tokens={tokens!r}): give the tokens of the step that was counted, 1 or "
                 "more"
