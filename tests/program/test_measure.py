@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import pytest
+from processes import House
 
 from holdfast.errors import ConfigurationError
+from holdfast.journal.calibrated import read_calibrations
 from holdfast.program import device, measure
 from holdfast.program.measure import SIDES, Measured, Rank, Times
 
@@ -28,6 +31,7 @@ class Tool:
     def __init__(self, clock: Clock, devices: int = 1) -> None:
         self.clock, self.devices = clock, devices
         self.sides: list[int] = []
+        self.is_closed = False
 
     def types(self) -> tuple[str, ...]:
         return "bf16", "int8"
@@ -52,6 +56,9 @@ class Tool:
     def together(self, size_bytes: int) -> Times:
         return self.taking(size_bytes / 1e9)
 
+    def close(self) -> None:
+        self.is_closed = True
+
 
 def test_the_best_of_several_tries() -> None:
     clock = Clock()
@@ -71,7 +78,9 @@ def test_large_products_are_not_tried_where_they_take_too_long() -> None:
 
 def test_a_sum_over_devices_as_it_is_reckoned_of_wires() -> None:
     clock = Clock()
-    found = measure.measure(Tool(clock, devices=4), 1.0, clock)
+    tool = Tool(clock, devices=4)
+    found = measure.measure(tool, 1.0, clock)
+    assert tool.is_closed
     assert (found.together, found.together_bytes) == (4, pytest.approx(1.5e9, rel=1e-6))
 
 
@@ -106,3 +115,17 @@ def test_the_processor_is_named(tmp_path: Path, words: str, name: str) -> None:
 
 def test_nothing_measured() -> None:
     assert Measured("x").flops == {}
+
+
+@pytest.mark.real
+def test_ranks_of_torchrun_sum_up_together_and_leave_together(house: House) -> None:
+    pytest.importorskip("torch")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    ours = ["--no-python", sys.executable, "-m", "holdfast.cli.main", "calibrate"]
+    how = ["--framework", "torch", "--seconds", "0.05", "--json"]
+    mirror = house.store / "mirror"
+    process = house.start(*launcher, *ours, *how, HOLDFAST_MIRROR=mirror, OMP_NUM_THREADS=1)
+    process.wait(0)
+    (found,) = read_calibrations(mirror / "calibrated.json").values()
+    assert found.together == 2
+    assert found.together_bytes > 0

@@ -16,6 +16,7 @@ from holdfast.errors import ConfigurationError
 SIDES = tuple(2**power for power in range(9, 15))  # of square matrices: 512 to 16,384
 FRAMEWORKS = ("jax", "torch")
 _TRY_S = 0.05  # how long one try is to take, so that a clock's and a call's cost do not count
+_TRIES = 5
 _MEMORY_BYTES = {"cpu": 1 << 28}
 _MUCH_BYTES = 1 << 30
 Times = Callable[[int], None]  # does it so often, and waits until it is done
@@ -63,6 +64,9 @@ class Framework(Protocol):
     def together(self, size_bytes: int) -> Times:
         """Sums so many bytes of each device up, on all of them."""
 
+    def close(self) -> None:
+        """Leave the other ranks."""
+
 
 def measure(tool: Framework, seconds: float, clock: Clock = time.perf_counter) -> Measured:
     """Try it all, each for about so many seconds. What cannot be done here is left out."""
@@ -75,7 +79,8 @@ def measure(tool: Framework, seconds: float, clock: Clock = time.perf_counter) -
     n, wires = tool.devices, 0
     if n > 1:
         size //= 8
-        wires = round(best_rate(2 * (n - 1) / n * size, tool.together(size), seconds, clock))
+        wires = round(_together(2 * (n - 1) / n * size, tool.together(size), clock))
+    tool.close()
     return Measured(tool.name, flops, copy, n if n > 1 else 0, wires)
 
 
@@ -87,6 +92,17 @@ def _products(tool: Framework, dtype: str, seconds: float, clock: Clock) -> floa
         if best and work / best > seconds / 4:
             break
         best = max(best, best_rate(work, tool.product(side, dtype), seconds / 4, clock))
+    return best
+
+
+def _together(work: float, times: Times, clock: Clock) -> float:
+    """The best of so many tries, which is the same for all ranks: each waits for the others."""
+    times(1)
+    best = 0.0
+    for _ in range(_TRIES):
+        begun = clock()
+        times(_TRIES)
+        best = max(best, work * _TRIES / max(clock() - begun, 1e-9))
     return best
 
 
@@ -180,6 +196,9 @@ class OnJax:
         )
         return self._times(jax.jit(summed), many)
 
+    def close(self) -> None:
+        """There are none."""
+
     def _times(self, function: Callable[..., Any], *args: Any) -> Times:
         def times(often: int) -> None:
             out = [function(*args) for _ in range(often)][-1]
@@ -229,6 +248,12 @@ class OnTorch:
         torch = self._torch
         a = torch.ones(size_bytes // 4, device=self.platform)
         return self._times(lambda: torch.distributed.all_reduce(a))
+
+    def close(self) -> None:
+        """Leave the other ranks, once all are done: they meet at rank 0."""
+        if self.devices > 1:
+            self._torch.distributed.barrier()
+            self._torch.distributed.destroy_process_group()
 
     def _times(self, function: Callable[[], Any]) -> Times:
         def times(often: int) -> None:
