@@ -101,6 +101,7 @@ TRIED: dict[str, list[list[str]]] = {
     "ckpt": [["ckpt", "ls", "lm"], ["ckpt", "verify", "lm"], ["ckpt", "pin", "lm", f"9{POISON}"]],
     "stop": [["stop", "lm"]],
     "save": [["save", "lm"]],
+    "profile": [["profile", "lm"], ["profile", "lm", "--last"], ["profile", f"no{POISON}"]],
     "rollback": [["rollback", "lm", "--to", f"x{POISON}"]],
     "mv": [["mv", "lm", f"x{POISON}"], ["mv", "damaged", "x"], ["mv", "lm", "x"]],
     "rm": [["rm", f"x{POISON}", "--yes"], ["rm", "damaged", "--yes"], ["rm", "lm", "--yes"]],

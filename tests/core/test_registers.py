@@ -400,6 +400,7 @@ def some_order() -> HostOrder:
         act.StandBy(1, StandbyOrder.WOKEN),
         act.Examine(0),
         act.CollectStacks(0),
+        act.Profile(0, "p1", 1, 5, 10**10),
         act.Seal(0, 1, 9, 2),
         act.Flush(0, 1, 9, 2, "due"),
         act.Flush(0, 1, 9, 2, "now", urgent=True),
@@ -436,7 +437,7 @@ def some_report() -> HostReport:
 
 def test_what_comes_out_of_a_wire_is_what_went_in() -> None:
     order, report = some_order(), some_report()
-    assert len(order.wants.numbered()) == 12
+    assert len(order.wants.numbered()) == 13
     assert len(report.facts.numbered()) == 13
     there, back = sent_order(order), sent_report(report)
     assert (there.number, there.attention) == (order.number, order.attention)

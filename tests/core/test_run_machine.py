@@ -67,6 +67,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Interrupted: ev.Interrupted(6, "Ctrl-C"),
     ev.Noticed: ev.Noticed(6, Notice("gce", NoticeAction.TERMINATE, 6, deadline_ns=100)),
     ev.SaveAsked: ev.SaveAsked(6, "holdfast save"),
+    ev.ProfileAsked: ev.ProfileAsked(6, "holdfast profile", "p1", 0, 5, 10**10),
     ev.HostsAnswered: ev.HostsAnswered(6, 30, 5),
     ev.Placed: ev.Placed(1, (0,)),
     ev.RestartAsked: ev.RestartAsked(6, "a host is back"),

@@ -121,7 +121,7 @@ def test_rubbish_is_named_and_harmless(folder: RunFolder, lease: Lease) -> None:
 @pytest.mark.parametrize(
     ("verb", "args", "words"),
     [
-        ("explode", {}, "'explode' is not a request; ask stop, save or rollback"),
+        ("explode", {}, "'explode' is not a request; ask stop, save, profile or rollback"),
         ("stop", {"soon": True}, "stop has no argument 'soon'"),
         ("stop", {"now": 1}, "stop: now must be true or false, not 1"),
         ("stop", {"grace_s": -1}, "grace_s must be a number of seconds, 0 or more, not -1"),

@@ -88,7 +88,7 @@ def test_rubbish_is_refused(data: bytes) -> None:
 
 
 def test_a_newer_holdfast_is_named() -> None:
-    with pytest.raises(ValueError, match="speaks protocol 7, this Holdfast 3"):
+    with pytest.raises(ValueError, match="speaks protocol 7, this Holdfast 4"):
         Welcome.from_bytes(b'{"v": 7, "leader": "a", "follower": "b"}')
 
 

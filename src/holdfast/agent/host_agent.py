@@ -17,6 +17,7 @@ from pathlib import Path
 from holdfast.agent.attempt import LiveAttempt, Surroundings
 from holdfast.agent.copying import Copying
 from holdfast.agent.job import Job, LocalRanks
+from holdfast.agent.launch import journal_name
 from holdfast.agent.look import Wakefulness, look_at
 from holdfast.agent.memory import Memory
 from holdfast.agent.output import RankOutput
@@ -37,6 +38,7 @@ from holdfast.core.save.choose import SealedSet
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.gate import Go
 from holdfast.journal.store import RunFolder
+from holdfast.profiles.asked import ask_rank
 from holdfast.snapshot.part import PartName
 
 ACTIVE_POLL_NS = 2_000_000
@@ -350,6 +352,13 @@ class HostAgent(Host, OwnHosts):
             )
 
         collect_beside(targets(attempt.pages, attempt.pids), done)
+
+    def profile(self, action: act.Profile) -> None:
+        """Knock at the rank's door."""
+        attempt = self.attempt
+        if attempt is not None and action.rank in self._local.ranks:
+            journal = attempt.scratch / journal_name(action.rank)
+            ask_rank(self._folder, journal, action, partial(self._around.say, "warning"))
 
     def seal(self, action: act.Seal) -> None:
         """Have a process of the memory tier seal a buffer."""

@@ -30,6 +30,7 @@ COMMANDS = {
     "logs": "Print what the ranks of RUN wrote.",
     "stop": "Ask RUN to save at its next step and stop.",
     "save": "Ask RUN to save at its next step and continue.",
+    "profile": "Show where the time of a live run's steps goes.",
     "rollback": "Have RUN continue from an earlier checkpoint.",
     "mv": "Rename a run.",
     "rm": "Remove a run: its records, its checkpoints, all of it.",

@@ -16,6 +16,10 @@ def event_of(asked: Request) -> Callable[[int], ev.Event]:
     who = who_asks(asked)
     if asked.verb == "save":
         return lambda at_ns: ev.SaveAsked(at_ns, who)
+    if asked.verb == "profile":
+        name, rank, steps = asked.args["name"], asked.args["rank"], asked.args["steps"]
+        limit_ns = int(asked.args["limit_s"] * SECOND_NS)
+        return lambda at_ns: ev.ProfileAsked(at_ns, who, name, rank, steps, limit_ns)
     if asked.verb == "rollback":
         wish = wish_of(asked)
         return lambda at_ns: ev.RollbackAsked(at_ns, wish)

@@ -192,6 +192,17 @@ class CollectStacks:
 
 
 @value
+class Profile:
+    """Have a rank record where the time of its next steps goes; it answers in the store."""
+
+    attempt: int
+    name: str
+    rank: int
+    steps: int
+    limit_ns: int
+
+
+@value
 class SetTimer:
     """Answer TimerFired(timer) at `at_ns`; a timer of the same name is replaced."""
 
@@ -272,6 +283,7 @@ Action = (
     | StandBy
     | Examine
     | CollectStacks
+    | Profile
     | SetTimer
     | CancelTimer
     | Record

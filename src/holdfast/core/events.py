@@ -328,6 +328,21 @@ class SaveAsked:
 
 
 @value
+class ProfileAsked:
+    """Somebody wants to know where the time of a rank's next steps goes: `holdfast profile`.
+
+    `name`: of the profile, in the store. `limit_ns`: for all of it.
+    """
+
+    at_ns: int
+    source: str
+    name: str
+    rank: int
+    steps: int
+    limit_ns: int
+
+
+@value
 class HostsAnswered:
     """All hosts have said how far their ranks are, which was asked for the event that follows.
 
@@ -392,6 +407,7 @@ Event = (
     | Noticed
     | StopNowAsked
     | SaveAsked
+    | ProfileAsked
     | HostsAnswered
     | RollbackAsked
     | RestartAsked

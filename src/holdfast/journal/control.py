@@ -41,6 +41,7 @@ from holdfast.journal.store import RunFolder
 
 _FILE = re.compile(r"(\d{1,9})-([a-z]{1,16})\.json")
 REQUEST_MAX_BYTES = 1 << 16
+MAX_LIMIT_S = 3600.0  # for a profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Request:
     |---|---|
     | `stop` | `now`: without saving; `grace_s`: seconds until the deadline, None: the run's own |
     | `save` | `tag`: a name that pins the set, or None |
+    | `profile` | `name` of the profile, `rank`, `steps`, `limit_s` |
     | `rollback` | `to`: a step or a tag; `skip_batches`: how many; `id`: of this request alone |
     """
 
@@ -215,6 +217,13 @@ def _seconds(value: object) -> float | None:
     return float(value)
 
 
+def _limit_s(value: object) -> float:
+    seconds = _seconds(value)
+    if not seconds or seconds > MAX_LIMIT_S:
+        raise ValueError(f"must be more than 0 seconds, and at most {MAX_LIMIT_S:g}")
+    return seconds
+
+
 def _tag(value: object) -> str | None:
     return None if value is None else check_name(str(value))
 
@@ -240,6 +249,12 @@ def _name(value: object) -> str:
 _VERBS: Mapping[str, Mapping[str, tuple[object, Callable[[object], Any]]]] = {
     "stop": {"now": (False, _flag), "grace_s": (None, _seconds)},
     "save": {"tag": (None, _tag)},
+    "profile": {
+        "name": (None, _name),
+        "rank": (0, _count),
+        "steps": (5, _count),
+        "limit_s": (60.0, _limit_s),
+    },
     "rollback": {"to": (None, _target), "skip_batches": (0, _count), "id": (None, _name)},
 }
 LASTING = ("rollback",)

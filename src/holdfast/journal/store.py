@@ -133,6 +133,10 @@ class RunFolder:
         """What ranks say about themselves beside their journals."""
         return self.attempt_dir(attempt) / "ranks"
 
+    def profiles_dir(self, attempt: int) -> Path:
+        """Where its ranks' time went, as their frameworks' profilers saw it (holdfast.profiles)."""
+        return self.attempt_dir(attempt) / "profiles"
+
 
 @dataclass(frozen=True, slots=True)
 class RunStore:

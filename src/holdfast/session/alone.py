@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.config import session_settings
 from holdfast.controller.opening import opened
 from holdfast.controller.storekeeper import AttemptFacts
+from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.events import Resume
 from holdfast.core.run.machine import RunPolicy
@@ -21,6 +22,7 @@ from holdfast.journal.names import new_id
 from holdfast.journal.scratch import make_scratch
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
+from holdfast.profiles.asked import ask_rank
 from holdfast.session import signals
 from holdfast.session.attachment import GAVE_UP, Attachment, how_it_ended, identity
 from holdfast.session.channel import find_world
@@ -58,8 +60,15 @@ class Alone(Attachment):
         flush, declared = writer.flush_for_owner, session_settings().settings.declared()
         run = BareRun(folder, lease, policy, keep, facts, live, attempt, flush, declared)
         host = OwnHost(writer.page, _process_started_ns(), lambda: self._controlling.killed())
+        host.profiled = self._ask_profile
         self._controlling = Controlling(run, self._link(host, run))
         self._controlling.start()
+
+    def _ask_profile(self, asked: act.Profile) -> None:
+        """Every rank hears of it, and one is meant."""
+        live = self.writer.path
+        if asked.rank == self.rank and live is not None:
+            ask_rank(self.folder, live, asked, say)
 
     def _link(self, host: OwnHost, run: BareRun) -> OwnLink:
         """To the only host."""

@@ -90,6 +90,8 @@ class Boundary:
         self.hurry: Callable[[], None] = lambda: None
         self.stepped: Callable[[], None] = lambda: None  # the first step is done
         self.wait_for_commit = False
+        self._errand: Callable[[], None] | None = None  # for this thread, at the next boundary
+        self.at_end: Callable[[], None] = lambda: None  # for this thread, where no step follows
         self._asked = AskedSave(writer)
         self.done = self._make_done()
 
@@ -128,7 +130,30 @@ class Boundary:
                 settled = slow(step + self.shift, state, order, commit)
                 ahead, due = order, order & MAX_STEP
 
+        def unsettle() -> None:
+            nonlocal settled, ahead
+            settled = ahead = NO_STEP
+
+        self._unsettle = unsettle
         return done
+
+    def at_next(self, errand: Callable[[], None], give_up: Callable[[], bool]) -> None:
+        """Have the training's thread do something at its next boundary, unless `give_up` says so.
+
+        From another thread. The next boundary takes the slow way, which costs the others nothing;
+        it may have been on that way already, and so it is told again until it has seen it.
+        """
+        self._errand = errand
+        while self._errand is errand and not give_up():
+            self._unsettle()
+            time.sleep(WAIT_STEP_S)
+        self._errand = None
+
+    def run_errand(self) -> None:
+        """Do what another thread has asked for; a boundary is here."""
+        errand, self._errand = self._errand, None
+        if errand is not None:
+            errand()
 
     slow_step = NO_STEP
     """The user's number of a step whose `done` must take the slow way whatever the order says."""
@@ -140,6 +165,7 @@ class Boundary:
             self._is_external = commit is not None
             self._saves.prepare(state, is_external=self._is_external)
             self.stepped()
+        self.run_errand()
         is_last = step == self._last_step
         self.slow_step = NO_STEP if is_last else self._last_step - self.shift
         answer, reason = at_boundary(step, order, self.answered_epoch)
@@ -164,10 +190,14 @@ class Boundary:
         """A step is done whose save is a framework's affair; the order that stands."""
         self._is_external = True
         self.expected = step + 1
-        return self.writer.record_step(step, tokens)
+        order = self.writer.record_step(step, tokens)
+        if self._errand is not None:
+            self.run_errand()
+        return order
 
     def close_steps(self) -> None:
         """No step follows."""
+        self.at_end()
         self.writer.end_steps(None)
         self.expected = NO_STEP
         self._page.store(Word.PHASE, RankPhase.LOOP_ENDED)
@@ -175,6 +205,7 @@ class Boundary:
 
     def fail(self, failure: DeclaredFailure) -> NoReturn:
         """No step follows; whoever swallows this error meets it again."""
+        self.at_end()
         self.failure = failure
         self.expected = NO_STEP
         self.writer.end_steps(None)
@@ -393,6 +424,7 @@ class Boundary:
         A sign of life, too: a script that looks up has not hung.
         """
         self._page.store(Word.SPAN_ENDED_AT, now_ns())
+        self.run_errand()
         if self.failure is not None:
             raise self.failure
         order = self._page.load(Word.ORDER)
@@ -448,6 +480,7 @@ class Boundary:
 
     def leave(self, reason: str) -> NoReturn:
         """Raise Stop."""
+        self.at_end()
         self.stop_reason = reason
         self.writer.end_steps(None)  # no step is under way any more: what follows is leaving
         raise Stop(reason)

@@ -253,6 +253,9 @@ class Controlling:
         if isinstance(event, ev.SaveAsked) and self._controller.machine.state in BEFORE:
             self._save_asked = event.source  # nothing is trained yet: it is asked for then
             return
+        if isinstance(event, ev.ProfileAsked) and self._controller.machine.state in BEFORE:
+            say(f"Rank {event.rank} is not profiled for {event.source}: nothing is trained yet")
+            return
         self._controller.feed(event)
 
     def _hear(self, reports: list[tuple[int, HostReport]]) -> None:

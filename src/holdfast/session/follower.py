@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.events import Resume
 from holdfast.core.exits import Exit
@@ -31,6 +32,7 @@ from holdfast.journal.replicate import Replicator
 from holdfast.journal.scratch import make_scratch, remove_scratch
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
+from holdfast.profiles.asked import ask_rank
 from holdfast.session import meeting, signals
 from holdfast.session.attachment import Attachment, how_it_ended, identity
 from holdfast.session.channel import RankOfWorld
@@ -64,16 +66,23 @@ class Follower(Attachment):
         self._choice_taken = 0
         self._has_sigterm = False
         self._leave_order = meeting.LeaveOrder()
+        host = OwnHost(writer.page, None, self._killed)
+        host.profiled = self._ask_profile
         self._following = Following(
             writer.page,
             world,
-            OwnHost(writer.page, None, self._killed),
+            host,
             me=incarnation,
             run=self.name,
             upkeep=self._upkeep,
             overdue=self._overdue,
         )
         self._following.attach()
+
+    def _ask_profile(self, asked: act.Profile) -> None:
+        """Every rank hears of it, and one is meant."""
+        if asked.rank == self.rank:
+            ask_rank(self.folder, self._live, asked, say)
 
     @property
     def report_paths(self) -> tuple[Path, ...]:

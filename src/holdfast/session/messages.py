@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from holdfast.journal.fields import load_json
 
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_MESSAGE_BYTES = 65_536
 MAX_WORD = (1 << 64) - 1
 

@@ -36,6 +36,7 @@ class OwnHost(Host):
         self._end = end
         self._orders = Orders()
         self._next_progress_ns = 0
+        self.profiled: Callable[[act.Profile], None] = lambda _: None
 
     # --- what is reported -------------------------------------------------------------------
 
@@ -112,6 +113,10 @@ class OwnHost(Host):
         """Store in the page which step is durable."""
         self._orders.give_committed(step)
         self._orders.store(self.page)
+
+    def profile(self, action: act.Profile) -> None:
+        """Knock at the rank's door."""
+        self.profiled(action)
 
     def kill(self) -> None:
         """End this process."""

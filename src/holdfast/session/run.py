@@ -28,6 +28,7 @@ from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream, SetEpoch
 from holdfast.session.kept_check import resume_after
 from holdfast.session.memory import RankBuffers
+from holdfast.session.profiling import Profiling
 from holdfast.session.program import StepFlops
 from holdfast.session.reshape import Reshard
 from holdfast.session.restore import Restored, restore
@@ -69,6 +70,7 @@ class Run:
             self._boundary.measure = watch.offer_metrics
         self._boundary.hurry = attachment.hurry
         self._program = StepFlops(attachment, calibrated_file)
+        self._profiling = Profiling(attachment, self._boundary)
         self._boundary.stepped = self._first_step
         optimizers = self._contents.optimizers
         optimizers.speaks, optimizers.span = attachment.rank == 0, self._waiting
@@ -97,6 +99,7 @@ class Run:
     def _first_step(self) -> None:
         self._attachment.stepped()
         self._program.stepped()
+        self._profiling.listen()
 
     # --- who and where ----------------------------------------------------------------------
 

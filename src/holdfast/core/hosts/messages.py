@@ -31,7 +31,7 @@ _FORM = Parts(
     (
         act.Launch, Placement, Meeting, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill,
         act.StandBy, act.Examine, act.CollectStacks, act.Seal, act.Flush, act.Replicate,
-        act.AbandonFlush, Hurry,
+        act.AbandonFlush, act.Profile, Hurry,
         news.PublishOrder, news.PublishVerdict, ev.Resume, Rollback, Wish,
         ev.Launched, ev.LaunchFailed, ev.RankExited, ev.TreeGone, ev.HostLost, ev.Suspended,
         ev.Examined, ev.StacksCollected, ev.Sealed, ev.SealFailed, ev.Replicated,

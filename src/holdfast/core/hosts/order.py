@@ -18,7 +18,7 @@ from holdfast.core.save.word import pack
 # These are about one attempt: the launch of the next takes their place.
 OF_AN_ATTEMPT = (
     act.Launch, act.CarryOut, act.PublishCommitted, act.Relay, act.Kill, act.Examine,
-    act.CollectStacks,
+    act.CollectStacks, act.Profile,
 )  # fmt: skip
 SEAL = "seal"
 
@@ -205,6 +205,9 @@ class Host(ABC):
     def collect_stacks(self, action: act.CollectStacks) -> None:
         """Ask every rank where it stands: StacksCollected follows."""
 
+    def profile(self, action: act.Profile) -> None:  # noqa: B027 - virtual ranks have no profiler
+        """Have a rank profile itself, if it runs here: it answers in the store."""
+
     @abstractmethod
     def seal(self, action: act.Seal) -> None:
         """Give a buffer its checksums and manifest: Sealed or SealFailed follows."""
@@ -251,6 +254,7 @@ DO: dict[type[Want], Callable[[Host, Any], None]] = {
     act.StandBy: lambda host, action: host.stand_by(action),
     act.Examine: lambda host, action: host.examine(action),
     act.CollectStacks: lambda host, action: host.collect_stacks(action),
+    act.Profile: lambda host, action: host.profile(action),
     act.Seal: lambda host, action: host.seal(action),
     act.Flush: lambda host, action: host.flush(action),
     act.Replicate: lambda host, action: host.replicate(action),

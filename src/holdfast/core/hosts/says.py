@@ -27,7 +27,7 @@ from holdfast.core.notices.board import Notice
 from holdfast.core.plain_json import Parts, packed_json
 from holdfast.core.value import value
 
-PROTOCOL = 8
+PROTOCOL = 9
 
 
 class Asking(StrEnum):

@@ -193,6 +193,17 @@ def on_stacks_collected(run: RunState, event: ev.StacksCollected) -> list[act.Ac
     return run.hangs.collected(event)
 
 
+def on_profile_asked(run: RunState, event: ev.ProfileAsked) -> list[act.Action]:
+    """Have the rank do it, if there is one of that number, and it trains."""
+    ranks = run.policy.ranks
+    if run.is_leaving or event.rank >= ranks:
+        why = "it leaves" if run.is_leaving else f"there are ranks 0 to {ranks - 1}"
+        return [act.Say("warning", f"Rank {event.rank} is not profiled for {event.source}: {why}")]
+    words = f"Profiling {event.steps} steps of rank {event.rank}, for {event.source}"
+    order = act.Profile(run.attempt, event.name, event.rank, event.steps, event.limit_ns)
+    return [act.Say("info", words), order]
+
+
 def on_suspended(run: RunState, event: ev.Suspended) -> list[act.Action]:
     """The ranks could not run, so nothing was late: their limits start anew."""
     answer = run.hangs.suspended(event)

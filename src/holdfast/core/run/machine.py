@@ -233,6 +233,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Heard: Transition(during.on_heard),
         ev.SaveTook: Transition(saves.on_save_took),
         ev.SaveAsked: Transition(saves.on_save_asked),
+        ev.ProfileAsked: Transition(during.on_profile_asked),
         ev.HostsAnswered: Transition(saves.on_hosts_answered),
         ev.BuffersReady: Transition(saves.on_buffers_ready),
         ev.RankExited: Transition(during.on_rank_exited, (KILLING,)),

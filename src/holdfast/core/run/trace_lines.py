@@ -109,6 +109,8 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name} {event.exit_code}: {event.words}"
         case ev.StopNowAsked() | ev.Interrupted() | ev.SaveAsked():
             return f"{name} by {event.source}"
+        case ev.ProfileAsked():
+            return f"{name} by {event.source}: {event.steps} steps of rank {event.rank}"
         case ev.Suspended():
             return f"{name} for {event.gap_ns / SECOND_NS:.3f} s"
         case ev.Examined():
@@ -173,6 +175,8 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"wake what waits for attempt {action.attempt}" if is_woken else ""
         case act.Examine():
             return "examine the ranks"
+        case act.Profile():
+            return f"profile {action.steps} steps of rank {action.rank} as {action.name}"
         case act.CollectStacks():
             return "collect stacks"
         case act.SetTimer():

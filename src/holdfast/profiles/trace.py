@@ -1,0 +1,82 @@
+"""A profiler's recording, whichever profiler made it: what ran when, and what it was for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+# The rank marks moments in the trace, by whose names the trace's clock is known: the number is
+# CLOCK_BOOTTIME in ns at the beginning of that event.
+ANCHOR = "holdfast clock "
+NAME_CHARS = 120
+MOST_EVENTS = 4_000_000
+
+# What moves data between devices: XLA's operations, NCCL's kernels, PyTorch's own words for both.
+COLLECTIVE = re.compile(
+    r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast"
+    r"|ragged-all-to-all|send-done|recv-done|partition-id-send)([.-]|$)"
+    r"|nccl(Dev)?Kernel|rccl|oneccl|(nccl|gloo|mpi|xccl|ucc|hccl|c10d|_c10d_functional)::?",
+    re.IGNORECASE,
+)
+
+
+class Work(StrEnum):
+    """What an event is for."""
+
+    COMPUTE = "compute"
+    COLLECTIVE = "collective"
+    INPUT = "input"
+
+
+class TraceEvent(NamedTuple):
+    """Something that ran from `start_ns` to `end_ns`, on the trace's clock.
+
+    `lane`: events of one lane nest, as on a thread or a stream. `flops` and `nbytes`: 0: not known.
+    """
+
+    name: str
+    work: Work
+    lane: int
+    start_ns: int
+    end_ns: int
+    flops: int = 0
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class DeviceTrace:
+    """One device's events, and what the trace tells of its clock.
+
+    `devices`: how many there are in the trace, of which this is the first. `is_host`: the device is
+    the processor itself, and its operations run on threads of the script. `anchors`: pairs of the
+    trace's time and CLOCK_BOOTTIME.
+    """
+
+    events: list[TraceEvent] = field(default_factory=list)
+    anchors: list[tuple[int, int]] = field(default_factory=list)
+    devices: int = 1
+    is_host: bool = True
+
+    def add_anchor(self, name: str, at_ns: int) -> bool:
+        """Whether that is the name of one; if so it is kept."""
+        if not name.startswith(ANCHOR):
+            return False
+        words = name[len(ANCHOR) :]
+        if words.isascii() and words.isdecimal() and len(words) < 20:
+            self.anchors.append((at_ns, int(words)))
+        return True
+
+    @property
+    def offset_ns(self) -> int | None:
+        """What is added to CLOCK_BOOTTIME for the trace's time; None: it has no anchor.
+
+        An event begins after its name was made, so the least of the differences is the nearest.
+        """
+        return min((at_ns - boot_ns for at_ns, boot_ns in self.anchors), default=None)
+
+
+def is_collective(name: str) -> bool:
+    """Whether an operation or a kernel of that name moves data between devices."""
+    return COLLECTIVE.match(name.lstrip("%")) is not None

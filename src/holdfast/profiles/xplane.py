@@ -1,0 +1,239 @@
+"""What JAX's profiler writes: an XSpace of planes, each with lines of events (xplane.proto of XLA).
+
+A TPU or GPU has a plane of its own, `/device:TPU:0`. Of a TPU the line `XLA Ops` is what its core
+did, and `Async XLA Ops` what went on beside that; of a GPU the lines are its streams. On a CPU the
+operations are events of the host's threads, which say so (`hlo_op`).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast.profiles.trace import (
+    MOST_EVENTS,
+    NAME_CHARS,
+    DeviceTrace,
+    TraceEvent,
+    Work,
+    is_collective,
+)
+from holdfast.profiles.wire import as_bytes, as_int, as_text, message_fields
+
+_DEVICE = re.compile(r"/device:(TPU|GPU|CUSTOM):(\d{1,6})")
+_HOST = "/host:CPU"
+_OPS, _ASYNC_OPS = "XLA Ops", "Async XLA Ops"
+_WANTED = frozenset(
+    {"hlo_op", "hlo_category", "flops", "model_flops", "bytes_accessed", "device_ordinal",
+     "memcpy_details", "memset_details"}
+)  # fmt: skip
+_INPUT = re.compile(r"%?(infeed|host-to-device)", re.IGNORECASE)
+_PS = 1000
+
+Value = int | str
+
+
+class _Meta(NamedTuple):
+    """What all events of a kind have in common."""
+
+    name: str
+    stats: dict[str, Value]
+
+
+@dataclass(slots=True)
+class _Plane:
+    """A plane, its tables read, its lines still bytes."""
+
+    name: str = ""
+    lines: list[memoryview] = field(default_factory=list)
+    metas: dict[int, _Meta] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)  # of stats
+
+
+class _Happened(NamedTuple):
+    """An event of a line."""
+
+    meta: _Meta
+    start_ns: int
+    end_ns: int
+    stats: dict[str, Value]
+
+
+def read_xspace(data: bytes) -> DeviceTrace:
+    """The first device's events, and the anchors of the clock.
+
+    Raises ValueError for what is no such recording, or has too many events.
+    """
+    planes = [
+        _plane(as_bytes(value)) for number, value in message_fields(memoryview(data)) if number == 1
+    ]
+    found = DeviceTrace()
+    devices = sorted(
+        ((int(match[2]), plane) for plane in planes if (match := _DEVICE.fullmatch(plane.name))),
+        key=lambda one: one[0],
+    )
+    if devices:
+        found.is_host, found.devices = False, len(devices)
+        _read_device(found, devices[0][1])
+    for plane in planes:
+        if plane.name == _HOST:
+            _read_host(found, plane)
+    return found
+
+
+def _plane(data: memoryview) -> _Plane:
+    plane = _Plane()
+    kinds = []
+    for number, value in message_fields(data):
+        if number == 2:
+            plane.name = as_text(value, NAME_CHARS)
+        elif number == 3:
+            plane.lines.append(as_bytes(value))
+        elif number == 4:
+            kinds.append(as_bytes(value))
+        elif number == 5:
+            key, entry = _entry(as_bytes(value))
+            for inner, text in message_fields(entry):
+                if inner == 2:
+                    plane.names[key] = as_text(text, NAME_CHARS)
+    for one in kinds:
+        key, entry = _entry(one)
+        plane.metas[key] = _meta(entry, plane.names)
+    return plane
+
+
+def _entry(data: memoryview) -> tuple[int, memoryview]:
+    """An entry of a map: its key and its value."""
+    key, entry = 0, memoryview(b"")
+    for number, value in message_fields(data):
+        if number == 1:
+            key = as_int(value)
+        elif number == 2:
+            entry = as_bytes(value)
+    return key, entry
+
+
+def _meta(data: memoryview, names: dict[int, str]) -> _Meta:
+    name = display = ""
+    stats: dict[str, Value] = {}
+    for number, value in message_fields(data):
+        if number == 2:
+            name = as_text(value, NAME_CHARS)
+        elif number == 4:
+            display = as_text(value, NAME_CHARS)
+        elif number == 5:
+            _add_stat(stats, as_bytes(value), names)
+    return _Meta(display or name, stats)
+
+
+def _add_stat(stats: dict[str, Value], data: memoryview, names: dict[int, str]) -> None:
+    name = ""
+    for number, value in message_fields(data):
+        if number == 1:
+            name = names.get(as_int(value), "")
+            if name not in _WANTED:
+                return
+        elif number == 2 and isinstance(value, memoryview) and len(value) == 8:
+            stats[name] = _whole(struct.unpack("<d", value)[0])
+        elif number in (3, 4):
+            stats[name] = as_int(value)
+        elif number == 5:
+            stats[name] = as_text(value, NAME_CHARS)
+        elif number == 7:
+            stats[name] = names.get(as_int(value), "")
+
+
+def _whole(value: float) -> int:
+    return int(value) if 0 <= value < 2**63 else 0
+
+
+def _line(data: memoryview, plane: _Plane, room: int) -> tuple[str, Iterator[_Happened]]:
+    """A line's name, and its events."""
+    name, base_ns, events = "", 0, []
+    for number, value in message_fields(data):
+        if number == 2:
+            name = as_text(value, NAME_CHARS)
+        elif number == 3:
+            base_ns = as_int(value)
+        elif number == 4:
+            events.append(as_bytes(value))
+    if len(events) > room:
+        raise ValueError(f"it has more than {MOST_EVENTS:,} events")
+    return name, (_event(one, base_ns, plane) for one in events)
+
+
+def _event(data: memoryview, base_ns: int, plane: _Plane) -> _Happened:
+    kind = offset_ps = duration_ps = 0
+    stats: dict[str, Value] = {}
+    for number, value in message_fields(data):
+        if number == 1:
+            kind = as_int(value)
+        elif number == 2:
+            offset_ps = as_int(value)
+        elif number == 3:
+            duration_ps = as_int(value)
+        elif number == 4:
+            _add_stat(stats, as_bytes(value), plane.names)
+    start_ns = base_ns + offset_ps // _PS
+    end_ns = base_ns + (offset_ps + max(0, duration_ps)) // _PS
+    return _Happened(plane.metas.get(kind, _Meta("", {})), start_ns, end_ns, stats)
+
+
+def _read_device(found: DeviceTrace, plane: _Plane) -> None:
+    room = MOST_EVENTS
+    is_gpu = "GPU" in plane.name
+    for lane, data in enumerate(plane.lines):
+        name, events = _line(data, plane, room)
+        if is_gpu and not name.startswith("Stream"):
+            continue
+        if not is_gpu and name not in (_OPS, _ASYNC_OPS):
+            continue
+        is_beside = name == _ASYNC_OPS
+        for one in events:
+            event = _of_device(one, lane)
+            # What goes on beside the core counts where it is a collective: the rest is its copies.
+            if not is_beside or event.work is not Work.COMPUTE:
+                found.events.append(event)
+        room = MOST_EVENTS - len(found.events)
+
+
+def _of_device(one: _Happened, lane: int) -> TraceEvent:
+    stats = one.meta.stats | one.stats
+    name = str(stats.get("hlo_op") or one.meta.name)
+    category = str(stats.get("hlo_category", ""))
+    work = Work.COMPUTE
+    if is_collective(name) or is_collective(one.meta.name) or is_collective(category):
+        work = Work.COLLECTIVE
+    elif _INPUT.match(name) or _INPUT.match(category) or "H2D" in one.meta.name:
+        work = Work.INPUT
+    flops, nbytes = (
+        _count(stats, "flops") or _count(stats, "model_flops"),
+        _count(stats, "bytes_accessed"),
+    )
+    return TraceEvent(name, work, lane, one.start_ns, one.end_ns, flops, nbytes)
+
+
+def _count(stats: dict[str, Value], name: str) -> int:
+    value = stats.get(name, 0)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _read_host(found: DeviceTrace, plane: _Plane) -> None:
+    """Anchors; and where there is no other device, the operations of the CPU's first."""
+    room = MOST_EVENTS
+    by_device: dict[int, list[TraceEvent]] = {}
+    for lane, data in enumerate(plane.lines):
+        _, events = _line(data, plane, room)
+        for one in events:
+            if found.add_anchor(one.meta.name, one.start_ns):
+                continue
+            if found.is_host and "hlo_op" in one.stats:
+                device = _count(one.stats, "device_ordinal")
+                by_device.setdefault(device, []).append(_of_device(one, lane))
+        room = MOST_EVENTS - sum(map(len, by_device.values()))
+    if by_device:
+        found.devices = len(by_device)
+        found.events = by_device[min(by_device)]
