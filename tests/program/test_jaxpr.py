@@ -362,9 +362,71 @@ def test_a_pallas_kernel_says_what_it_costs() -> None:
 
     cost = pl.CostEstimate(flops=128, transcendentals=0, bytes_accessed=99)
     assert of_jax(lambda x: called(x, cost), shape(4, 4)) == Flops(128, 128, (), 99, 99)
-    silent = of_jax(lambda x: called(x, None), shape(4, 4))
-    assert silent.model == 0
-    assert silent.left_out == ("pallas_call mine: it has no cost estimate",)
+
+
+def test_a_pallas_kernel_that_says_nothing_counts_by_its_body() -> None:
+    from jax.experimental import pallas as pl
+
+    def called(body: Any, x: jax.Array) -> jax.Array:
+        rows = pl.BlockSpec((2, 4), lambda i: (i, 0))
+        return pl.pallas_call(
+            body, out_shape=x, grid=(4,), in_specs=[rows], out_specs=rows, name="mine"
+        )(x)
+
+    def product(x_ref: Any, out_ref: Any) -> None:
+        @pl.when(pl.program_id(0) > 0)
+        def _() -> None:
+            out_ref[...] = x_ref[...] @ (x_ref[...].T @ x_ref[...])
+
+    def sine(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = jnp.sin(x_ref[...])
+
+    def unending(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = jax.lax.while_loop(
+            lambda y: y.sum() < 9, lambda y: y @ (y.T @ y), x_ref[...]
+        )
+
+    found = of_jax(functools.partial(called, product), shape(8, 4))
+    assert found.model == 4 * (2 * 4 * 2 * 4 + 2 * 2 * 4 * 4)
+    assert found.model_bytes == 2 * 4 * 8 * 4
+    (gap,) = found.left_out
+    assert gap.startswith("pallas_call mine: it has no cost estimate, and counts by its body")
+    assert of_jax(functools.partial(called, sine), shape(8, 4)) == Flops(0, 0)
+    found = of_jax(functools.partial(called, unending), shape(8, 4))
+    assert found == Flops(0, 0, ("pallas_call mine: it has no cost estimate",))
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["", "fused"])
+def test_splash_attention_is_its_products_and_what_it_does_again_is_told_apart(fused: bool) -> None:
+    splash = pytest.importorskip("jax.experimental.pallas.ops.tpu.splash_attention")
+    batch, heads, length, size, window = 3, 2, 1024, 128, 128
+    blocks = ["q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute"]
+    blocks += [] if fused else ["q_dq", "kv_dq"]
+
+    def counted(mask: Any, how: Callable[..., Any] = lambda f: f) -> Flops:
+        sizes = splash.BlockSizes(
+            **{f"block_{name}": 128 for name in blocks}, use_fused_bwd_kernel=fused
+        )
+        attend = splash.make_splash_mha(
+            splash.MultiHeadMask([mask] * heads), head_shards=1, q_seq_shards=1, block_sizes=sizes
+        )
+        loss = how(lambda *qkv: jax.vmap(attend)(*qkv).astype(jnp.float32).sum())
+        x = jax.ShapeDtypeStruct((batch, heads, length, size), jnp.bfloat16)
+        return of_jax(jax.value_and_grad(loss, argnums=(0, 1, 2)), x, x, x)
+
+    product = 2 * batch * heads * length**2 * size
+    rows = 2 * batch * heads * length * size  # each result with its gradient, once
+    whole = counted(splash.FullMask((length, length)))
+    assert whole.model == 6 * product + rows
+    assert whole.executed == (7 if fused else 9) * product + rows
+    assert len(whole.left_out) == fused, "it goes through blocks that a mask leaves out"
+    again = counted(splash.FullMask((length, length)), jax.checkpoint)
+    assert again.model == whole.model
+    assert again.executed == whole.executed + 2 * product
+    local = counted(splash.LocalMask((length, length), (window, window), 0))
+    assert fused or local.model < whole.model / 2, (
+        "blocks that the mask leaves out are not in its grid"
+    )
 
 
 def test_what_no_equation_shows_is_named() -> None:

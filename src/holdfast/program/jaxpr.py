@@ -15,6 +15,7 @@ training would go on with those that have no checkpoints.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ _HIDDEN = frozenset(
         "triangular_solve", "tridiagonal", "tridiagonal_solve", "xla_custom_call",
     }
 )  # fmt: skip
+# JAX's splash attention, forward and backward. Its kernels have no cost estimates.
+_SPLASH = re.compile(r"splash_m[hq]a_(fwd|dkv|dq)")
 _HIDDEN_WORDS = ("dot_product_attention", "triton", "cudnn", "scaled_matmul", "mosaic_gpu")
 
 
@@ -259,12 +262,49 @@ class _Walk:
         return found._replace(flops=found.flops * shards)
 
     def _pallas(self, equation: Any, inputs: list[int]) -> _Found:
-        cost = equation.params.get("cost_estimate")
-        if cost is None:
-            name = equation.params.get("name") or equation.params.get("name_and_src_info") or ""
+        """By the kernel's own word, else by its body: that runs at each place of its grid."""
+        cost, name = equation.params.get("cost_estimate"), _name_of_kernel(equation)
+        if cost is not None:
+            return self._product(equation, inputs, int(cost.flops), int(cost.bytes_accessed))
+        flops = self._body_of_kernel(equation)
+        if flops is None:
             self.left_out[f"pallas_call {name}: it has no cost estimate"] = None
             return _Found(self._opaque(equation, inputs))
-        return self._product(equation, inputs, int(cost.flops), int(cost.bytes_accessed))
+        if not flops:  # it multiplies nothing
+            return _Found(self._opaque(equation, inputs))
+        found = self._product(equation, inputs, flops, _bytes_of(equation))
+        splash = _SPLASH.search(name)
+        is_fused = len(equation.outvars) > 4
+        if splash is None or (is_fused and splash[1] == "dkv"):
+            self.left_out[
+                f"pallas_call {name}: it has no cost estimate, and counts by its body, with what "
+                "that skips or computes again"
+            ] = None
+        if splash is None:
+            return found
+        again, products = {"fwd": (0, 2), "dkv": (1, 5 if is_fused else 4), "dq": (2, 3)}[splash[1]]
+        model = found.flops.model * (products - again) // products
+        return found._replace(flops=replace(found.flops, model=model))
+
+    def _body_of_kernel(self, equation: Any) -> int | None:
+        """None: it cannot be told, for it loops as often as it likes, or its grid is not known."""
+        grid = getattr(equation.params.get("grid_mapping"), "grid", None)
+        if grid is None or not all(isinstance(size, int) for size in grid):
+            return None
+        known, self.left_out = self.left_out, {}
+        self._trials += 1
+        body = equation.params["jaxpr"]
+        own = [self.number(("own", id(equation), i)) for i, _ in enumerate(body.invars)]
+        found = self._inside(body, own)
+        self._trials -= 1
+        gaps, self.left_out = self.left_out, known
+        if any(not gap.startswith("a cond") for gap in gaps):  # those are parts of the grid's edge
+            return None
+        return int(found.flops.executed * math.prod(grid))
+
+
+def _name_of_kernel(equation: Any) -> str:
+    return str(equation.params.get("name") or equation.params.get("name_and_src_info") or "")
 
 
 def _frozen(params: Mapping[str, Any]) -> tuple[Any, ...]:
