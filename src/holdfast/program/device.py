@@ -46,8 +46,9 @@ def find_device() -> Device:
 def processor(cpuinfo: Path = _CPUINFO) -> str:
     """The processor, and how many of its CPUs this process may use: `AMD EPYC 9B14, 8 CPUs`."""
     name = CPU
-    with contextlib.suppress(OSError):
-        for line in cpuinfo.read_text(errors="replace").splitlines():
+    # The kernel makes these lines as they are read: of many CPUs the first is enough.
+    with contextlib.suppress(OSError), cpuinfo.open(errors="replace") as lines:
+        for line in lines:
             key, _, value = line.partition(":")
             if key.strip() in ("model name", "Model") and value.strip():
                 name = " ".join(value.split())
