@@ -242,14 +242,26 @@ class _Walk:
         return _Found(outs)
 
     def _cond(self, equation: Any, inputs: list[int]) -> _Found:
-        """The branch that costs most."""
-        branches = [self._inside(one, inputs[1:]) for one in equation.params["branches"]]
+        """The branch that costs most. One side of an earlier cond of the same choice is that."""
+        choice, *given = inputs
+
+        def side(value: int, branch: int) -> int:
+            key = self._keys[value]
+            return int(key[2][branch]) if key[:2] == ("cond", choice) else value
+
+        branches = [
+            self._inside(one, [side(value, i) for value in given])
+            for i, one in enumerate(equation.params["branches"])
+        ]
         worst = max(branches, key=lambda one: (one.flops.model, one.flops.executed))
         if len({one.flops.executed for one in branches}) > 1:
             costs = ", ".join(f"{one.flops.executed:,}" for one in branches)
             self.left_out[f"a cond: of its branches ({costs} FLOPs) the dearest counts"] = None
         sides = zip(*(one.outs for one in branches), strict=True)
-        outs = [self.number(("cond", inputs[0], side)) for side in sides]
+        outs = [
+            each[0] if len(set(each)) == 1 else self.number(("cond", choice, each))
+            for each in sides
+        ]
         return worst._replace(outs=outs)
 
     def _shard_map(self, equation: Any, inputs: list[int]) -> _Found:
