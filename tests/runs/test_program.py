@@ -63,6 +63,7 @@ def test_flops_that_a_script_told(store: Path) -> None:
         "19.79 PFLOP a step, said by the script",
         "ideal_step_s": None,
         "flops_per_step": TOLD["flops"],
+        "told": [{"attempt": n, "flops_per_step": TOLD["flops"]} for n in range(2)],
         "tokens_per_step": None,
         "flops_per_token": None,
         "bytes_per_step": 10**12,
@@ -87,7 +88,8 @@ def test_an_attempt_that_does_not_say_it_again(store: Path) -> None:
 
 
 def test_an_attempt_that_says_something_else(store: Path) -> None:
-    share, _, notes = program_of(store, told={**TOLD, "again": {**TOLD, "flops": 2 * 10**15}})
+    share, basis, notes = program_of(store, told={**TOLD, "again": {**TOLD, "flops": 2 * 10**15}})
+    assert [one["flops_per_step"] for one in basis["told"]] == [TOLD["flops"], 2 * 10**15]
     assert share == pytest.approx(2e15 / (4 * 10 * PEAK), abs=1e-6)
     assert "the script told other FLOPs of a step before (19.79 PFLOP): the last count" in notes
 

@@ -25,6 +25,9 @@ def _program(findings: Findings) -> dict[str, Any]:
         "of": basis.words,
         "ideal_step_s": basis.declared.ideal_step_ns / NS_PER_S or None,
         "flops_per_step": basis.flops or None,
+        "told": [
+            {"attempt": attempt, "flops_per_step": flops} for attempt, flops in basis.of_attempts
+        ],
         "tokens_per_step": basis.tokens_per_step,
         "flops_per_token": basis.flops_per_token,
         "bytes_per_step": basis.bytes or None,

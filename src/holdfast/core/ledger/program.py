@@ -69,6 +69,7 @@ class Basis:
 
     `told_before`: other FLOPs of a step that the script told earlier. `tokens`: of all
     `token_steps` of rank 0 that told how many they had, whether they were kept or not.
+    `of_attempts`: those that told FLOPs of a step, and which.
     """
 
     declared: Declared = Declared()
@@ -76,6 +77,7 @@ class Basis:
     told_before: tuple[int, ...] = ()
     tokens: int = 0
     token_steps: int = 0
+    of_attempts: tuple[tuple[int, int], ...] = ()
 
     @property
     def flops(self) -> int:

@@ -58,6 +58,7 @@ class Controllers:
         self._saving: tuple[int, Place, SavingStated] | None = None
         self._told_flops: tuple[int, Place, ProgramStated] | None = None  # the last with FLOPs
         self._all_flops: set[int] = set()
+        self._of_attempt: dict[int, tuple[int, Place, int]] = {}  # the last with FLOPs, of each
         self._program: tuple[int, Place, ProgramStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
         self._backing_off: dict[
@@ -111,6 +112,9 @@ class Controllers:
                 if self._program is None or (at_ns, place) >= self._program[:2]:
                     self._program = at_ns, place, statement
                 newest = self._told_flops
+                if statement.told.flops:
+                    last = at_ns, place, statement.told.flops
+                    self._of_attempt[place[0]] = max(last, self._of_attempt.get(place[0], last))
                 if statement.told.flops and (newest is None or (at_ns, place) >= newest[:2]):
                     self._told_flops = at_ns, place, statement
             case RunEnded(at_ns):
@@ -184,7 +188,9 @@ class Controllers:
             before = self._told_flops[-1].told  # that attempt's script did not say it again
             is_like = told.dtype == before.dtype
             told = _counted_as(before, told) if is_like else before
-        return Basis(declared, told, tuple(sorted(self._all_flops - {0, told.flops})))
+        others = tuple(sorted(self._all_flops - {0, told.flops}))
+        each = tuple((number, last[-1]) for number, last in sorted(self._of_attempt.items()))
+        return Basis(declared, told, others, of_attempts=each)
 
     def saves(self) -> SavesStated:
         """All saves of the run, by all its supervisors."""
