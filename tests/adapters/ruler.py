@@ -16,20 +16,44 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-# Of each example: a function whose end is a step's, and the framework's ways to save.
+
+class Hooks(NamedTuple):
+    """Of an example: a function, how it tells when a step is over, and the framework's saves."""
+
+    function: str
+    way: str  # a method of Ruler
+    saves: tuple[str, ...]
+
+
 HOOKS = {
-    "huggingface": (
+    "huggingface": Hooks(
         "transformers.trainer_callback:CallbackHandler.on_step_end",
+        "stepped",
         ("transformers:Trainer._save_checkpoint",),
     ),
-    "lightning": (
+    "lightning": Hooks(
         "lightning.pytorch.loops.optimization.automatic:_AutomaticOptimization.run",
+        "stepped",
         ("lightning.pytorch:Trainer.save_checkpoint",),
     ),
+    "orbax": Hooks(
+        "holdfast.adapters.orbax:OrbaxManager.save",
+        "stepped",
+        (
+            "orbax.checkpoint:CheckpointManager.save",
+            "orbax.checkpoint:CheckpointManager.wait_until_finished",
+        ),
+    ),
+    "keras": Hooks(
+        "keras:Model.make_train_function",
+        "makes",
+        ("keras:Model.save_weights", "tensorflow:train.Checkpoint.write"),
+    ),
+    "tensorflow": Hooks("tensorflow:function", "compiles", ("tensorflow:train.Checkpoint.write",)),
 }
 
 
@@ -65,21 +89,44 @@ class Ruler:
 
         return wrapper
 
+    def compiles(self, compile_it: Callable[..., Any]) -> Callable[..., Any]:
+        """`tf.function`: what it makes of the example's `train_step` is a step."""
+
+        @functools.wraps(compile_it)
+        def wrapper(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            made = compile_it(function, *args, **kwargs)
+            return self.stepped(made) if function.__name__ == "train_step" else made
+
+        return wrapper
+
+    def makes(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """Keras keeps the train function that it makes in the model."""
+
+        @functools.wraps(make)
+        def wrapper(model: Any, *args: Any, **kwargs: Any) -> None:
+            make(model, *args, **kwargs)
+            model.train_function = self.stepped(model.train_function)
+
+        return wrapper
+
 
 def patch(place: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put a function around that of `module:Class.method`."""
+    """Put a function around that of `module:name.name`."""
     module, _, names = place.partition(":")
-    owner, _, method = names.rpartition(".")
-    kind = getattr(importlib.import_module(module), owner)
-    setattr(kind, method, by(getattr(kind, method)))
+    *owners, name = names.split(".")
+    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    setattr(owner, name, by(getattr(owner, name)))
 
 
 if __name__ == "__main__":
     example, out, *words = sys.argv[1:]
-    ruler = Ruler(out)
-    step, saves = HOOKS[example]
-    patch(step, ruler.stepped)
-    for one in saves:
-        patch(one, ruler.saving)
+    ruler, hooks = Ruler(out), HOOKS[example]
+    patch(hooks.function, getattr(ruler, hooks.way))
+    for place in hooks.saves:
+        if not (
+            place.startswith("tensorflow")
+            and os.environ.get("KERAS_BACKEND", "jax") != "tensorflow"
+        ):
+            patch(place, ruler.saving)
     sys.argv = ["train.py", *words]
     runpy.run_path(str(EXAMPLES / example / "train.py"), run_name="__main__")

@@ -41,17 +41,24 @@ def measured(out: Path) -> list[Measured]:
 
 
 @pytest.mark.parametrize(
-    ("example", "package", "steps"),
-    [("huggingface", "transformers", 200), ("lightning", "lightning", 1500)],
+    ("example", "package", "steps", "backend"),
+    [
+        ("huggingface", "transformers", 200, ""),
+        ("lightning", "lightning", 1500, ""),
+        ("orbax", "orbax.checkpoint", 1500, ""),
+        *[("keras", "keras", 1500, backend) for backend in ("jax", "torch", "tensorflow")],
+        ("tensorflow", "tensorflow", 3000, "tensorflow"),
+    ],
 )
 def test_the_report_says_what_the_ruler_says(
-    example: str, package: str, steps: int, house: House
+    example: str, package: str, steps: int, backend: str, house: House
 ) -> None:
     pytest.importorskip(package)
     out = house.folder / "ruler.jsonl"
-    options = ("--name", "r", "--save-every", 20)
+    options = ("--name", "r", "--save-every", 50)
     command = (sys.executable, RULER, example, out, steps)
-    run = house.holdfast("run", *options, "--", *command, OMP_NUM_THREADS=1)
+    how = {"OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2, "KERAS_BACKEND": backend}
+    run = house.holdfast("run", *options, "--", *command, **how)
     house.eventually(lambda: out.exists() and len(out.read_text().splitlines()) > LEAST, 60)
     os.kill(json.loads(out.read_text().splitlines()[-1])[0], signal.SIGKILL)
     run.wait(EXIT_DONE)
@@ -62,7 +69,8 @@ def test_the_report_says_what_the_ruler_says(
     report = json.loads(house.command("report", "r", "--json"))
     elapsed_s, badput_s = report["elapsed_s"], report["badput_s"]
     assert report["steps_kept"] == steps
-    assert report["lost_steps"] == len(before.steps_s) - resumed
+    recorded = len(before.steps_s) - resumed - report["lost_steps"]
+    assert recorded in (0, 1), "the kill may come before the adapter hears of the step"
     assert report["goodput"] == pytest.approx(kept_s / elapsed_s, abs=HALF_A_POINT)
     saved_s = before.saved_s + after.saved_s
     assert badput_s["save"] / elapsed_s == pytest.approx(saved_s / elapsed_s, abs=HALF_A_POINT)
