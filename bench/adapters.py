@@ -1,8 +1,9 @@
 """What the adapters of frameworks cost: of a step, and of a save beside the framework's own.
 
-    python bench/adapters.py [--rounds 3] [--save-every 50]
+    python bench/adapters.py [--rounds 3] [--save-every 50] [--wide]
 
-The examples run as they are under `holdfast run`, one rank. The adapter's methods are timed, and so
+The examples run as they are under `holdfast run`, one rank; `--wide`: with a model whose checkpoint
+is of 40 to 170 MB, for 60 steps. The adapter's methods are timed, and so
 is the framework's own way to save, which is no part of them. Needs `make adapters` once; Keras, of
 which KERAS_BACKEND says the backend, `make trainers` and the Python of its environment.
 
@@ -19,6 +20,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import runpy
 import statistics
 import subprocess
@@ -32,6 +34,7 @@ from typing import Any, NamedTuple
 WITHIN = "--within"
 STEP_MS = 20.0  # the step that a share is told of
 WARM_STEPS = 20
+WIDE_STEPS = 60
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -43,6 +46,7 @@ class Face(NamedTuple):
     begins: str  # is called first at each step
     others: tuple[str, ...]
     saves: tuple[str, ...]
+    width: tuple[str, str]  # in the example's text, and a greater one
 
 
 FACES = {
@@ -52,6 +56,7 @@ FACES = {
         "on_step_end",
         ("on_save", "on_log", "on_evaluate", "on_epoch_end"),
         ("transformers:Trainer._save_checkpoint",),
+        ("n_embd=64", "n_embd=768"),
     ),
     "lightning": Face(
         1500,
@@ -59,6 +64,7 @@ FACES = {
         "on_train_batch_end",
         (),
         ("lightning.pytorch:Trainer.save_checkpoint",),
+        ("256", "65536"),
     ),
     "keras": Face(
         1500,
@@ -66,6 +72,7 @@ FACES = {
         "on_train_batch_end",
         ("on_epoch_begin", "on_epoch_end", "state_dict"),
         ("keras:Model.save_weights",),
+        ("256", "65536"),
     ),
     "orbax": Face(
         1500,
@@ -76,6 +83,7 @@ FACES = {
             "orbax.checkpoint:CheckpointManager.save",
             "orbax.checkpoint:CheckpointManager.wait_until_finished",
         ),
+        ("256", "2048"),
     ),
 }
 
@@ -108,7 +116,7 @@ class Clocks:
         return wrapper
 
 
-def within(name: str, out: str) -> None:
+def within(name: str, out: str, *, wide: bool) -> None:
     """Run an example with its adapter's methods timed."""
     face, clocks = FACES[name], Clocks()
     adapter = _named(face.adapter)
@@ -121,8 +129,11 @@ def within(name: str, out: str) -> None:
             _named(owner), method, clocks.timed(getattr(_named(owner), method), 1, begins=False)
         )
     atexit.register(lambda: Path(out).write_text(json.dumps(clocks.steps)))
-    sys.argv = ["train.py", str(face.steps)]
-    runpy.run_path(str(EXAMPLES / name / "train.py"), run_name="__main__")
+    text = (EXAMPLES / name / "train.py").read_text()
+    sys.argv = ["train.py", str(WIDE_STEPS if wide else face.steps)]
+    script = Path(sys.argv[0])
+    script.write_text(re.sub(rf"\b{face.width[0]}\b", face.width[1], text) if wide else text)
+    runpy.run_path(str(script), run_name="__main__")
 
 
 def _named(place: str) -> Any:
@@ -130,13 +141,22 @@ def _named(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def measure(name: str, save_every: int) -> tuple[list[float], list[tuple[float, float]]]:
+def measure(
+    name: str, save_every: int, *, wide: bool
+) -> tuple[list[float], list[tuple[float, float]]]:
     """Seconds of the adapter in steps without a save; (the adapter's, the framework's) of saves."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         out = Path(folder) / "steps.json"
         tool = [sys.executable, "-m", "holdfast.cli.main", "run", "--name", "bench"]
         options = ["--save-every", str(save_every), "--status", "off", "--log-level", "error"]
-        command = [sys.executable, str(Path(__file__).absolute()), WITHIN, name, str(out)]
+        command = [
+            sys.executable,
+            str(Path(__file__).absolute()),
+            WITHIN,
+            name,
+            str(out),
+            str(wide),
+        ]
         subprocess.run(
             [*tool, *options, "--", *command],
             cwd=folder,
@@ -144,7 +164,7 @@ def measure(name: str, save_every: int) -> tuple[list[float], list[tuple[float, 
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        steps = json.loads(out.read_text())[1 + WARM_STEPS :]
+        steps = json.loads(out.read_text())[1 + WARM_STEPS // (2 if wide else 1) :]
     plain = [ours for ours, saves in steps if not saves]
     return plain, [(ours, saves) for ours, saves in steps if saves]
 
@@ -154,6 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--save-every", type=int, default=50)
+    parser.add_argument("--wide", action="store_true")
     parser.add_argument("names", nargs="*", metavar="FRAMEWORK", choices=[[], *FACES])
     options = parser.parse_args()
     packages = {"huggingface": "transformers"}
@@ -162,7 +183,7 @@ def main() -> None:
     rows: dict[str, list[tuple[list[float], list[tuple[float, float]]]]] = {}
     for _ in range(options.rounds):
         for name in options.names or here:
-            rows.setdefault(name, []).append(measure(name, options.save_every))
+            rows.setdefault(name, []).append(measure(name, options.save_every, wide=options.wide))
     for name, rounds in rows.items():
         step_us = [1e6 * statistics.median(plain) for plain, _ in rounds]
         saves = [one for _, found in rounds for one in found]
@@ -178,6 +199,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [WITHIN]:
-        within(*sys.argv[2:4])
+        within(*sys.argv[2:4], wide=sys.argv[4] == "True")
     else:
         main()
