@@ -209,7 +209,7 @@ adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning, Orbax an
 	$(BIN)/pytest tests/adapters
 
 trainers: $(KERAS_STAMP) $(MAXTEXT_STAMP) ## As adapters, in environments of their own: Keras, TensorFlow, MaxText (6 GB, 20 minutes)
-	$(KERAS_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_keras.py -k 'keras or tensorflow or tf_data' $(PYTEST_ARGS)
+	$(KERAS_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_keras.py tests/adapters/test_ruler.py -k 'keras or tensorflow or tf_data' $(PYTEST_ARGS)
 	$(MAXTEXT_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_maxtext.py -k 'maxtext or grain' $(PYTEST_ARGS)
 
 reference: $(REFERENCE_STAMP) ## The reference trainer: each of its switches, and its runs struck; flax, grain and qwix

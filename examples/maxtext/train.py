@@ -16,6 +16,7 @@ import maxtext
 import numpy as np
 import orbax.checkpoint as ocp
 from array_record.python.array_record_module import ArrayRecordWriter
+from jax.experimental.multihost_utils import process_allgather
 from tensorflow.train import Example, Feature, Features, Int64List
 
 from holdfast.adapters.maxtext import main
@@ -26,14 +27,18 @@ TOKENIZER = (
 )  # for its pad
 VOCABULARY, LENGTH, DATA = 97, 32, Path("data.array_record")
 
+if (ranks := int(os.environ.get("JAX_NUM_PROCESSES", "1"))) > 1:
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(num_processes=ranks, process_id=int(os.environ["JAX_PROCESS_ID"]))
 if not DATA.exists():
-    writer = ArrayRecordWriter(str(DATA.with_suffix(".new")), "group_size:1")
-    for first in range(2 * STEPS + 100):
+    new = DATA.with_suffix(f".{os.getpid()}")  # each rank writes one, the last one stays
+    writer = ArrayRecordWriter(str(new), "group_size:1")
+    for first in range(2 * ranks * STEPS + 100):
         tokens = Int64List(value=[(first * 7 + place) % VOCABULARY for place in range(LENGTH)])
         features = Features(feature={"text": Feature(int64_list=tokens)})
         writer.write(Example(features=features).SerializeToString())
     writer.close()
-    DATA.with_suffix(".new").rename(DATA)
+    new.rename(DATA)
 
 sizes = {"base_emb_dim": 32, "base_mlp_dim": 64, "head_dim": 16, "base_num_decoder_layers": 2}
 sizes |= {"base_num_query_heads": 2, "base_num_kv_heads": 2, "max_target_length": LENGTH}
@@ -51,5 +56,6 @@ except SystemExit as end:
 
 items = Path.cwd() / "tiny" / "checkpoints" / str(STEPS - 1) / "items"
 leaves = jax.tree.leaves(ocp.PyTreeCheckpointer().restore(items)["params"])
-digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves))
+leaves = (np.asarray(process_allgather(leaf, tiled=True)) for leaf in leaves)
+digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves))
 print(f"step {STEPS}, parameters {digest.hexdigest()[:16]}")

@@ -71,3 +71,10 @@ def test_another_model_is_told_in_a_sentence(house: House) -> None:
     words = ("run", "--name", "r", "--", sys.executable, changed, "arrays", NEVER)
     text = house.holdfast(*words, KERAS_BACKEND="jax").wait(EXIT_CONFIGURATION)
     assert "is of another model" in text
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_ranks_that_know_nothing_of_each_other_are_refused(backend: str, house: House) -> None:
+    words = ("run", "--name", "r", "--ranks", 2, "--", sys.executable, SCRIPT, "arrays", NEVER)
+    text = house.holdfast(*words, KERAS_BACKEND=backend).wait(EXIT_CONFIGURATION)
+    assert "the run has 2 ranks, and Keras trains in 1 process" in text

@@ -40,6 +40,11 @@ class Trial(NamedTuple):
     backend: str = ""
     is_ours: bool = False
 
+    def called(self) -> str:
+        """As pytest shows it."""
+        ranks = f"-{self.ranks}" if self.ranks > 1 or not self.backend else ""
+        return f"{self.example}{self.backend and '-'}{self.backend}{ranks}"
+
     @property
     def checkpoints(self) -> Path:
         """Where they are, in the working folder."""
@@ -65,9 +70,11 @@ TRIALS = (
     Trial("lightning", "lightning", 500, ranks=2),
     Trial("orbax", "orbax.checkpoint", 1500),
     Trial("maxtext", "maxtext", 2500),
+    Trial("maxtext", "maxtext", 400, ranks=2),
     Trial("orbax", "orbax.checkpoint", 600, ranks=2),
     Trial("orbax_v1", "orbax.checkpoint", 1500),
-    Trial("keras", "keras", 1500, backend="jax"),
+    Trial("keras", "keras", 10_000, backend="jax"),
+    Trial("keras", "keras", 1000, ranks=2, backend="jax"),
     Trial("keras", "keras", 1500, backend="torch"),
     Trial("keras", "keras", 1500, backend="tensorflow"),
     Trial("fsdp", "torch", 500, ranks=2, is_ours=True),
@@ -75,7 +82,7 @@ TRIALS = (
 )
 
 
-@pytest.fixture(params=TRIALS, ids=lambda trial: f"{trial.example}-{trial.backend or trial.ranks}")
+@pytest.fixture(params=TRIALS, ids=Trial.called)
 def trial(request: pytest.FixtureRequest) -> Trial:
     pytest.importorskip(request.param.package)
     return request.param

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from glob import escape
@@ -51,6 +52,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         check_version("Keras", keras.__version__, TRIED)
         self._backend = keras.backend.backend()
         self.run = start(**how)
+        self._processes, self._process = self._distributed()
         self._kept: dict[str, Any] | None = None
         self.run.track(keras=self)
         own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}"
@@ -244,24 +246,56 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         except Exception as error:
             say(f"the metrics of epoch {self._epoch} begin after step {self._step} ({error!r})")
 
+    def _distributed(self) -> tuple[int, int]:
+        """How many processes train this model together, and which of them this is."""
+        count, index = 1, 0
+        if self._backend == "jax":
+            import jax
+
+            count, index = jax.process_count(), jax.process_index()
+        if self.run.world_size != count:
+            raise ConfigurationError(
+                f"the run has {self.run.world_size} ranks, and Keras trains in {count} process"
+                f"{'es' if count > 1 else ''}: several are for the JAX backend alone, whose script "
+                "calls jax.distributed.initialize before it makes the callback"
+            )
+        return count, index
+
     def _save(self) -> None:
+        """All processes write, for Keras compares them meanwhile; the first one's file stays."""
         path = self._loop.folder / f"{self.run.name}.step-{self._step:0{DIGITS}d}"
-        try:
-            with self._loop.saving():
-                if self._backend == "jax":
-                    self.model.jax_state_sync()
-                shutil.rmtree(path, ignore_errors=True)
-                path.mkdir(parents=True)
-                self.model.save_weights(path / WEIGHTS)
-                if self._iterators_are_saved and self._iterator is not None:
-                    kept = str(path / ITERATOR)
-                    self._iterators_are_saved = self._of_iterator(
-                        lambda checkpoint: checkpoint.write(kept), "saved"
-                    )
-        except OSError as error:
-            self._loop.failed(self._step, error)
-        else:
+        with self._loop.saving(), tempfile.TemporaryDirectory() as unused:
+            if self._backend == "jax":
+                self.model.jax_state_sync()
+            error = self._write(path if self._process == 0 else Path(unused) / path.name)
+            if self._processes > 1:
+                error = _of_the_first(error)
+        if error is None:
             self._loop.saved(self._step, path)
+        else:
+            self._loop.failed(self._step, error)
+
+    def _write(self, path: Path) -> OSError | None:
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(parents=True)
+            self.model.save_weights(path / WEIGHTS)
+            if self._iterators_are_saved and self._iterator is not None:
+                kept = str(path / ITERATOR)
+                self._iterators_are_saved = self._of_iterator(
+                    lambda checkpoint: checkpoint.write(kept), "saved"
+                )
+        except OSError as error:
+            return error
+        return None
+
+
+def _of_the_first(error: OSError | None) -> OSError | None:
+    """Wait for the first process, and hear from it whether the file is there."""
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    is_there = bool(broadcast_one_to_all(error is None))
+    return None if is_there else error or OSError("the first process could not write it")
 
 
 def _array(variable: Any) -> Any:

@@ -46,6 +46,11 @@ class TensorFlowLoop:
         """`checkpoint`: a `tf.train.Checkpoint`. `until`: the last step. `how`: of `hf.start`."""
         check_version("TensorFlow", tf.__version__, TRIED)
         self.run = start(**how)
+        if self.run.world_size > 1:
+            raise ConfigurationError(
+                f"the run has {self.run.world_size} ranks, which would all write the same "
+                "checkpoint: a TensorFlowLoop is of one process"
+            )
         models = [one for one in vars(checkpoint).values() if hasattr(one, "weights")]
         self.run.track(seeds=Seeds([one for one in models if hasattr(one, "variables")]))
         self._checkpoint = checkpoint
