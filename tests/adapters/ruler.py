@@ -1,8 +1,8 @@
 """Runs an example with a ruler beside Holdfast's own books: ruler.py EXAMPLE OUT STEPS.
 
 The ruler is the framework's: when each step was over, and how long the framework was busy with a
-save, as the framework's own functions come and go. A line a step is appended to OUT, whatever ends
-the process.
+save, as the framework's own functions come and go; and for how long JAX compiled, as it tells
+itself. A line a step is appended to OUT, whatever ends the process.
 """
 
 from __future__ import annotations
@@ -58,11 +58,24 @@ HOOKS = {
 
 
 class Ruler:
-    """A line for each step: the process, when it was over, and seconds of saving before it."""
+    """A line for each step: the process, when it was over, and before it seconds of what is none.
+
+    These are of saving, and of compiling.
+    """
 
     def __init__(self, out: str) -> None:
         self._file = Path(out).open("a", buffering=1)  # noqa: SIM115
-        self._saved_s = 0.0
+        self._saved_s = self._compiled_s = 0.0
+
+    def hear_jax(self) -> None:
+        """JAX tells how long each part of a compilation took."""
+        import jax
+
+        jax.monitoring.register_event_duration_secs_listener(self._heard)
+
+    def _heard(self, event: str, seconds: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            self._compiled_s += seconds
 
     def stepped(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A function whose end is a step's."""
@@ -70,8 +83,9 @@ class Ruler:
         @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = call(*args, **kwargs)
-            self._file.write(json.dumps([os.getpid(), time.perf_counter(), self._saved_s]) + "\n")
-            self._saved_s = 0.0
+            line = os.getpid(), time.perf_counter(), self._saved_s, self._compiled_s
+            self._file.write(json.dumps(line) + "\n")
+            self._saved_s = self._compiled_s = 0.0
             return result
 
         return wrapper
@@ -121,6 +135,8 @@ def patch(place: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) ->
 if __name__ == "__main__":
     example, out, *words = sys.argv[1:]
     ruler, hooks = Ruler(out), HOOKS[example]
+    if example == "orbax" or os.environ.get("KERAS_BACKEND") == "jax":
+        ruler.hear_jax()
     patch(hooks.function, getattr(ruler, hooks.way))
     for place in hooks.saves:
         if not (

@@ -18,11 +18,10 @@ pytestmark = pytest.mark.real
 
 RULER = Path(__file__).with_name("ruler.py")
 HALF_A_POINT = 0.005
-LEAST = 60  # steps before the kill
 
 
 class Measured(NamedTuple):
-    """Seconds of one process: of each of its steps, without saves; and of those."""
+    """Seconds of one process: of its steps, without saves and compilations; and of its saves."""
 
     steps_s: list[float]
     saved_s: float
@@ -33,9 +32,9 @@ def measured(out: Path) -> list[Measured]:
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     found = []
     for _, group in groupby(lines, key=lambda line: line[0]):
-        _, over_s, saved_s = zip(*group, strict=True)
-        pairs = zip(over_s, over_s[1:], saved_s[1:], strict=False)
-        steps_s = [end - start - saved for start, end, saved in pairs]
+        _, over_s, saved_s, compiled_s = zip(*group, strict=True)
+        rows = zip(over_s, over_s[1:], saved_s[1:], compiled_s[1:], strict=False)
+        steps_s = [end - start - saved - compiled for start, end, saved, compiled in rows]
         found.append(Measured([statistics.median(steps_s), *steps_s], sum(saved_s)))
     return found
 
@@ -46,7 +45,9 @@ def measured(out: Path) -> list[Measured]:
         ("huggingface", "transformers", 200, ""),
         ("lightning", "lightning", 1500, ""),
         ("orbax", "orbax.checkpoint", 1500, ""),
-        *[("keras", "keras", 1500, backend) for backend in ("jax", "torch", "tensorflow")],
+        ("keras", "keras", 10_000, "jax"),
+        ("keras", "keras", 3000, "torch"),
+        ("keras", "keras", 3000, "tensorflow"),
         ("tensorflow", "tensorflow", 3000, "tensorflow"),
     ],
 )
@@ -55,11 +56,12 @@ def test_the_report_says_what_the_ruler_says(
 ) -> None:
     pytest.importorskip(package)
     out = house.folder / "ruler.jsonl"
-    options = ("--name", "r", "--save-every", 50)
+    save_every = max(50, steps // 15)  # what Holdfast adds to a save is in its books alone
+    options = ("--name", "r", "--save-every", save_every)
     command = (sys.executable, RULER, example, out, steps)
     how = {"OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2, "KERAS_BACKEND": backend}
     run = house.holdfast("run", *options, "--", *command, **how)
-    house.eventually(lambda: out.exists() and len(out.read_text().splitlines()) > LEAST, 60)
+    house.eventually(lambda: out.exists() and out.read_text().count("\n") > save_every + 10, 60)
     os.kill(json.loads(out.read_text().splitlines()[-1])[0], signal.SIGKILL)
     run.wait(EXIT_DONE)
 
