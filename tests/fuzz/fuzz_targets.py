@@ -6,6 +6,7 @@ import fuzz_folders
 import fuzz_journals
 import fuzz_link
 import fuzz_logs
+import fuzz_profiles
 import fuzz_sets
 from fuzz_target import Target
 
@@ -17,5 +18,6 @@ TARGETS: dict[str, Target] = {
         *fuzz_folders.TARGETS,
         *fuzz_link.TARGETS,
         *fuzz_logs.TARGETS,
+        *fuzz_profiles.TARGETS,
     )
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from holdfast.profiles.summary import Operation, ProfiledStep, ProfileSummary
 from holdfast.report.document import document
 from holdfast.report.findings import Findings, HostFindings
 from holdfast.report.terminal import show
@@ -58,6 +59,25 @@ def test_saves_and_restores_are_told(findings: Findings) -> None:
     assert document(replace(findings, saves=None))["saves"] is None
 
 
+BY_KIND = {"badput_s", "waterfall_s", "parts_ns"}
+PARTS_NS = {"compute": 60, "collective": 20, "input": 10, "host": 6, "idle": 4}
+PROFILE = ProfileSummary(
+    2, 1, "jax", "0.10", "TPU v6e", 4, False, 10**18, "the loop ended after 1 of 5 steps",
+    (ProfiledStep(7, 100, PARTS_NS),),
+    (Operation("dot.1", "compute", 3, 50, 4_000, 200),),
+)  # fmt: skip
+
+
+def test_a_profile_is_told(findings: Findings) -> None:
+    assert document(findings)["profile"] is None
+    told = document(replace(findings, profile=PROFILE))["profile"]
+    assert told["parts_ns"] == PARTS_NS
+    assert ProfileSummary.from_json(told) == PROFILE
+    console = Console(width=100, file=StringIO(), record=True)
+    show(replace(findings, profile=PROFILE), console)
+    assert "profile of 1 step of rank 1: compute 60.0 %, collective 20.0 %" in console.export_text()
+
+
 def keys_of(value: object) -> set[str]:
     """All keys at any depth, except those of maps by kind of time."""
     if isinstance(value, list):
@@ -67,14 +87,14 @@ def keys_of(value: object) -> set[str]:
     return {
         key
         for name, item in value.items()
-        for key in {name} | (set() if name in {"badput_s", "waterfall_s"} else keys_of(item))
+        for key in {name} | (set() if name in BY_KIND else keys_of(item))
     }
 
 
 def test_every_key_is_documented_and_no_other(findings: Findings) -> None:
     documented = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
     hosts = (HostFindings(0, "assigned", 0, "", ((0, 0, 0, 7),), 0, 0),)
-    known = keys_of(document(replace(findings, hosts=hosts)))
+    known = keys_of(document(replace(findings, hosts=hosts, profile=PROFILE)))
     assert documented == known | {"tags", "step"}
 
 

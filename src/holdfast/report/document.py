@@ -94,6 +94,7 @@ def document(findings: Findings) -> dict[str, Any]:
         "saves": None if findings.saves is None else _saves(findings.saves),
         "compile_cache": _compilations(findings),
         "hosts": [host_to_json(one) for one in findings.hosts],
+        "profile": None if findings.profile is None else findings.profile.to_json(),
         "metrics": {one.name: one.to_json() for one in findings.curves},
         "notes": list(findings.notes),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.program import Basis
+from holdfast.profiles.summary import ProfileSummary
 from holdfast.report.words import counted, duration
 from holdfast.runs.curves import Curve
 
@@ -234,6 +235,7 @@ class Findings:
     hosts: tuple[HostFindings, ...] = ()  # of a run of several
     program: float | None = None  # program goodput; None: it is not known, see its basis
     basis: Basis = Basis()  # noqa: RUF009 - it is frozen
+    profile: ProfileSummary | None = None  # the newest that was read; None: there is none
 
     @property
     def origin_ns(self) -> int:

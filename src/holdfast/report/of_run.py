@@ -15,6 +15,7 @@ from holdfast.journal.lease import view
 from holdfast.journal.quarantine import quarantined
 from holdfast.journal.recorded import RecordedLedger
 from holdfast.journal.store import RunFolder
+from holdfast.profiles.read import newest_profile
 from holdfast.report.evidence import evidence_of
 from holdfast.report.findings import (
     Checkpoint,
@@ -75,6 +76,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
         ),
         program=spent_of(account, basis).program,
         basis=basis,
+        profile=newest_profile(folder, known.newest_number),
         rolling=_rolling(recorded, account),
         curves=curves(recorded, account.end_ns),
         hosts=hosts_of(recorded, evidence),

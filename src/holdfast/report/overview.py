@@ -14,9 +14,11 @@ from typing import NamedTuple
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.course import Course
 from holdfast.core.ledger.kinds import OTHER, STEP, UNDER_WAY, Level, level_of
+from holdfast.core.ledger.program import Basis
 from holdfast.core.ledger.step_times import StepTimes
 from holdfast.core.visible import clean
 from holdfast.journal.facts.attempts import RankSeen
+from holdfast.profiles.summary import ProfileSummary
 from holdfast.report.advice import Advice, RunCondition, advice
 from holdfast.report.findings import Findings, HostFindings, LastAnnounced, LaunchFindings
 from holdfast.report.hosts import HostRow, host_rows
@@ -119,6 +121,8 @@ class Overview:
     saving: str | None
     compilations: str | None
     gains: Gains | None
+    profile: ProfileSummary | None
+    basis: Basis
     rollbacks: tuple[str, ...]
     notes: tuple[str, ...]
     attempts: int
@@ -176,6 +180,8 @@ def overview(sight: RunSight) -> Overview:
         saving=None if findings.saving is None else clean(findings.saving),
         compilations=None if findings.compilations is None else findings.compilations.words,
         gains=sight.gains,
+        profile=findings.profile,
+        basis=findings.basis,
         rollbacks=tuple(clean(one.words) for one in findings.rollbacks),
         notes=tuple(map(clean, findings.notes)),
         attempts=len(course.launches) if findings.attempts is None else findings.attempts,

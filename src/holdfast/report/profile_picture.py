@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from holdfast.core.durations import in_words
+from holdfast.core.ledger.program import scaled
 from holdfast.core.visible import clean
 from holdfast.profiles.summary import PART_WORDS, PARTS, Operation, ProfileSummary
+from holdfast.report.words import counted, percent
 
 WIDTH = 60
 MARKS = dict(zip(PARTS, "█▓▒░·", strict=True))
@@ -70,10 +72,13 @@ def rate_words(one: Operation) -> str:
     return f"{words}, {one.flops / one.nbytes:,.0f} FLOPs a byte" if one.nbytes else words
 
 
-def scaled(number: float) -> str:
-    """`1.2 T`: three digits, and a prefix of SI."""
-    for prefix in ("", "k", "M", "G", "T"):
-        if number < 1000:
-            return f"{number:.3g} {prefix}"
-        number /= 1000
-    return f"{number:.3g} P"
+def parts_in_words(found: ProfileSummary) -> str:
+    """`compute 61.0 %, collective 12.1 %`: those that took any time."""
+    wall = found.wall_ns or 1
+    return ", ".join(f"{name} {percent(ns / wall)}" for name, ns in found.parts.items() if ns)
+
+
+def line_of(found: ProfileSummary) -> str:
+    """For a report on a terminal."""
+    many = counted(len(found.steps), "step")
+    return f"profile of {many} of rank {found.rank}: {parts_in_words(found)}"

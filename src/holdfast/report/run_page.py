@@ -14,6 +14,7 @@ from holdfast.report.curve_charts import curve_figure, number
 from holdfast.report.findings import Checkpoint
 from holdfast.report.overview import Overview
 from holdfast.report.page import environment, script, still_page
+from holdfast.report.profile_charts import Roof, operations, roofline, step_parts
 from holdfast.report.run_charts import lost_time, step_times, time_line
 from holdfast.report.run_data import course_data
 from holdfast.report.run_tables import first_start, host, incident, members, outliers, tiers
@@ -23,8 +24,8 @@ from holdfast.report.stories import by_interest
 from holdfast.report.words import counted, duration, moment
 
 SECTIONS = ("head", "notes", "now", "goodput", "members", "badput", "gains", "incidents", "pace",
-            "metrics", "tiers", "hosts")  # fmt: skip
-CHARTS = ("badput", "pace", "metrics")
+            "profile", "metrics", "tiers", "hosts")  # fmt: skip
+CHARTS = ("badput", "pace", "profile", "metrics")
 NOTES, MOST_NOTES = 4, 100  # in view, and in the page
 STILL_PIECES = 120  # of the time line for those who have no script
 ROWS = 600  # disruptions in the page
@@ -91,6 +92,19 @@ def _pace(view: Overview) -> dict[str, Any]:
     return {"figure": figure, "outliers": outliers(view)}
 
 
+def _profile(view: Overview) -> dict[str, Any]:
+    found, roof = view.profile, Roof.of(view.basis)
+    if found is None:
+        return {"steps": None, "roof": None, "rows": None, "words": ""}
+    under = roofline(found, roof)
+    return {
+        "steps": _still(step_parts(found)),
+        "roof": None if under is None else _still(under),
+        "rows": operations(found, roof),
+        "words": roof.words,
+    }
+
+
 def _metrics(view: Overview) -> dict[str, Any]:
     """Those that were told first are drawn."""
     shown, listed = view.curves[:DRAWN_CURVES], view.curves[DRAWN_CURVES:]
@@ -117,6 +131,7 @@ _VALUES: Mapping[str, Callable[[Overview], dict[str, Any]]] = {
     "gains": lambda view: {"gains": view.gains, "rows": gains(view)},
     "incidents": _incidents,
     "pace": _pace,
+    "profile": _profile,
     "metrics": _metrics,
     "tiers": lambda view: {
         "rows": tiers(view),

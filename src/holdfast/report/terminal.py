@@ -25,6 +25,7 @@ from holdfast.report import host_findings
 from holdfast.report.bars import bar, split
 from holdfast.report.findings import DisruptionEvidence, Findings
 from holdfast.report.kinds import WAITS, place_of, style_of, words_of
+from holdfast.report.profile_picture import line_of
 from holdfast.report.words import (
     MISSING,
     cause_in_words,
@@ -128,6 +129,8 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield from _first_start(findings.account, page)
     yield from _disruptions(findings, page, every_story)
     yield from _hosts(findings, page)
+    if findings.profile is not None:
+        yield Text(clean(line_of(findings.profile)))
     for warning in findings.announced:
         yield Text(clean(warning.sentence), "bold")
     if findings.saving is not None:

@@ -1,0 +1,173 @@
+"""What a profile costs: steps of some 20 ms before, within and after windows of `holdfast profile`.
+
+    python bench/profiling.py [--windows N] [--steps N] [--framework jax torch]
+
+A training under `holdfast run` on one thread tells the length of each of its steps. Which of them
+were in a window, the windows' own records say. The step in which a profiler starts, and those in
+which it stops and writes, stand beside: they are slower once a window, and in none of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TARGET_S = 0.02
+BESIDE = 3  # steps before and after a window in which a profiler starts, stops and writes
+FRAMEWORKS = ("jax", "torch")
+TOLD = "told.json"
+Step = Callable[[], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--windows", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--framework", nargs="*", choices=FRAMEWORKS, default=FRAMEWORKS)
+    parser.add_argument("--child", choices=FRAMEWORKS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        train(args.child)
+        return
+    print(
+        f"load {os.getloadavg()[0]:.1f}; medians of {args.windows} windows, {args.steps} steps each"
+    )
+    print("framework   outside   within     more   starting   closing (ms)   trace KiB")
+    for framework in args.framework:
+        print(row(framework, args.windows, args.steps), flush=True)
+
+
+def row(framework: str, windows: int, steps: int) -> str:
+    """One framework's figures."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        env = os.environ | {
+            "HOLDFAST_STORE": f"{folder}/store",
+            "HOLDFAST_SCRATCH": f"{folder}/scratch",
+            "HOLDFAST_SAVE_EVERY": "1e6",
+            "HOLDFAST_SNAPSHOT_EVERY": "off",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+        }
+        ours = [sys.executable, "-m", "holdfast.cli.main"]
+        child = [sys.executable, __file__, "--child", framework]
+        quiet = subprocess.DEVNULL
+        run = subprocess.Popen(
+            [*ours, "run", "--name", "r", "--standby", "off", "--", *child],
+            env=env, cwd=folder, stdin=quiet, stdout=quiet, stderr=quiet,
+        )  # fmt: skip
+        while not (folder / TOLD).exists():
+            time.sleep(0.1)
+        found = 0
+        while found < windows:
+            asked = [*ours, "profile", "r", "--steps", str(steps), "--json"]
+            done = subprocess.run(asked, env=env, stdout=quiet, stderr=quiet, check=False)
+            found += done.returncode == 0
+            time.sleep(30 * TARGET_S)
+        stop = [*ours, "stop", "r"]
+        subprocess.run(stop, env=env, stdout=quiet, stderr=quiet, check=True)
+        run.wait()
+        return figures(framework, folder)
+
+
+def figures(framework: str, folder: Path) -> str:
+    """From what the script and the windows tell."""
+    took = {int(step): s for step, s in json.loads((folder / TOLD).read_text()).items()}
+    within, starting, closing, sizes = [], [], [], []
+    outside = dict(took)
+    for path in (folder / "store").glob("r/attempts/*/profiles/*/rank-00000.json"):
+        capture = json.loads(path.read_text())
+        first, last = capture["edges"][0][0] + 1, capture["edges"][-1][0]
+        sizes.append(capture["trace_bytes"] / 1024)
+        within += [took[step] for step in range(first, last + 1) if step in took]
+        starting.append(took.get(first - 1, 0.0))
+        closing.append(max(took.get(step, 0.0) for step in range(last + 1, last + BESIDE + 1)))
+        for step in range(first - BESIDE, last + 2 * BESIDE):
+            outside.pop(step, None)
+    usual, slowed = statistics.median(outside.values()), statistics.median(within)
+    return (
+        f"{framework:<9} {usual * 1e3:>9.2f} {slowed * 1e3:>8.2f} {slowed / usual - 1:>8.1%} "
+        f"{statistics.median(starting) * 1e3:>10.1f} {statistics.median(closing) * 1e3:>9.1f} "
+        f"{statistics.median(sizes):>17.0f}"
+    )
+
+
+def train(framework: str) -> None:
+    """Steps until somebody stops it; their lengths, to a file at its end."""
+    import holdfast as hf
+
+    step_once, repeats = (jax_step if framework == "jax" else torch_step)()
+    run = hf.start()
+    run.restore()
+    took: dict[int, float] = {}
+    try:
+        for step in run.steps(10**9):
+            began_s = time.perf_counter()
+            for _ in range(repeats):
+                step_once()
+            run.done(step)
+            took[step] = time.perf_counter() - began_s
+            if step == 50:
+                Path(TOLD).write_text("{}")
+    finally:
+        Path(TOLD).write_text(json.dumps({step: s for step, s in took.items() if step > 50}))
+
+
+def repeated(once: Step) -> tuple[Step, int]:
+    """The step, and how often it is done to take as long as it should."""
+    for _ in range(3):
+        once()
+    trials = []
+    for _ in range(10):
+        began_s = time.perf_counter()
+        once()
+        trials.append(time.perf_counter() - began_s)
+    return once, max(1, round(TARGET_S / statistics.median(trials)))
+
+
+def jax_step() -> tuple[Step, int]:
+    """Two layers of a perceptron, forward and backward."""
+    import jax
+    import jax.numpy as jnp
+
+    weights = [jnp.full((256, 256), 0.01) for _ in range(4)]
+    x = jnp.ones((128, 256))
+
+    def loss(weights: list[jax.Array]) -> jax.Array:
+        y = x
+        for one in weights:
+            y = jnp.tanh(y @ one)
+        return jnp.square(y).mean()
+
+    gradients = jax.jit(jax.grad(loss))
+    return repeated(lambda: jax.block_until_ready(gradients(weights)))
+
+
+def torch_step() -> tuple[Step, int]:
+    """A layer of a transformer, forward and backward."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    model = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.ones(8, 32, 128)
+
+    def once() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return repeated(once)
+
+
+if __name__ == "__main__":
+    main()
