@@ -52,8 +52,8 @@ def row(framework: str, windows: int, steps: int) -> str:
         env = os.environ | {
             "HOLDFAST_STORE": f"{folder}/store",
             "HOLDFAST_SCRATCH": f"{folder}/scratch",
-            "HOLDFAST_SAVE_EVERY": "1e6",
-            "HOLDFAST_SNAPSHOT_EVERY": "off",
+            "HOLDFAST_SAVE_EVERY_STEPS": "1000000000",
+            "HOLDFAST_SNAPSHOT_EVERY_STEPS": "1000000000",
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
         }

@@ -75,6 +75,15 @@ def test_the_operations_of_jax_are_those_of_xla() -> None:
     )
 
 
+def test_the_products_of_jax_have_the_flops_of_their_program() -> None:
+    of = {one.name: one for one in read_trace(*real("jax")).operations}
+    # Of each device 16 rows, through 256 by 512: fused with what follows, or not.
+    for name in ("dot.2", "ynn_fusion"):
+        assert of[name].flops == 3 * 2 * 16 * 256 * 512
+        assert of[name].nbytes == 3 * 4 * (16 * 256 + 256 * 512 + 16 * 512)
+    assert of["all-reduce.2"].flops == of["all-reduce.2"].nbytes == 0
+
+
 def test_the_products_of_torch_have_their_flops() -> None:
     found = read_trace(*real("torch"))
     of = {one.name: one for one in found.operations}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from sights import killed_once, sight_of
 
 from holdfast.core.ledger.program import Basis, Declared, Reached, ToldProgram
 from holdfast.profiles.summary import Operation, ProfiledStep, ProfileSummary
 from holdfast.report.overview import overview
 from holdfast.report.profile_charts import Roof, operations, roofline, step_parts
 from holdfast.report.run_page import SECTIONS, sections
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from sights import killed_once, sight_of
+
+sys.path.pop(0)
 
 PARTS = {"compute": 600, "collective": 200, "input": 100, "host": 60, "idle": 40}
 FOUND = ProfileSummary(

@@ -69,3 +69,14 @@ def as_text(value: int | memoryview, most_chars: int = 1000) -> str:
 def as_bytes(value: int | memoryview) -> memoryview:
     """A field that holds bytes, or another message; anything else is empty."""
     return value if isinstance(value, memoryview) else memoryview(b"")
+
+
+def packed_ints(value: int | memoryview) -> list[int]:
+    """A repeated field of whole numbers: one of them, or many in one piece."""
+    if not isinstance(value, memoryview):
+        return [as_int(value)]
+    found, at, end = [], 0, len(value)
+    while at < end:
+        number, at = _varint(value, at, end)
+        found.append(as_int(number))
+    return found

@@ -7,12 +7,14 @@ operations are events of the host's threads, which say so (`hlo_op`).
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from holdfast.profiles.hlo import MAX_HLO_BYTES, HloCost, hlo_costs
 from holdfast.profiles.trace import (
     MOST_EVENTS,
     NAME_CHARS,
@@ -24,11 +26,12 @@ from holdfast.profiles.trace import (
 from holdfast.profiles.wire import as_bytes, as_int, as_text, message_fields
 
 _DEVICE = re.compile(r"/device:(TPU|GPU|CUSTOM):(\d{1,6})")
-_HOST = "/host:CPU"
+_HOST, _PROGRAMS = "/host:CPU", "/host:metadata"
+_HLO = "Hlo Proto"
 _OPS, _ASYNC_OPS = "XLA Ops", "Async XLA Ops"
 _WANTED = frozenset(
     {"hlo_op", "hlo_category", "flops", "model_flops", "bytes_accessed", "device_ordinal",
-     "memcpy_details", "memset_details"}
+     "program_id"}
 )  # fmt: skip
 _INPUT = re.compile(r"%?(infeed|host-to-device)", re.IGNORECASE)
 _PS = 1000
@@ -50,6 +53,7 @@ class _Plane:
     name: str = ""
     lines: list[memoryview] = field(default_factory=list)
     metas: dict[int, _Meta] = field(default_factory=dict)
+    programs: dict[int, memoryview] = field(default_factory=dict)  # of `_PROGRAMS`: their HLO
     names: dict[int, str] = field(default_factory=dict)  # of stats
 
 
@@ -70,17 +74,17 @@ def read_xspace(data: bytes) -> DeviceTrace:
     planes = [
         _plane(as_bytes(value)) for number, value in message_fields(memoryview(data)) if number == 1
     ]
-    found = DeviceTrace()
+    found, programs = DeviceTrace(), _Programs(planes)
     devices = sorted(
         ((int(match[2]), plane) for plane in planes if (match := _DEVICE.fullmatch(plane.name))),
         key=lambda one: one[0],
     )
     if devices:
         found.is_host, found.devices = False, len(devices)
-        _read_device(found, devices[0][1])
+        _read_device(found, devices[0][1], programs)
     for plane in planes:
         if plane.name == _HOST:
-            _read_host(found, plane)
+            _read_host(found, plane, programs)
     return found
 
 
@@ -101,8 +105,44 @@ def _plane(data: memoryview) -> _Plane:
                     plane.names[key] = as_text(text, NAME_CHARS)
     for one in kinds:
         key, entry = _entry(one)
-        plane.metas[key] = _meta(entry, plane.names)
+        if plane.name == _PROGRAMS:
+            _add_program(plane, entry)
+        else:
+            plane.metas[key] = _meta(entry, plane.names)
     return plane
+
+
+def _add_program(plane: _Plane, data: memoryview) -> None:
+    """The HLO of a program, by the number that its operations name."""
+    meta, hlo = _meta(data, plane.names), memoryview(b"")
+    for number, value in message_fields(data):
+        if number != 5:
+            continue
+        of = dict(message_fields(as_bytes(value)))
+        if plane.names.get(as_int(of.get(1, 0))) == _HLO:
+            hlo = as_bytes(of.get(6, 0))
+    program = meta.stats.get("program_id")
+    if isinstance(program, int) and 0 < len(hlo) <= MAX_HLO_BYTES:
+        plane.programs[program] = hlo
+
+
+class _Programs:
+    """What the operations of the programs take, each read when one of its operations is met."""
+
+    def __init__(self, planes: list[_Plane]) -> None:
+        self._hlo = {key: hlo for plane in planes for key, hlo in plane.programs.items()}
+        self._costs: dict[int, dict[str, HloCost]] = {}
+
+    def cost(self, stats: dict[str, Value], name: str) -> HloCost:
+        """Of the operation of that name; zeros where it is not known."""
+        program = stats.get("program_id")
+        if not isinstance(program, int):
+            return HloCost()
+        if program not in self._costs:
+            self._costs[program] = {}
+            with contextlib.suppress(ValueError):
+                self._costs[program] = hlo_costs(self._hlo.get(program, memoryview(b"")))
+        return self._costs[program].get(name, HloCost())
 
 
 def _entry(data: memoryview) -> tuple[int, memoryview]:
@@ -182,7 +222,7 @@ def _event(data: memoryview, base_ns: int, plane: _Plane) -> _Happened:
     return _Happened(plane.metas.get(kind, _Meta("", {})), start_ns, end_ns, stats)
 
 
-def _read_device(found: DeviceTrace, plane: _Plane) -> None:
+def _read_device(found: DeviceTrace, plane: _Plane, programs: _Programs) -> None:
     room = MOST_EVENTS
     is_gpu = "GPU" in plane.name
     for lane, data in enumerate(plane.lines):
@@ -193,14 +233,14 @@ def _read_device(found: DeviceTrace, plane: _Plane) -> None:
             continue
         is_beside = name == _ASYNC_OPS
         for one in events:
-            event = _of_device(one, lane)
+            event = _of_device(one, lane, programs)
             # What goes on beside the core counts where it is a collective: the rest is its copies.
             if not is_beside or event.work is not Work.COMPUTE:
                 found.events.append(event)
         room = MOST_EVENTS - len(found.events)
 
 
-def _of_device(one: _Happened, lane: int) -> TraceEvent:
+def _of_device(one: _Happened, lane: int, programs: _Programs) -> TraceEvent:
     stats = one.meta.stats | one.stats
     name = str(stats.get("hlo_op") or one.meta.name)
     category = str(stats.get("hlo_category", ""))
@@ -209,10 +249,10 @@ def _of_device(one: _Happened, lane: int) -> TraceEvent:
         work = Work.COLLECTIVE
     elif _INPUT.match(name) or _INPUT.match(category) or "H2D" in one.meta.name:
         work = Work.INPUT
-    flops, nbytes = (
-        _count(stats, "flops") or _count(stats, "model_flops"),
-        _count(stats, "bytes_accessed"),
-    )
+    flops = _count(stats, "flops") or _count(stats, "model_flops")
+    nbytes = _count(stats, "bytes_accessed")
+    if not (flops or nbytes) and work is Work.COMPUTE:
+        flops, nbytes = programs.cost(stats, name)
     return TraceEvent(name, work, lane, one.start_ns, one.end_ns, flops, nbytes)
 
 
@@ -221,7 +261,7 @@ def _count(stats: dict[str, Value], name: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _read_host(found: DeviceTrace, plane: _Plane) -> None:
+def _read_host(found: DeviceTrace, plane: _Plane, programs: _Programs) -> None:
     """Anchors; and where there is no other device, the operations of the CPU's first."""
     room = MOST_EVENTS
     by_device: dict[int, list[TraceEvent]] = {}
@@ -232,7 +272,7 @@ def _read_host(found: DeviceTrace, plane: _Plane) -> None:
                 continue
             if found.is_host and "hlo_op" in one.stats:
                 device = _count(one.stats, "device_ordinal")
-                by_device.setdefault(device, []).append(_of_device(one, lane))
+                by_device.setdefault(device, []).append(_of_device(one, lane, programs))
         room = MOST_EVENTS - sum(map(len, by_device.values()))
     if by_device:
         found.devices = len(by_device)
