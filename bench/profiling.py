@@ -3,8 +3,8 @@
     python bench/profiling.py [--windows N] [--steps N] [--framework jax torch]
 
 A training under `holdfast run` on one thread tells the length of each of its steps. Which of them
-were in a window, the windows' own records say. The step in which a profiler starts, and those in
-which it stops and writes, stand beside: they are slower once a window, and in none of the medians.
+were in a window, the windows' own records say; each window is compared with the steps around it.
+The step in which a profiler starts, and those in which it stops and writes, stand beside.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 TARGET_S = 0.02
 BESIDE = 3  # steps before and after a window in which a profiler starts, stops and writes
+NEAR = 10  # steps before and after those that a window is compared with
 FRAMEWORKS = ("jax", "torch")
 TOLD = "told.json"
 Step = Callable[[], object]
@@ -40,7 +41,7 @@ def main() -> None:
     print(
         f"load {os.getloadavg()[0]:.1f}; medians of {args.windows} windows, {args.steps} steps each"
     )
-    print("framework   outside   within     more   starting   closing (ms)   trace KiB")
+    print("framework       all   within    more (least … most)   starting   closing   trace KiB")
     for framework in args.framework:
         print(row(framework, args.windows, args.steps), flush=True)
 
@@ -81,20 +82,24 @@ def row(framework: str, windows: int, steps: int) -> str:
 def figures(framework: str, folder: Path) -> str:
     """From what the script and the windows tell."""
     took = {int(step): s for step, s in json.loads((folder / TOLD).read_text()).items()}
-    within, starting, closing, sizes = [], [], [], []
-    outside = dict(took)
+    more, starting, closing, sizes = [], [], [], []
+    inside: set[int] = set()
     for path in (folder / "store").glob("r/attempts/*/profiles/*/rank-00000.json"):
         capture = json.loads(path.read_text())
         first, last = capture["edges"][0][0] + 1, capture["edges"][-1][0]
         sizes.append(capture["trace_bytes"] / 1024)
-        within += [took[step] for step in range(first, last + 1) if step in took]
+        inside |= set(range(first, last + 1))
+        around = [*range(first - BESIDE - NEAR, first - BESIDE), *range(last + 9, last + 9 + NEAR)]
+        within = [took[step] for step in range(first, last + 1) if step in took]
+        beside = [took[step] for step in around if step in took]
+        more.append(statistics.median(within) / statistics.median(beside) - 1)
         starting.append(took.get(first - 1, 0.0))
         closing.append(max(took.get(step, 0.0) for step in range(last + 1, last + BESIDE + 1)))
-        for step in range(first - BESIDE, last + 2 * BESIDE):
-            outside.pop(step, None)
-    usual, slowed = statistics.median(outside.values()), statistics.median(within)
+    usual = statistics.median(took.values())
+    slowed = statistics.median(took[step] for step in inside if step in took)
     return (
-        f"{framework:<9} {usual * 1e3:>9.2f} {slowed * 1e3:>8.2f} {slowed / usual - 1:>8.1%} "
+        f"{framework:<9} {usual * 1e3:>9.2f} {slowed * 1e3:>8.2f} "
+        f"{statistics.median(more):>7.1%} ({min(more):.1%} … {max(more):.1%}) "
         f"{statistics.median(starting) * 1e3:>10.1f} {statistics.median(closing) * 1e3:>9.1f} "
         f"{statistics.median(sizes):>17.0f}"
     )

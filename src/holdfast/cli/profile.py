@@ -24,7 +24,7 @@ from holdfast.profiles.read import captures, make_summary, summarised
 from holdfast.profiles.summary import ProfileSummary
 from holdfast.report.profile_picture import picture
 
-LOOK_S, FAR_LOOK_S = 0.2, 2.0
+LOOK_S, FAR_LOOK_S = 0.5, 2.0
 ROUND_TRIP_S = 30.0  # for the way there, the writing, and the way back
 SECOND_NS = 1_000_000_000
 
