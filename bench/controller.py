@@ -1,15 +1,17 @@
 """What the controller of many hosts costs: its own process, with as many simulated agents.
 
-    python bench/controller.py [--agents 1000 10000] [--idle 20] [--rounds 3] [--tls]
+    python bench/controller.py [--agents 1000 10000] [--idle 20] [--rounds 3] [--step 1] [--tls]
 
 The controller is `holdfast run`'s own process, whole: lease, journal, machine, membership, link.
 The agents are in other processes, many in each: real seats and real conversations, with a rank each
-that makes a step a second and copies at once. They speak as often as those of such a run. The store
-is not measured: a commit is told as done where it would have begun. An agreed save is measured from
-the rank's word that it asks for one until every rank is known to have its copy: the hosts are asked
-how far they are, ordered to save, and answer. The agents share the machine's cores, so that time is
-mostly theirs; what the controller takes of it is its own CPU time, and what is left for it to do
-once the last agent has answered. CPU and memory are those of the controller's process.
+that makes a step a second (`--step`) and copies at once. They speak as often as those of such a
+run. The store is not measured: a commit is told as done where it would have begun. An agreed save
+is measured from the rank's word that it asks for one until every rank is known to have its copy:
+the hosts are asked how far they are, ordered to save, and answer. The agents share the machine's
+cores, so that time is mostly theirs; what the controller takes of it is its own CPU time, and what
+is left for it to do once the last agent has answered. CPU and memory are those of the controller's
+process. Agents that lack a core get an order late: where a rank has passed its step by then, it is
+void, and another one follows. `orders` says how many there were until one held; each costs as much.
 """
 
 from __future__ import annotations
@@ -55,7 +57,6 @@ from holdfast.link.values import Peer, beat_s
 RUN = "bench"
 PROCESSES = 2
 CONNECTING = 64  # at a time, in each process
-STEP_S = 1.0
 LIMIT_S = 600.0
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -140,9 +141,10 @@ class OneRank(Host):
 class ManySeats:
     """Agents of many hosts, in one loop."""
 
-    def __init__(self, folder: RunFolder, hosts: int) -> None:
+    def __init__(self, folder: RunFolder, hosts: int, step_s: float) -> None:
         where = read_listening(folder, 1)
         assert where is not None
+        self._step_s = step_s
         self._port, self._hosts, self._secret = where.port, hosts, run_secret(folder)
         self._certificate = where.certificate
         self._run = folder.identity.run_id
@@ -207,7 +209,7 @@ class ManySeats:
         while connection in self._seats:
             host, now_s = seat.host, time.monotonic()
             if isinstance(host, OneRank):
-                host.step_until(int((now_s - began_s) / STEP_S))
+                host.step_until(int((now_s - began_s) / self._step_s))
             connection.beat()
             if now_s - told_s >= progress_s - every_s / 2:
                 told_s = now_s
@@ -284,6 +286,7 @@ def be_controller(arguments: list[str], *, tls: bool) -> None:
         hear(self, report, host)
 
     def commit(self: Any, attempt: int, epoch: int, step: int, _: int) -> None:
+        out.write(f"orders {epoch} 0\n")
         tell("agreed")
         at_ns = now_ns()
         self._tell(ev.Heard(at_ns, attempt, news.Committed(at_ns, epoch, step)))
@@ -306,6 +309,7 @@ class Measured:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.orders = 0  # so far
 
     @property
     def cpu_s(self) -> float:
@@ -333,7 +337,7 @@ class Measured:
 
 def measure(options: argparse.Namespace, agents: int) -> dict[str, float]:
     place = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
-    command = [sys.executable, __file__]
+    command = [sys.executable, __file__, "--step", str(options.step)]
     # fmt: off
     asked = [
         "run", "--as-controller", str(WatchedHolder(0, 0.0)), "--hosts", str(agents), "--name", RUN,
@@ -410,6 +414,7 @@ def _save(
     _tell(agents, "save")
     asked_s, asked_cpu_s = controller.until("asked")
     ordered_s, _ = controller.until("ordered")
+    before, controller.orders = controller.orders, int(controller.until("orders")[0])
     agreed_s, agreed_cpu_s = controller.until("agreed")
     agents_s = sum(map(cpu_s, agents)) - agents_s
     time.sleep(1.0)  # until all have heard of it
@@ -417,6 +422,7 @@ def _save(
     return {
         "agreed s": agreed_s - asked_s,
         "asking s of it": ordered_s - asked_s,
+        "orders": controller.orders - before,
         "agreed CPU s": agreed_cpu_s - asked_cpu_s - idle_cores * (agreed_s - asked_s),
         "agents' CPU s": agents_s,
         "after the last answer s": agreed_s - max(map(_said_s, agents)),
@@ -439,6 +445,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--agents", type=int, nargs="+", default=[1000, 10000])
     parser.add_argument("--idle", type=float, default=20.0, help="seconds")
+    parser.add_argument("--step", type=float, default=1.0, help="seconds that each takes")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--saves", type=int, default=5, help="in each round; medians are told")
     parser.add_argument("--profile", help="a file for py-spy's profile of the controller")
@@ -453,7 +460,7 @@ def main() -> None:
         return
     if options.seats is not None:
         place, start, to = options.seats
-        seats = ManySeats(RunStore.at(place).get(RUN), options.agents[0])
+        seats = ManySeats(RunStore.at(place).get(RUN), options.agents[0], options.step)
         asyncio.run(seats.run(range(int(start), int(to))))
         return
     for agents in options.agents:
