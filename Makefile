@@ -57,6 +57,7 @@ HOSTS_FLAGS    ?=
 NOTICES        ?= 1000
 NOTICES_REAL   ?= 50
 RACE_FLAGS     ?=
+PROGRAM_FLAGS  ?=
 TRUTH_FLAGS    ?=
 VERSIONS_FLAGS ?=
 
@@ -66,7 +67,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test virtual contracts tests-real check lint format types demo faults faults-hosts chaos chaos-hosts crash browser prometheus fuzz schedules \
-	bench race race-hosts kills truth agent-trainers trainers adapters reference hosts notices versions docs picture clean
+	bench race race-hosts kills truth agent-trainers trainers adapters reference program parity hosts notices versions docs picture clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -214,6 +215,14 @@ trainers: $(KERAS_STAMP) $(MAXTEXT_STAMP) ## As adapters, in environments of the
 
 reference: $(REFERENCE_STAMP) ## The reference trainer: each of its switches, and its runs struck; flax, grain and qwix
 	$(BIN)/pytest tests/examples/test_reference.py tests/examples/test_reference_survives.py $(PYTEST_ARGS)
+
+program: $(REFERENCE_STAMP) ## What raises program goodput, and what shortens a start: two ladders and their pictures (PROGRAM_FLAGS)
+	$(BIN)/python bench/program/ladder.py $(PROGRAM_FLAGS)
+	$(BIN)/python bench/program/startup.py
+	$(BIN)/python bench/program/drawing.py
+
+parity: $(REFERENCE_STAMP) ## The reference trainer's loss after 300 steps under each switch, beside that without
+	$(BIN)/python bench/program/ladder.py --size small --most-worse 0.02
 
 versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)
 	$(PYTHON) tests/versions/try_versions.py $(VERSIONS_FLAGS)

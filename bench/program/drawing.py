@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from pathlib import Path
-from typing import Any
+
+from ladder import Ladders, told_ladders
 
 from holdfast.report.kinds import ORDER, style_of
 
@@ -54,16 +54,16 @@ def page(title: str, under: str, body: list[str], height: int) -> str:
     return "\n".join([head, f"<style>{STYLE}</style>", panel, *said, *body, "</svg>", ""])
 
 
-def program(results: dict[str, Any]) -> str:
+def program(ladders: Ladders) -> str:
     """Effective MFU of each rung of each context."""
     body: list[str] = []
     y = float(TOP)
-    for ladder in results["ladders"]:
-        rows = {name: row for name, row in ladder["rows"].items() if "failed" not in row}
+    for context, told_rows in ladders.items():
+        rows = {name: row for name, row in told_rows.items() if "failed" not in row}
         most = max(row["effective_mfu"] for row in rows.values())
         scale = (BARS_END - BARS_X) / most
         plain = next(iter(rows.values()))
-        told = f"context {ladder['context']:,}, batch {ladder['batch']}: {plain['device']}"
+        told = f"context {context}, {plain['device']}"
         body.append(text(NAMES_X, y, f"{plain['parameters']:,} parameters, {told}", "soft"))
         end = BARS_X + plain["effective_mfu"] * scale
         bottom = y + ROW * (len(rows) + 0.5) - 8
@@ -84,12 +84,12 @@ def program(results: dict[str, Any]) -> str:
 
 
 def startup(results: dict[str, list[dict[str, float]]]) -> str:
-    """Seconds until the first step, by kind: medians."""
-    medians = {name: parts_of(rounds) for name, rounds in results.items()}
-    scale = (BARS_END - BARS_X) / max(sum(parts.values()) for parts in medians.values())
+    """Seconds until the first step, by kind."""
+    starts = {name: parts_of(rounds) for name, rounds in results.items()}
+    scale = (BARS_END - BARS_X) / max(sum(parts.values()) for parts in starts.values())
     body: list[str] = []
     y = float(TOP)
-    for name, parts in medians.items():
+    for name, parts in starts.items():
         body.append(text(NAMES_X, y + 5, name))
         x = float(BARS_X)
         for kind, seconds in parts.items():
@@ -99,7 +99,7 @@ def startup(results: dict[str, list[dict[str, float]]]) -> str:
             x += seconds * scale
         body.append(text(x + 8, y + 5, f"{sum(parts.values()):.2f} s", "ours"))
         y += ROW
-    x, kinds = float(NAMES_X), {kind: None for parts in medians.values() for kind in parts}
+    x, kinds = float(NAMES_X), {kind: None for parts in starts.values() for kind in parts}
     for kind in sorted(kinds, key=place):
         body.append(bar(x, y, 12, colour_of(kind)))
         body.append(text(x + 18, y + 5, kind.removeprefix("custom:"), "soft"))
@@ -107,7 +107,7 @@ def startup(results: dict[str, list[dict[str, float]]]) -> str:
     y += ROW
     rounds = min(len(each) for each in results.values())
     title = "Until the first step: the reference trainer, with each remedy"
-    under = f"restarts are from the SIGKILL of the rank; medians of {rounds} or more"
+    under = f"restarts are from the SIGKILL of the rank; the fastest of {rounds} or more rounds"
     return page(title, under, body, round(y)).replace("</style>", ON + "</style>")
 
 
@@ -124,8 +124,9 @@ def colour_of(kind: str) -> str:
 
 
 def parts_of(rounds: list[dict[str, float]]) -> dict[str, float]:
-    kinds = sorted({kind for one in rounds for kind in one}, key=place)
-    return {kind: statistics.median(one.get(kind, 0.0) for one in rounds) for kind in kinds}
+    """Of the fastest round, in the order of a report."""
+    fastest = min(rounds, key=lambda one: sum(one.values()))
+    return dict(sorted(fastest.items(), key=lambda part: place(part[0])))
 
 
 def main() -> None:
@@ -134,15 +135,13 @@ def main() -> None:
     p.add_argument("--size", default="cpu", help="of the ladder that is drawn")
     p.add_argument("--to", type=Path, default=ROOT / "docs" / "images")
     args = p.parse_args()
-    drawn = (
-        (f"{args.size}.json", "program.svg", program),
-        ("startup.json", "startup.svg", startup),
-    )
-    found = [one for one in drawn if (args.results / one[0]).exists()]
-    for name, picture, draw in found:
-        (args.to / picture).write_text(draw(json.loads((args.results / name).read_text())))
-        print(f"wrote {args.to / picture}")
-    if not found:
+    ladder, starts = args.results / f"{args.size}.json", args.results / "startup.json"
+    if ladder.exists():
+        drawn = program(told_ladders(json.loads(ladder.read_text())))
+        (args.to / "program.svg").write_text(drawn)
+    if starts.exists():
+        (args.to / "startup.svg").write_text(startup(json.loads(starts.read_text())))
+    if not ladder.exists() and not starts.exists():
         sys.exit(f"no results in {args.results}: run ladder.py or startup.py")
 
 

@@ -17,8 +17,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "lm"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "reference"))
 
-PEAK_SIZES = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
-PEAK_ROUNDS = 12
+PEAK_SIDES = {"cpu": (1024, 2048), "gpu": (8192, 16384), "tpu": (8192, 16384)}
+PEAK_SECONDS = 1.0
 
 
 def main() -> None:
@@ -28,22 +28,17 @@ def main() -> None:
         print(json.dumps(rung(json.loads(sys.argv[1]))))
 
 
-def peak(dtype: str) -> dict[str, float | str]:
-    """FLOP/s of a product of two square matrices, the best of some rounds: what can be reached."""
-    import jax
-    import jax.numpy as jnp
+def peak(dtype: str) -> dict[str, float]:
+    """FLOP/s of a product of two square matrices as `holdfast calibrate` measures it: the best."""
+    from holdfast.program.measure import OnJax, best_rate
 
-    size = PEAK_SIZES[jax.default_backend()]
-    wide = jnp.int32 if dtype == "int8" else jnp.float32
-    a = jnp.ones((size, size), dtype)
-    product = jax.jit(lambda a, b: jnp.dot(a, b, preferred_element_type=wide))
-    product(a, a).block_until_ready()
-    best = float("inf")
-    for _ in range(PEAK_ROUNDS):
-        start = time.perf_counter()
-        product(a, a).block_until_ready()
-        best = min(best, time.perf_counter() - start)
-    return {"flops_per_s": 2 * size**3 / best, "device": jax.devices()[0].device_kind}
+    tool = OnJax()
+    kind = {"float32": "fp32", "bfloat16": "bf16"}.get(dtype, dtype)
+    rates = [
+        best_rate(2 * side**3, tool.product(side, kind), PEAK_SECONDS, time.perf_counter)
+        for side in PEAK_SIDES[tool.platform]
+    ]
+    return {"flops_per_s": max(rates)}
 
 
 def rung(words: list[str]) -> dict[str, Any]:
@@ -89,6 +84,7 @@ def rung(words: list[str]) -> dict[str, Any]:
         "losses": losses,
         "held_out": float(score),
         "compile_s": compile_s,
+        "kind": args.dtype if args.quant == "none" else args.quant,
         "tokens": args.batch * args.context,
         "flops": needed_flops(config, args.batch, args.context),
         "dense_flops": needed_flops(plain, args.batch, args.context),

@@ -5,7 +5,8 @@
 The reference trainer under `holdfast run`. First starts: with the packages' files out of the page
 cache, and in it. Restarts: the rank gets a SIGKILL once it has saved (and standbys wait). What is
 told is `first_start_s` and `waterfall_s` of `holdfast report --json`. Results are added to those in
-build/program/startup.json, so that a second call is a second round; drawing.py draws them.
+build/program/startup.json, so that a second call is a second round, and of each
+the fastest counts; drawing.py draws them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import json
 import os
 import shlex
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -79,13 +79,11 @@ def main() -> None:
 
 
 def told(name: str, rounds: list[dict[str, float]]) -> str:
-    """Medians: all of it, and its parts."""
+    """The fastest round and its parts; in brackets the least, the most, and how many there are."""
     totals = [sum(one.values()) for one in rounds]
-    kinds = {kind for one in rounds for kind in one}
-    parts = {kind: statistics.median(one.get(kind, 0.0) for one in rounds) for kind in kinds}
+    parts = min(rounds, key=lambda one: sum(one.values()))
     words = ", ".join(f"{kind} {s:.2f}" for kind, s in sorted(parts.items()) if s >= 0.005)
-    spread = f"({min(totals):.2f} … {max(totals):.2f}, {len(rounds)})"
-    return f"{name:<34} {statistics.median(totals):6.2f} s {spread}: {words}"
+    return f"{name:<34} {min(totals):6.2f} s (… {max(totals):.2f}, {len(rounds)} rounds): {words}"
 
 
 def measured(rung: Rung, train: str, settle_s: float) -> dict[str, float]:

@@ -109,6 +109,9 @@ def test_a_local_layer_sees_its_window_alone(lm: SimpleNamespace) -> None:
     wanted = jax.nn.dot_product_attention(q, k, v, mask=mask[None, None])
     seen = lm.attention.attend(q, k, v, "local-global", window)
     assert float(np.abs(wanted - seen).max()) < 1e-5
+    # What a GPU's kernel is told means the same.
+    told = jax.nn.dot_product_attention(q, k, v, is_causal=True, local_window_size=(window, 0))
+    assert float(np.abs(wanted - told).max()) < 1e-5
 
 
 @pytest.mark.parametrize(("window", "computed"), [(None, 10), (127, 7), (128, 7), (129, 9)])
