@@ -50,6 +50,20 @@ for step in run.steps(int(sys.argv[1])):
 """
 
 
+JAX = """
+import sys, time
+import jax, jax.numpy as jnp
+import holdfast as hf
+once = jax.jit(lambda x: jnp.tanh(x @ x))
+run = hf.start()
+x = jnp.ones((64, 64))
+for step in run.steps(int(sys.argv[1])):
+    x = jax.block_until_ready(once(x))
+    run.done(step, x)
+    print("did", step, flush=True)
+"""
+
+
 def start(house: House, text: str, steps: int = FAR, **env: object) -> Process:
     command = (sys.executable, house.script(text), steps)
     nothing = ("--save-every", FAR, "--snapshot-every", FAR)  # it would be left in memory
@@ -83,6 +97,17 @@ def test_a_window_of_a_live_run(house: House) -> None:
     assert "3 steps of rank 0" in last
     after = int(run.lines[-1].split()[1])
     run.saw(f"did {after + 50}$")
+    stop(house, run)
+
+
+@pytest.mark.real
+def test_a_window_of_jax(house: House) -> None:
+    run = start(house, JAX)
+    found = json.loads(ask(house, "--steps", 4, "--json").wait(EXIT_DONE).partition("\n")[2])
+    assert (found["framework"], len(found["steps"])) == ("jax", 4)
+    assert any(one["flops"] == 4 * 2 * 64**3 for one in found["operations"])
+    report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
+    assert report["profile"] == found
     stop(house, run)
 
 

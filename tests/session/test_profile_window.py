@@ -122,6 +122,17 @@ def test_a_profiler_of_the_trainings_thread_is_called_by_it_alone(
     ]  # fmt: skip
 
 
+def test_a_loop_that_a_framework_drives_has_boundaries_too(
+    trained: Trained, profiler: MadeProfiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(step: int) -> None:
+        trained.boundary.record(step, 0)
+
+    monkeypatch.setattr(trained.boundary, "done", record)
+    assert trained.profiled(2).refused == ""
+    assert [name for name, _ in profiler.called] == ["start", "stop", "write"]
+
+
 def test_another_is_called_by_the_ranks_own(trained: Trained, profiler: MadeProfiler) -> None:
     profiler.is_of_thread = False
     assert trained.profiled(3).refused == ""
