@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,6 +122,31 @@ def test_a_whole_step_is_counted_and_changes_nothing(asks: bool) -> None:
         assert "counts as twice the forward pass" in found.left_out[0]
     else:
         assert (found.model, found.left_out) == (accumulated, ())
+
+
+def test_a_gradient_scaler_works_on() -> None:
+    model, optimizer = trained()
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def step(x: torch.Tensor) -> None:
+        scaler.scale(model(x).square().mean()).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+
+    found = of_torch_step(step, model, X)
+    assert (found.model, found.left_out) == (of_torch(Model(), X).model, ())
+    step(X)
+    assert scaler.get_scale() == 8
+
+
+def test_a_module_without_a_tensor_asks_for_a_loss() -> None:
+    class Wrapped(Model):
+        def forward(self, x: torch.Tensor) -> Any:
+            return SimpleNamespace(logits=super().forward(x))
+
+    (gap,) = of_torch(Wrapped(), X).left_out
+    assert "give loss=" in gap
 
 
 def test_a_step_that_gives_its_loss_as_a_number() -> None:

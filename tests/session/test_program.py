@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 
 from holdfast.errors import ConfigurationError
@@ -94,6 +95,37 @@ def test_what_a_compiled_step_counts_is_told_until_the_script_says_something_els
         (6, 0, []),
         (9, 0, []),
     ]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_compiled_step_whose_flops_cannot_be_counted_says_why() -> None:
+    program, facts = told()
+    program.count(Flops(0, 0, ("a while loop",)))
+    program.stepped()
+    program.count(Flops(5, 7))
+    program.count(Flops(0, 0, ("a while loop",)))
+    assert [(one["flops"], one["left_out"]) for one in facts] == [(0, ["a while loop"]), (5, [])]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_of_two_compiled_steps_one_counts_and_that_is_said() -> None:
+    program, facts = told()
+    program.count(Flops(5, 7), of="first")
+    program.count(Flops(6, 7), of="first")
+    program.count(Flops(7, 7, ("a gap",)), of="second")
+    program.stepped()
+    words = "first and second are said to be a whole step each, and only second counts"
+    assert [(one["flops"], one["left_out"]) for one in facts] == [(7, [words, "a gap"])]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_numbers_of_numpy_are_numbers() -> None:
+    program, facts = told()
+    program.tell(numpy.int64(6), "bf16", numpy.int32(3))
+    program.stepped()
+    program.tell(numpy.float32(7), "bf16")
+    assert [(one["flops"], one["tokens"]) for one in facts] == [(6, 3), (7, 0)]
+    assert all(type(one[key]) is int for one in facts for key in ("flops", "tokens"))
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), 1e28, "6e12", None, True])

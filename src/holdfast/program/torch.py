@@ -72,6 +72,7 @@ def of_torch_step(
                 stack.enter_context(forward.watched(one, counter))
             stack.enter_context(torch.device("meta"))
             stack.enter_context(_eager())
+            stack.enter_context(_unscaled())
             args, kwargs = tree_map(on_meta, (args, kwargs))
             stack.enter_context(torch.enable_grad())
             stack.enter_context(counter)
@@ -164,7 +165,9 @@ def _squares(module: Any, *args: Any, **kwargs: Any) -> Any:
     from torch.utils._pytree import tree_leaves
 
     outputs = tree_leaves(module(*args, **kwargs))
-    floats = (one for one in outputs if isinstance(one, torch.Tensor) and one.is_floating_point())
+    floats = [one for one in outputs if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    if not floats:
+        raise TypeError("no tensor of floats is found in what it returns: give loss=")
     return sum(one.square().sum() for one in floats)
 
 
@@ -176,6 +179,28 @@ def _eager() -> Iterator[None]:
     stance = getattr(torch.compiler, "set_stance", None)  # from torch 2.6 on
     with contextlib.nullcontext() if stance is None else stance("force_eager"):
         yield
+
+
+@contextlib.contextmanager
+def _unscaled() -> Iterator[None]:
+    """Losses as they are: a GradScaler would make its scale on meta, and never get rid of it."""
+    import torch
+
+    kind = torch.amp.grad_scaler.GradScaler
+    plain: dict[str, Callable[..., Any]] = {
+        "scale": lambda _, outputs: outputs,
+        "unscale_": lambda *_: None,
+        "step": lambda _, optimizer, *args, **kwargs: optimizer.step(*args, **kwargs),
+        "update": lambda *_, **__: None,
+    }
+    before = {name: vars(kind)[name] for name in plain}
+    for name, method in plain.items():
+        setattr(kind, name, method)
+    try:
+        yield
+    finally:
+        for name, method in before.items():
+            setattr(kind, name, method)
 
 
 @contextlib.contextmanager

@@ -173,7 +173,7 @@ def _program_words(basis: Basis) -> str:
     if basis.declared.ideal_step_ns:
         return "ideal step\nof each kept"
     if not basis.flops:
-        return "Not measured:\nset --ideal-step"
+        return "Not measured:\ntell run.flops"
     return clean(basis.words)
 
 

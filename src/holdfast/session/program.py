@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,39 +36,49 @@ class StepFlops:
         self._flops = 0
         self._bytes = self._tokens = 0
         self._left_out: tuple[str, ...] = ()
+        self._functions: dict[str, None] = {}  # that run.compile counted, in order
         self._dtype = DEFAULT_DTYPE
         self._has_stepped = self._is_said = False
         self._written: dict[str, Any] = {}
 
-    def tell(self, per_step: Any, dtype: str, tokens: int | None = None) -> None:
+    def tell(self, per_step: Any, dtype: str, tokens: Any = None) -> None:
         """The FLOPs of a step; raises ConfigurationError for what is no such number."""
         from holdfast.program.peaks import DTYPES
 
         flops = getattr(per_step, "model", per_step)
-        is_number = isinstance(flops, int | float) and not isinstance(flops, bool)
+        is_number = isinstance(flops, Real) and not isinstance(flops, bool)
         if not is_number or not math.isfinite(flops) or not 1 <= flops <= MOST_FLOPS:
             raise ConfigurationError(
-                f"run.flops(per_step={per_step!r}): give the FLOPs of one step, more than 0, or "
-                "what holdfast.program counts"
+                f"run.flops(per_step={per_step!r}): give the FLOPs of one step, a number from 1 to "
+                f"{MOST_FLOPS:g}, or what holdfast.program counts"
             )
         if dtype not in DTYPES:
             raise ConfigurationError(f"run.flops(dtype={dtype!r}): give one of {', '.join(DTYPES)}")
-        is_whole = isinstance(tokens, int) and not isinstance(tokens, bool)
+        is_whole = isinstance(tokens, Integral) and not isinstance(tokens, bool)
         if tokens is not None and not (is_whole and 1 <= tokens <= MOST_TOKENS):
             raise ConfigurationError(
-                f"run.flops(tokens={tokens!r}): give the tokens of the step that was counted, 1 or "
-                "more"
+                f"run.flops(tokens={tokens!r}): give the tokens of the step that was counted, a "
+                "whole number, 1 or more"
             )
-        self._flops, self._dtype, self._tokens = round(flops), dtype, tokens or 0
+        self._flops, self._dtype, self._tokens = round(flops), dtype, int(tokens or 0)
         self._bytes = int(getattr(per_step, "executed_bytes", 0))
         self._is_said = True
         self._hold(getattr(per_step, "left_out", ()))
 
-    def count(self, flops: Flops) -> None:
-        """A step that `run.compile` found or compiled; what the script says itself stays."""
-        if not self._is_said and 1 <= flops.model <= MOST_FLOPS:
-            self._flops, self._bytes, self._tokens = flops.model, flops.executed_bytes, 0
-            self._hold(flops.left_out)
+    def count(self, flops: Flops, of: str = "") -> None:
+        """A step that `run.compile` found or compiled; what the script says itself stays.
+
+        `of`: the function's name. Where nothing could be counted, what is left out is told.
+        """
+        self._functions[of] = None
+        if self._is_said or flops.model > MOST_FLOPS or (self._flops and not flops.model):
+            return
+        self._flops, self._bytes, self._tokens = flops.model, flops.executed_bytes, 0
+        gaps = flops.left_out
+        if len(self._functions) > 1:
+            names = " and ".join(self._functions)
+            gaps = (f"{names} are said to be a whole step each, and only {of} counts", *gaps)
+        self._hold(gaps)
 
     def _hold(self, left_out: Iterable[object]) -> None:
         self._left_out = tuple(map(str, left_out))[:MOST_GAPS]

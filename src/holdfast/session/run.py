@@ -11,6 +11,7 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -289,13 +290,14 @@ class Run:
         attempt ends with DeclaredFailure, and the run goes back to before it.
 
         `flops=True`: one call of it is one step. Its FLOPs are counted where it is traced, kept
-        with the program, and told as by `run.flops`, whose own word counts before them.
+        with the program, and told as by `run.flops`, whose own word counts before them. Say it
+        of one function: of several the last one counts, which the report says.
         """
         from holdfast.session.compiled_step import CompiledStep
 
-        step: Callable[..., T] = CompiledStep(
-            function, self._compiling, self._program.count if flops else None, **options
-        )
+        name = getattr(function, "__name__", type(function).__name__)
+        count = partial(self._program.count, of=name) if flops else None
+        step: Callable[..., T] = CompiledStep(function, self._compiling, count, **options)
         return step
 
     # --- the loop ---------------------------------------------------------------------------

@@ -115,6 +115,10 @@ def test_of_both_ways_the_ideal_step_counts_and_that_is_said() -> None:
             Basis(told=ToldProgram(TERA, device="NVIDIA H20", dtype="bf16")),
             "the peak of NVIDIA H20 is",
         ),
+        (
+            Basis(told=ToldProgram(TERA, device="NVIDIA H20", dtype="fp8")),
+            "the fp8 peak of NVIDIA H20 is",
+        ),
     ],
 )
 def test_what_is_not_known_is_said_and_not_guessed(basis: Basis, words: str) -> None:
@@ -145,6 +149,19 @@ def test_more_than_the_peak_is_said_and_which_number_is_likelier_wrong(
     assert likelier in note
 
 
+@pytest.mark.parametrize(
+    ("told", "because"),
+    [
+        (ToldProgram(9 * 10**8 * TERA, devices=64, peak_flops=TERA), "that of the chip's data"),
+        (ToldProgram(9 * 10**8 * TERA, reached=REACHED), "one that was measured"),
+    ],
+    ids=["devices", "measured"],
+)
+def test_a_million_times_too_high_is_no_wrong_peak(told: ToldProgram, because: str) -> None:
+    (note,) = Basis(told=told).notes(account())
+    assert f"likely the FLOPs of a step are wrong: the peak is {because}" in note
+
+
 def test_gaps_of_the_count_are_said() -> None:
     (note,) = Basis(told=ToldProgram(TERA, ("a while loop",), peak_flops=TERA)).notes(account())
     assert note == "the FLOPs of a step are counted with a gap: a while loop"
@@ -152,7 +169,10 @@ def test_gaps_of_the_count_are_said() -> None:
 
 def test_flops_that_changed_are_said() -> None:
     (note,) = Basis(told=H100, told_before=(TERA,)).notes(account(step_s=1000))
-    assert note == "the script told other FLOPs of a step before (1 TFLOP): the last count"
+    assert note == (
+        "the script told other FLOPs of a step before (1 TFLOP): the number that it told last goes "
+        "for all steps"
+    )
 
 
 @pytest.mark.parametrize(

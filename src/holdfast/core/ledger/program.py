@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast.core.ledger.account import NS_PER_S, Account
 
 MAX_FLOPS = 10**26
+MUCH = 30  # a peak that was measured on a busy machine may be too low by less
 MAX_TOKENS = 2**48 - 1  # of a step: what a record of the journal holds
 SET_ANY = "tell run.flops, or set --flops-per-step or --ideal-step"
 
@@ -127,8 +128,8 @@ class Basis:
             return f"Not measured: {SET_ANY}"
         if not self.peak_flops:
             return (
-                f"Not measured: the peak of {self._device} is not known; set --peak-flops, or run "
-                "holdfast calibrate there"
+                f"Not measured: the {self._of_type}peak of {self._device} is not known; set "
+                "--peak-flops, or run holdfast calibrate there"
             )
         by = "the script" if not self.declared.flops_per_step else "--flops-per-step"
         each = self.flops_per_token
@@ -138,6 +139,11 @@ class Basis:
     @property
     def _device(self) -> str:
         return self.told.device or "its device"
+
+    @property
+    def _of_type(self) -> str:
+        """Which peak is meant, where it is not the usual one."""
+        return f"{self.told.dtype} " if self.told.dtype not in ("", "bf16") else ""
 
     @property
     def _peak(self) -> str:
@@ -162,26 +168,34 @@ class Basis:
                 yield f"the FLOPs of a step are counted with a gap: {one}"
             if self.told_before:
                 others = ", ".join(f"{scaled(one)}FLOP" for one in self.told_before)
-                yield f"the script told other FLOPs of a step before ({others}): the last count"
+                yield (
+                    f"the script told other FLOPs of a step before ({others}): the number that it "
+                    "told last goes for all steps"
+                )
         ideal = self.ideal_chip_ns(account) if self.flops else None
         if ideal is not None and ideal > account.productive > 0:
             times = ideal / account.productive
             yield (
                 f"the FLOPs of the kept steps are {times:.3g} times what the peak allows: "
-                f"{self._likelier_wrong(account.chips)}"
+                f"{self._likelier_wrong(account.chips, times)}"
             )
 
-    def _likelier_wrong(self, chips: int) -> str:
-        if self.told.devices > chips:
+    def _likelier_wrong(self, chips: int, times: float) -> str:
+        by_devices = self.told.devices / chips
+        if by_devices > 1 and times <= MUCH * by_devices:
             return (
                 f"likely the number of chips is wrong: the script trains on {self.told.devices} "
                 f"devices, and the run counts {chips} (--chips)"
             )
         if self.declared.peak_flops:
-            return "likely --peak-flops is wrong: it is the peak of one chip, in FLOP/s"
-        if not self.told.peak_flops:
+            return (
+                "likely --peak-flops is wrong (it is the peak of one chip, in FLOP/s), or the "
+                "FLOPs of a step are"
+            )
+        if not self.told.peak_flops and times <= MUCH:
             return "likely the measured peak is too low: calibrate where nothing else runs"
-        return "likely the FLOPs of a step are wrong: the peak is that of the chip's data sheet"
+        sheet = "that of the chip's data sheet" if self.told.peak_flops else "one that was measured"
+        return f"likely the FLOPs of a step are wrong: the peak is {sheet}"
 
 
 def scaled(number: float) -> str:
