@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.calibrate import calibrate
+from holdfast.errors import StoreUnavailable
 from holdfast.journal.calibrated import read_calibrations
 from holdfast.program import device, measure
 from holdfast.program.measure import Measured, Rank
@@ -22,7 +25,8 @@ def h100(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = Measured("jax 9", {"bf16": 700 * 10**12, "fp32": 50 * 10**12}, 3 * 10**12, 8, 10**11)
     monkeypatch.setenv("HOLDFAST_MIRROR", str(tmp_path / "mirror"))
     monkeypatch.setattr(measure, "measure", lambda *_: found)
-    monkeypatch.setattr(measure, "framework", lambda *_: None)
+    monkeypatch.setattr(measure, "framework", lambda *_: SimpleNamespace(platform="cpu"))
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     monkeypatch.setattr(device, "find_device", lambda: device.Device(H100, 8))
 
 
@@ -57,7 +61,12 @@ def test_ranks_of_a_launcher(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], rank: Rank
 ) -> None:
     seen = []
-    monkeypatch.setattr(measure, "framework", lambda _, rank: seen.append(rank))
+
+    def framework(_: object, rank: Rank) -> Any:
+        seen.append(rank)
+        return SimpleNamespace(platform="cuda")
+
+    monkeypatch.setattr(measure, "framework", framework)
     assert asked(**environ).exit_code == 0
     assert seen == [rank]
 
@@ -65,3 +74,16 @@ def test_ranks_of_a_launcher(
 @pytest.mark.parametrize("words", [("--seconds", "0"), ("--framework", "numpy")])
 def test_bad_words(words: tuple[str, ...]) -> None:
     assert asked(*words).exit_code == 2
+
+
+def test_what_cannot_be_kept_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mirror").write_text("in the way")
+    with pytest.raises(StoreUnavailable, match=r"measured, and not kept .* give runs --peak-flops"):
+        calibrate.main([], standalone_mode=False)
+    assert "products in bf16  700 TFLOP/s" in capsys.readouterr().out
+
+
+def test_busy_cpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "The CPUs were busy" not in asked().output
+    monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
+    assert "The CPUs were busy before" in asked().output

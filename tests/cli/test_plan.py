@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from holdfast.cli.main import main
+from holdfast.cli.plan_screen import faster_words
+from holdfast.sim.plan import Faster
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -168,3 +170,13 @@ def test_bad_input_is_one_sentence(arguments, words, capsys):
     assert (code, out) == (78, "")
     assert err.startswith(words)
     assert err.count("\n") == 1
+
+
+def test_faster_steps_in_words() -> None:
+    words = faster_words(Faster(0.1, 86_400.0, 24.0, 0.935))
+    assert words == (
+        "with MFU that is 10 % higher (40 % becomes 44 %), the work of 11 d takes 10 d, which "
+        "saves 24 h and 24 chip-hours; with the steps as they are, goodput of 93.5 % would do as "
+        "much"
+    )
+    assert "no goodput would do as much" in faster_words(Faster(0.1, 86_400.0, 24.0, 1.05))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import ConfigurationError
 from holdfast.program import Flops, dense_transformer, of_jax
 
 LAYERS, HEADS, HEAD, WIDTH, HIDDEN, LENGTH, BATCH, WORDS = 3, 2, 8, 16, 40, 12, 2, 50
@@ -219,6 +220,12 @@ def test_a_while_must_be_told() -> None:
     assert (found.model, found.executed) == (0, 0)
     assert found.left_out == ("a while loop: nobody says how often it turns (128 FLOPs a turn)",)
     assert of_jax(*asked, while_turns=7).model == 7 * 128
+
+
+@pytest.mark.parametrize("wrong", [-3, 2.5, "2", True])
+def test_what_is_no_number_of_turns(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="give a whole number"):
+        of_jax(jnp.sin, shape(4), while_turns=wrong)
 
 
 def test_what_a_while_asks_is_asked_once_more() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from dataclasses import asdict
@@ -14,9 +15,11 @@ from holdfast.cli.door import say
 from holdfast.config import calibrated_file, inherited_environment, launcher_world
 from holdfast.core.ledger.program import scaled
 from holdfast.core.visible import clean
-from holdfast.errors import EXIT_DONE
+from holdfast.errors import EXIT_DONE, StoreUnavailable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.journal.calibrated import Calibration
     from holdfast.program.measure import Rank
 
@@ -44,25 +47,42 @@ def calibrate(framework: str | None, seconds: float, as_json: bool) -> None:
     runs makes the figures smaller. They are kept for this user on this host; runs tell of them
     from their next attempt on.
     """
-    from holdfast.journal.calibrated import Calibration, write_calibration
+    from holdfast.journal.calibrated import Calibration
     from holdfast.program import measure
     from holdfast.program.device import find_device
 
     rank = _rank()
+    is_busy = os.getloadavg()[0] >= (os.cpu_count() or 1) / 2
     tool = measure.framework(framework, rank)
     found = measure.measure(tool, seconds)
     one = Calibration(find_device().name, int(time.time()), **asdict(found))
     if rank.local == 0:  # of each host one
-        place = calibrated_file()
-        write_calibration(place, one)
         if as_json:
             json.dump(asdict(one), sys.stdout, indent=1, allow_nan=False)
             print()
         else:
             for line in _lines(one):
                 click.echo(clean(line))
-            say(f"Kept in {place}: runs on this host tell of it from their next attempt on.")
+        if is_busy and tool.platform == "cpu":
+            say("The CPUs were busy before: these figures are too low. Measure on a quiet machine.")
+        _keep(calibrated_file(), one, is_told=not as_json)
     sys.exit(EXIT_DONE)
+
+
+def _keep(place: Path, one: Calibration, is_told: bool) -> None:
+    """In the place of this device's last calibration."""
+    from holdfast.journal.calibrated import write_calibration
+
+    try:
+        write_calibration(place, one)
+    except StoreUnavailable as error:
+        why = str(error).partition(";")[0]
+        raise StoreUnavailable(
+            f"measured, and not kept ({why}): give runs --peak-flops N, or this command and runs "
+            "another HOLDFAST_MIRROR"
+        ) from error
+    if is_told:
+        say(f"Kept in {place}: runs on this host tell of it from their next attempt on.")
 
 
 def _rank() -> Rank:

@@ -143,7 +143,7 @@ def _cards(plan: Plan) -> list[dict[str, str]]:
         value = f"+{first.gain * 100:.1f} points"
         cards.append({"name": "the largest gain", "value": value, "words": first.change})
     if plan.faster is not None:
-        name = f"{plan.faster.gain:.0%} more MFU saves".replace("%", " %")
+        name = f"MFU {plan.faster.gain:.0%} higher saves".replace("%", " %")
         words = f"chip-hours of {in_words(plan.duration_s)}, for the same work"
         value = f"{plan.faster.saved_chip_hours:,.0f}"
         cards.append({"name": name, "value": value, "words": words})

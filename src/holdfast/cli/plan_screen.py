@@ -189,15 +189,18 @@ def _what_ifs(plan: Plan, page: Page) -> Table:
 
 def faster_words(found: Faster) -> str:
     """What a tenth more of the chips' peak buys."""
-    share = percent(found.saved_s / (found.saved_s * (1 + 1 / found.gain)))
+    more = f"MFU that is {found.gain:.0%} higher".replace("%", " %")
+    takes_s = found.saved_s / found.gain
+    work = f"the work of {in_words(takes_s + found.saved_s)} takes {in_words(takes_s)}"
+    saved = f"{in_words(found.saved_s)} and {found.saved_chip_hours:,.0f} chip-hours"
     if found.as_goodput <= 1:
-        like = f"as much as goodput of {percent(found.as_goodput)}"
+        like = f"goodput of {percent(found.as_goodput)} would do as much"
     else:
-        like = "more than goodput alone can bring"
+        like = "no goodput would do as much"
     return (
-        f"{found.gain:.0%} more MFU does the same work in {share} less time: "
-        f"{in_words(found.saved_s)}, {found.saved_chip_hours:,.0f} chip-hours; {like}"
-    ).replace("% more", " % more")
+        f"with {more} (40 % becomes {0.4 * (1 + found.gain):.0%}), {work}, which saves {saved}; "
+        f"with the steps as they are, {like}"
+    ).replace("%)", " %)")
 
 
 def _ways(buying: Buying, page: Page) -> Iterator[RenderableType]:

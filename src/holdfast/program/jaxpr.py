@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from holdfast.errors import ConfigurationError
 from holdfast.program.conv import conv_flops
 from holdfast.program.flops import NONE, Flops
 
@@ -65,6 +66,9 @@ def of_jaxpr(closed: Any, *, while_turns: int | None = None) -> Flops:
     """The FLOPs of a closed jaxpr (`jax.make_jaxpr`); the rest as in `of_jax`."""
     from jax.interpreters.partial_eval import dce_jaxpr
 
+    is_whole = isinstance(while_turns, int) and not isinstance(while_turns, bool)
+    if while_turns is not None and not (is_whole and while_turns >= 0):
+        raise ConfigurationError(f"while_turns={while_turns!r}: give a whole number, 0 or more")
     walk = _Walk(while_turns)
     everything = [True] * len(closed.jaxpr.outvars)
     # What nobody reads is not computed, inside of calls and loops neither: XLA leaves it out.
