@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.ledger.program import Basis, Declared, Reached, ToldProgram
-from holdfast.profiles.summary import Operation, ProfiledStep, ProfileSummary
+from holdfast.profiles.summary import AHEAD, Operation, ProfiledStep, ProfileSummary
 from holdfast.report.overview import overview
-from holdfast.report.profile_charts import Roof, operations, roofline, step_parts
+from holdfast.report.profile_charts import Roof, operations, roofline, step_parts, title_words
+from holdfast.report.profile_picture import picture
 from holdfast.report.run_page import SECTIONS, sections
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
@@ -39,6 +40,13 @@ def test_an_operation_is_held_to_what_limits_it() -> None:
     assert ROOF.allows(other) is None
     assert Roof(flops=10**14).allows(add) == 1e14
     assert Roof().allows(dot) is None
+
+
+def test_uneven_steps_are_to_be_read_together() -> None:
+    uneven = replace(FOUND, steps=(FOUND.steps[0], replace(FOUND.steps[1], wall_ns=3001)))
+    assert AHEAD in list(picture(uneven))
+    assert AHEAD in title_words(uneven)
+    assert AHEAD not in [*picture(FOUND), title_words(FOUND)]
 
 
 def test_what_each_reaches_of_it_stands_in_a_table() -> None:

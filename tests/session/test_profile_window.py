@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.journal.clocks import boot_id
+from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.layout import Identity
 from holdfast.journal.profile_door import ProfileWish, knock, make_door, wait_at
 from holdfast.journal.store import RunStore
@@ -41,6 +41,7 @@ class MadeProfiler:
     version: str = "0"
     called: list[tuple[str, int]] = field(default_factory=list)
     size: int = 100
+    settled_ns: list[int] = field(default_factory=list)
 
     def _call(self, name: str) -> None:
         self.called.append((name, threading.get_ident()))
@@ -49,6 +50,10 @@ class MadeProfiler:
 
     def start(self) -> None:
         self._call("start")
+
+    def settle(self) -> None:
+        self._call("settle")
+        self.settled_ns.append(now_ns())
 
     def stop(self) -> None:
         self._call("stop")
@@ -118,7 +123,7 @@ def test_a_profiler_of_the_trainings_thread_is_called_by_it_alone(
     assert steps == list(range(steps[0], steps[0] + 4))
     mine = threading.get_ident()
     assert [(name, who == mine) for name, who in profiler.called] == [
-        ("start", True), ("stop", True), ("write", False),
+        ("start", True), ("settle", True), ("settle", True), ("stop", True), ("write", False),
     ]  # fmt: skip
 
 
@@ -136,7 +141,19 @@ def test_a_loop_that_a_framework_drives_has_boundaries_too(
 def test_another_is_called_by_the_ranks_own(trained: Trained, profiler: MadeProfiler) -> None:
     profiler.is_of_thread = False
     assert trained.profiled(3).refused == ""
-    assert threading.get_ident() not in {who for _, who in profiler.called}
+    mine = threading.get_ident()
+    assert [(name, who == mine) for name, who in profiler.called] == [
+        ("start", False), ("settle", True), ("settle", True), ("stop", False), ("write", False),
+    ]  # fmt: skip
+
+
+def test_the_edges_come_once_the_device_has_caught_up(
+    trained: Trained, profiler: MadeProfiler
+) -> None:
+    edges = trained.profiled(3).edges
+    assert len(edges) == 4
+    opened_ns, closed_ns = profiler.settled_ns
+    assert opened_ns <= edges[0][1] < edges[1][1] < edges[2][1] < closed_ns <= edges[3][1]
 
 
 @pytest.mark.parametrize("is_of_thread", [True, False])
@@ -187,8 +204,9 @@ def test_a_loop_that_ends_stops_the_profiler_and_tells_what_there_is(
     ended: list[bool] = []
     found = trained.profiled(100, until=ends)
     assert "the loop ended after" in found.note + found.refused
-    assert [name for name, _ in profiler.called][:2] == ["start", "stop"]
-    assert profiler.called[1][1] == threading.get_ident()
+    called = [(name, who) for name, who in profiler.called if name != "settle"]
+    assert [name for name, _ in called][:2] == ["start", "stop"]
+    assert called[1][1] == threading.get_ident()
 
 
 def test_no_step_in_time(trained: Trained, profiler: MadeProfiler) -> None:

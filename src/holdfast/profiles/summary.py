@@ -25,6 +25,8 @@ PART_WORDS = {
     "host": "it waits for the script: Python, dispatch, a save, a compilation",
     "idle": "the script waits as well, for none of these",
 }
+AHEAD = "Steps are uneven: a script may be ahead of its device. The steps together are exact."
+UNEVEN = 3
 _INPUT_SPAN = "data"
 
 
@@ -80,6 +82,12 @@ class ProfileSummary:
     def parts(self) -> dict[str, int]:
         """The parts of all steps together."""
         return {name: sum(one.parts[name] for one in self.steps) for name in PARTS}
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the script seems to be ahead of the device: single steps say little then."""
+        walls = [one.wall_ns for one in self.steps]
+        return bool(walls) and max(walls) > UNEVEN * min(walls)
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored, and as it stands in a report."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from holdfast.core.durations import in_words
 from holdfast.core.ledger.program import Basis, scaled
 from holdfast.core.visible import clean
-from holdfast.profiles.summary import PART_WORDS, PARTS, Operation, ProfileSummary
+from holdfast.profiles.summary import AHEAD, PART_WORDS, PARTS, Operation, ProfileSummary
 from holdfast.report.chart_parts import chart
 from holdfast.report.charts import Figure, Table, altair, spec_of
 from holdfast.report.kinds import BLUE, GREEN, GREY, ORANGE, VERMILLION, YELLOW
@@ -73,6 +73,7 @@ def title_words(found: ProfileSummary) -> str:
         return f"Rank {found.rank} in attempt {found.attempt}: no step."
     many = f", the first of its {found.devices} devices" if found.devices > 1 else ""
     note = f" {clean(found.note).capitalize()}." if found.note else ""
+    note += f" {AHEAD}" if found.is_ahead else ""
     return (
         f"Steps {steps[0].step:,} to {steps[-1].step:,} of rank {found.rank} in attempt "
         f"{found.attempt}{many}, {in_words(found.wall_ns / len(steps))} each. Of the whole: "

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from holdfast.core.durations import in_words
 from holdfast.core.ledger.program import scaled
 from holdfast.core.visible import clean
-from holdfast.profiles.summary import PART_WORDS, PARTS, Operation, ProfileSummary
+from holdfast.profiles.summary import AHEAD, PART_WORDS, PARTS, Operation, ProfileSummary
 from holdfast.report.words import counted, percent
 
 WIDTH = 60
@@ -33,6 +33,8 @@ def picture(found: ProfileSummary) -> Iterator[str]:
         yield f"step {one.step:>8,}  {_bar(one.parts, one.wall_ns)}  {in_words(one.wall_ns)}"
     if (more := len(found.steps) - SHOWN_STEPS) > 0:
         yield f"and {more} more"
+    if found.is_ahead:
+        yield AHEAD
     yield ""
     for name in PARTS:
         ns = found.parts[name]

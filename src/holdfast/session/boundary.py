@@ -90,7 +90,8 @@ class Boundary:
         self.hurry: Callable[[], None] = lambda: None
         self.stepped: Callable[[], None] = lambda: None  # the first step is done
         self.wait_for_commit = False
-        self._errand: Callable[[], None] | None = None  # for this thread, at the next boundary
+        self._errand: Callable[[], None] | None = None  # for this thread, at a boundary
+        self._errand_step = 0  # that of this step (ours), or the next one that is there
         self.at_end: Callable[[], None] = lambda: None  # for this thread, where no step follows
         self._asked = AskedSave(writer)
         self.done = self._make_done()
@@ -143,16 +144,22 @@ class Boundary:
         From another thread. The next boundary takes the slow way, which costs the others nothing;
         it may have been on that way already, and so it is told again until it has seen it.
         """
-        self._errand = errand
+        self._errand_step, self._errand = 0, errand
         while self._errand is errand and not give_up():
             self._unsettle()
             time.sleep(WAIT_STEP_S)
-        self._errand = None
+        if self._errand is errand:
+            self._errand = None
+
+    def at_step(self, step: int, errand: Callable[[], None]) -> None:
+        """Do something when that step (ours) is done: for an errand, which this thread runs."""
+        self._errand_step, self._errand = step, errand
 
     def run_errand(self) -> None:
-        """Do what another thread has asked for; a boundary is here."""
-        errand, self._errand = self._errand, None
-        if errand is not None:
+        """Do what was asked for, if it is due; a boundary is here."""
+        errand = self._errand
+        if errand is not None and self._page.load(Word.STEP) >= self._errand_step:
+            self._errand = None
             errand()
 
     slow_step = NO_STEP
@@ -166,14 +173,20 @@ class Boundary:
             self._saves.prepare(state, is_external=self._is_external)
             self.stepped()
         self.run_errand()
-        is_last = step == self._last_step
-        self.slow_step = NO_STEP if is_last else self._last_step - self.shift
+        self.slow_step = self._next_slow_step(step)
         answer, reason = at_boundary(step, order, self.answered_epoch)
         if answer is Answer.LEAVE_UNSAVED:
             self.leave(reason)
         if answer is Answer.SNAPSHOT:
             self._snapshot(step, state, order, commit)
         return order if is_settled(step, order) else 0
+
+    def _next_slow_step(self, step: int) -> int:
+        """`step`, ours, is done: the user's number of the next one that takes the slow way."""
+        if step == self._last_step:
+            return NO_STEP
+        errand = self._last_step if self._errand is None else max(self._errand_step, step + 1)
+        return min(self._last_step, errand) - self.shift
 
     # --- steps ------------------------------------------------------------------------------
 

@@ -68,16 +68,43 @@ class ProfiledRank(NamedTuple):
     closing: threading.Event
 
 
-class _Window(NamedTuple):
-    """What of the journal lies in the window, and what was seen until it was over.
+class _Window:
+    """A window, which the training's thread opens and closes, each when a step is done.
 
-    `first` and `last`: numbers of records. `ran`: when it was looked how long the training's thread
-    had run, and that.
+    The script may be steps ahead of the device. So the device is waited for at both edges, and
+    what it does in between is all of these steps, and of no other.
     """
 
-    first: int
-    last: int
-    ran: list[tuple[int, int]]
+    def __init__(self, profiler: Profiler, boundary: Boundary, steps: int) -> None:
+        self.ran: list[tuple[int, int]] = []
+        """When it was looked how long the training's thread had run, and that."""
+        self.first = self.last = 0  # numbers of records of the journal, that lie within
+        self.edges: list[tuple[int, int]] = []  # the step that was over, and when
+        self.opening = _Act(lambda: self._open(steps))
+        self.closing = _Act(self._close)
+        self._profiler = profiler
+        self._boundary = boundary
+        self._page = boundary.writer.page
+
+    def _open(self, steps: int) -> None:
+        if self._profiler.is_of_thread:
+            self._profiler.start()
+        self._note_edge()
+        self.first = self._page.load(Word.COUNT)
+        self._boundary.at_end = self.closing
+        self._boundary.at_step(self.edges[0][0] + steps, self.closing)
+
+    def _close(self) -> None:
+        try:
+            self._note_edge()
+            self.last = self._page.load(Word.COUNT)
+        finally:
+            if self._profiler.is_of_thread:
+                self._profiler.stop()
+
+    def _note_edge(self) -> None:
+        guarded(self._profiler.settle)
+        self.edges.append((self._page.load(Word.STEP), now_ns()))
 
 
 def answer(rank: ProfiledRank, wish: ProfileWish, *, is_first: bool) -> None:
@@ -128,7 +155,7 @@ class _Recorder:
             if profiler is None:
                 raise _RefusedError(PLAIN)
             window, note = self._capture(profiler, wish)
-            steps, spans = self._journalled(window, wish.steps)
+            steps, spans = self._journalled(window)
             if len(steps) < 2:
                 raise _RefusedError(note or "no step came to its end in the window")
             trace = work / "trace"
@@ -150,53 +177,50 @@ class _Recorder:
 
     def _capture(self, profiler: Profiler, wish: ProfileWish) -> tuple[_Window, str]:
         """Record until the steps are done; what the window is short of, in words."""
-        limit_s = min(max(0.0, wish.limit_s), LONGEST_LIMIT_S)
-        until_s = time.monotonic() + limit_s
-        page, boundary = self._page, self._boundary
-        self._do(_Act(profiler, profiler.start), lambda: self._is_late(until_s), "start")
-        stop = _Act(profiler, profiler.stop)
-        if profiler.is_of_thread:
-            boundary.at_end = stop
-        first, step = page.load(Word.COUNT), page.load(Word.STEP)
-        ran: list[tuple[int, int]] = []
-        note = ""
-        # The window begins with the first step that ends within it.
-        while (done := page.load(Word.STEP) - step - 1) < wish.steps:
-            if self._of.closing.is_set() or page.load(Word.PHASE) not in _TRAINING:
-                note = f"the loop ended after {max(0, done)} of {wish.steps} steps"
-            elif time.monotonic() > until_s:
-                note = f"{max(0, done)} of {wish.steps} steps came to their end in {limit_s:g} s"
-            if note:
-                break
-            self._look(ran)
-            time.sleep(LOOK_S)
-        self._look(ran)
-        last = page.load(Word.COUNT)
+        until_s = time.monotonic() + min(max(0.0, wish.limit_s), LONGEST_LIMIT_S)
+        boundary, window = self._boundary, _Window(profiler, self._boundary, wish.steps)
+        opening, closing = window.opening, window.closing
+        if not profiler.is_of_thread:
+            _check(guarded(profiler.start), profiler, "start")
+        error = None
         try:
-            # A profiler that is not stopped takes ever more memory: as late as it may be.
-            self._do(stop, lambda: False, "stop")
+            boundary.at_next(opening, lambda: opening.has_begun or self._is_late(until_s))
+            is_open = opening.is_done()
+            _check(opening.error, profiler, "start")
+            note = self._await(window, wish, until_s) if is_open else ""
         finally:
+            # A profiler that is not stopped takes ever more memory: as late as it may be.
+            if not profiler.is_of_thread:
+                closing.is_done()
+                error = guarded(profiler.stop)
+            elif opening.over.is_set() and opening.error is None:
+                boundary.at_next(closing, lambda: closing.has_begun)
+                closing.over.wait()
             boundary.at_end = lambda: None
-        return _Window(first, last, ran), note
+        if not is_open:
+            raise _RefusedError("no step ended in time, at which the profiler could start")
+        _check(error or closing.error, profiler, "stop")
+        return window, note
+
+    def _await(self, window: _Window, wish: ProfileWish, until_s: float) -> str:
+        """Until it is closed; why it has to be closed before, in words."""
+        page, begun = self._page, window.edges[0][0]
+        while not window.closing.has_begun:
+            if self._of.closing.is_set() or page.load(Word.PHASE) not in _TRAINING:
+                break
+            if time.monotonic() > until_s:
+                done = page.load(Word.STEP) - begun
+                return f"{done} of {wish.steps} steps came to their end in {wish.limit_s:g} s"
+            self._look(window.ran)
+            time.sleep(LOOK_S)
+        if window.closing.has_begun:
+            window.closing.over.wait()
+        self._look(window.ran)
+        done = page.load(Word.STEP) - begun
+        return "" if done >= wish.steps else f"the loop ended after {done} of {wish.steps} steps"
 
     def _is_late(self, until_s: float) -> bool:
         return self._of.closing.is_set() or time.monotonic() > until_s
-
-    def _do(self, act: _Act, give_up: Callable[[], bool], what: str) -> None:
-        """Start or stop the profiler, in the thread that it is to be done by."""
-        profiler = act.profiler
-        if profiler.is_of_thread:
-            self._boundary.at_next(act, lambda: act.has_begun or give_up())
-            if not act.withdraw():
-                act.over.wait()
-        else:
-            act()
-        if not act.over.is_set():
-            raise _RefusedError(f"no step ended in time, at which the profiler could {what}")
-        if act.error is not None:
-            raise _RefusedError(
-                f"the profiler of {profiler.framework} does not {what} ({act.error!r})"
-            )
 
     def _look(self, ran: list[tuple[int, int]]) -> None:
         """Note how long the training's thread has run so far."""
@@ -206,15 +230,19 @@ class _Recorder:
             ran.append((now_ns(), time.clock_gettime_ns(self._of.clock)))
 
     def _journalled(
-        self, window: _Window, most: int
+        self, window: _Window
     ) -> tuple[list[tuple[int, int]], list[tuple[str, int, int]]]:
-        """The steps that have ended in the window, and the spans; from this rank's own journal."""
+        """The steps that have ended in the window, and the spans; from this rank's own journal.
+
+        The device was waited for before the first step, and after the last one.
+        """
         path = self._writer.path
-        steps: list[tuple[int, int]] = []
+        steps = window.edges[:1]
         spans: list[tuple[str, int, int]] = []
         if path is None:
             return steps, spans
-        many = min(window.last - window.first, MOST_RECORDS)
+        last = window.last or self._page.load(Word.COUNT)
+        many = min(last - window.first, MOST_RECORDS)
         fd = open_regular(path)
         try:
             offset = HEADER_BYTES + window.first * RECORD_BYTES
@@ -225,18 +253,19 @@ class _Recorder:
             data[: len(data) // RECORD_BYTES * RECORD_BYTES]
         ):
             kind, arg = packed & 0xFF, packed >> 16
-            if kind == Kind.STEP and len(steps) <= most:
+            if kind == Kind.STEP:
                 steps.append((step, at_ns))
             elif kind == Kind.SPAN and arg < len(SPAN_KINDS):
                 spans.append((SPAN_KINDS[arg], value, at_ns))
+        if len(steps) > 1 and window.edges[1:]:
+            steps[-1] = steps[-1][0], window.edges[1][1]
         return steps, spans
 
 
 class _Act:
     """Something that is done once, by whoever comes first; what went wrong is kept."""
 
-    def __init__(self, profiler: Profiler, act: Callable[[], None]) -> None:
-        self.profiler = profiler
+    def __init__(self, act: Callable[[], None]) -> None:
         self.error: Exception | None = None
         self.over = threading.Event()
         self._act = act
@@ -247,15 +276,23 @@ class _Act:
         """Whether it is being done, was, or is not to be done any more."""
         return self._turn.locked()
 
-    def withdraw(self) -> bool:
-        """Not any more; False: it has begun."""
-        return self._turn.acquire(blocking=False)
+    def is_done(self) -> bool:
+        """Whether it was, once that is over; if it has not begun, it is not to be any more."""
+        if self._turn.acquire(blocking=False):
+            return False
+        self.over.wait()
+        return True
 
     def __call__(self) -> None:
         """Do it."""
         if self._turn.acquire(blocking=False):
             self.error = guarded(self._act)
             self.over.set()
+
+
+def _check(error: Exception | None, profiler: Profiler, what: str) -> None:
+    if error is not None:
+        raise _RefusedError(f"the profiler of {profiler.framework} does not {what} ({error!r})")
 
 
 class _RefusedError(Exception):

@@ -26,6 +26,9 @@ class Profiler(Protocol):
     def start(self) -> None:
         """Record from now on; raises what the framework does."""
 
+    def settle(self) -> None:
+        """Wait until the devices have done what the script gave them; raises likewise."""
+
     def stop(self) -> None:
         """No more; raises likewise."""
 
@@ -56,6 +59,10 @@ class JaxProfiler:
             options["profiler_options"] = made
         profiler.start_trace(str(self._folder), **options)
         self._mark()
+
+    def settle(self) -> None:
+        """All that is computed is an array by then, and no more is under way."""
+        self._jax.block_until_ready(self._jax.live_arrays())
 
     def _mark(self) -> None:
         with self._jax.profiler.TraceAnnotation(f"{ANCHOR}{now_ns()}"):
@@ -107,6 +114,11 @@ class TorchProfiler:
         self._profile = profiler.profile(activities=supported, record_shapes=True)
         self._profile.start()
         self._mark()
+
+    def settle(self) -> None:
+        """A processor has done it as soon as it is called."""
+        if self._torch.cuda.is_initialized():
+            self._torch.cuda.synchronize()
 
     def _mark(self) -> None:
         with self._torch.profiler.record_function(f"{ANCHOR}{now_ns()}"):
