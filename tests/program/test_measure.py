@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import House
@@ -93,6 +94,14 @@ def test_frameworks_do_what_they_are_asked(name: str) -> None:
         times(2)
     if name == "jax":
         tool.together(64)(2)
+
+
+def test_under_torchs_launcher_it_is_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = SimpleNamespace(platform="cpu")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: opened)
+    monkeypatch.setattr(measure, "OnJax", lambda: pytest.fail("JAX opens all devices"))
+    monkeypatch.setattr(measure, "OnTorch", lambda _: opened)
+    assert measure.framework(None, Rank(1, 8)) is opened
 
 
 def test_a_framework_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

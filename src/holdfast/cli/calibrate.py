@@ -64,7 +64,7 @@ def calibrate(framework: str | None, seconds: float, as_json: bool) -> None:
             for line in _lines(one):
                 click.echo(clean(line))
         if is_busy and tool.platform == "cpu":
-            say("The CPUs were busy before: these figures are too low. Measure on a quiet machine.")
+            say("The CPUs were busy before: these figures may be low. Measure when they are not.")
         _keep(calibrated_file(), one, is_told=not as_json)
     sys.exit(EXIT_DONE)
 

@@ -123,6 +123,7 @@ def best_rate(work: float, times: Times, seconds: float, clock: Clock) -> float:
 def framework(wanted: str | None, rank: Rank) -> Framework:
     """JAX or torch: the one that is wanted, or is there; of both, the one with an accelerator.
 
+    Under torch's launcher it is torch: JAX would open all devices in each of its processes.
     Raises ConfigurationError where there is none.
     """
     from importlib.util import find_spec
@@ -135,6 +136,8 @@ def framework(wanted: str | None, rank: Rank) -> Framework:
             "neither JAX nor PyTorch is installed in this environment: calibrate in the one that "
             "the training uses"
         )
+    if wanted is None and rank.world > 1 and "torch" in found:
+        wanted = "torch"
     tools: list[Framework] = []
     for name in [wanted] if wanted else found:
         tools.append(OnJax() if name == "jax" else OnTorch(rank))
