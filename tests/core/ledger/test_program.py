@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -160,6 +161,7 @@ def test_more_than_the_peak_is_said_and_which_number_is_likelier_wrong(
 def test_a_million_times_too_high_is_no_wrong_peak(told: ToldProgram, because: str) -> None:
     (note,) = Basis(told=told).notes(account())
     assert f"likely the FLOPs of a step are wrong: the peak is {because}" in note
+    assert re.search(r"are [0-9]+,[0-9,]+ times what", note)
 
 
 def test_gaps_of_the_count_are_said() -> None:

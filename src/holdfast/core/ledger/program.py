@@ -175,8 +175,9 @@ class Basis:
         ideal = self.ideal_chip_ns(account) if self.flops else None
         if ideal is not None and ideal > account.productive > 0:
             times = ideal / account.productive
+            words = f"{times:,.0f}" if times >= 100 else f"{times:.3g}"
             yield (
-                f"the FLOPs of the kept steps are {times:.3g} times what the peak allows: "
+                f"the FLOPs of the kept steps are {words} times what the peak allows: "
                 f"{self._likelier_wrong(account.chips, times)}"
             )
 
