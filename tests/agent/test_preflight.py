@@ -119,9 +119,20 @@ def test_a_host_that_is_well_has_nothing_to_say(tmp_path: Path) -> None:
         ({"script": "/nowhere/train.py"}, "the script cannot be read: No such file"),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, fields: dict[str, str], words: str) -> None:
+def test_what_is_missing_is_named(
+    tmp_path: Path, fields: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "STORE_LIMIT_S", 0.0)
     failure, _ = preflight.try_out(job(tmp_path, **fields))
     assert failure.startswith(words)
+
+
+def test_a_store_that_comes_back_is_no_hosts_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "away"
+    monkeypatch.setattr(preflight.time, "sleep", lambda _: store.mkdir())
+    assert preflight.try_out(job(tmp_path, store=str(store)))[0] == ""
 
 
 def test_a_host_without_memory_is_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

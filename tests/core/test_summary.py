@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.program import Basis, Declared
-from holdfast.core.ledger.summary import NOTHING, Loss, RunSummary, Spent, added, fleet, spent_of
+from holdfast.core.ledger.summary import (
+    NOTHING,
+    Loss,
+    RunSummary,
+    Spent,
+    Window,
+    added,
+    fleet,
+    spent_of,
+)
+from holdfast.report.fleet import FleetReport, notes
 
 S = 1_000_000_000
 KINDS = ("step", "queued", "reschedule:boot", "startup", "lost", "custom:eval")
@@ -28,8 +38,11 @@ SPENT = st.builds(
 @given(st.lists(SPENT, max_size=6))
 def test_a_sum_is_the_sum(parts: list[Spent]) -> None:
     total = added(parts)
-    for name in ("elapsed", "productive", "available", "steps_kept", "lost_steps", "ideal"):
+    for name in ("elapsed", "productive", "available", "steps_kept", "lost_steps"):
         assert getattr(total, name) == sum(getattr(part, name) for part in parts)
+    possible = [part for part in parts if part.ideal <= part.paced]
+    assert total.ideal == sum(part.ideal for part in possible)
+    assert total.program is None or total.program <= 1
     rows = total.causes()
     assert sum(count for _, count, _ in rows) == sum(len(part.losses) for part in parts)
     errors = total.errors()
@@ -54,6 +67,16 @@ def test_an_account_becomes_a_summand() -> None:
     assert (spent.goodput, spent.scheduling, spent.runtime) == (0.8, 1.0, 0.8)
     assert spent.program == 0.9  # 8 steps of 9 s at best took 80 s
     assert spent_of(Account("r", 0, 100 * S, 4, kinds, 8, 2, (), 400 * S)).program is None
+
+
+def test_a_run_whose_steps_took_less_than_they_can_is_left_out_and_named() -> None:
+    right, wrong = (
+        RunSummary(name, name, "done", within={"all": Spent({"step": 8 * S}, ideal=ideal, paced=8)})
+        for name, ideal in (("right", 4), ("wrong", 8_000_000))
+    )
+    assert fleet([right, wrong], "all").program == 0.5
+    told = FleetReport("store", 0, (right, wrong), (Window("all"),), "all")
+    assert "program goodput leaves out 1 run, 'wrong' first" in "".join(notes(told))
 
 
 def test_a_run_outside_of_a_window_adds_nothing() -> None:

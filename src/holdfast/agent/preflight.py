@@ -31,6 +31,8 @@ LEAST_BYTES_PER_S = 2e6  # less is a network that is broken, or a host that hard
 SLOW_START_TRIPS = 20  # both ways, until TCP has found out what a network carries
 SHM = "/dev/shm"  # noqa: S108 - where frameworks put what their processes share
 FILE_BYTES = 1 << 20
+STORE_LIMIT_S = 15.0  # a store that is away is waited for: that is an outage, and no host's fault
+STORE_LOOK_S = 0.2
 LEAST_MEMORY_BYTES = 128 << 20
 EARLIEST_UNIX_S = 1_735_689_600  # 2025: a clock before that was never set
 SIDE = 256
@@ -80,13 +82,24 @@ def look_at_itself(job: PreflightJob) -> str:
     _check_folder(SHM, Path(SHM))
     _check_folder("its scratch folder", Path(job.scratch))
     if job.store:
-        _check_folder("the run store", Path(job.store))
+        _await_store(Path(job.store))
     if job.script:
         try:
             Path(job.script).read_bytes()
         except OSError as error:
             raise UnfitError(f"the script cannot be read: {error.strerror}") from None
     return "memory and disks"
+
+
+def _await_store(folder: Path) -> None:
+    until_s = time.monotonic() + STORE_LIMIT_S
+    while True:
+        try:
+            return _check_folder("the run store", folder)
+        except UnfitError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(STORE_LOOK_S)
 
 
 def _check_memory() -> None:

@@ -125,8 +125,12 @@ def _factors(fleet: FleetReport, window: Window) -> dict[str, Any]:
         **_shares(spent),
         "goodput": goodput,
         "scheduling_goodput": scheduling,
-        "runs_with_ideal": sum(1 for run in fleet.runs if run.spent(window.name).paced),
+        "runs_with_ideal": sum(1 for run in fleet.runs if _is_paced(run.spent(window.name))),
     }
+
+
+def _is_paced(spent: Spent) -> bool:
+    return spent.paced > 0 and not spent.is_beyond_ideal
 
 
 def _shares(spent: Spent) -> dict[str, Any]:
@@ -182,6 +186,13 @@ def notes(fleet: FleetReport) -> list[str]:
         found.append(
             f"{chip_hours(left_out)} chip-hours of being stopped are left out "
             f"(--without-stopped){_within(fleet)}"
+        )
+    window = fleet.windows[0].name
+    if beyond := [run.name for run in fleet.runs if run.spent(window).is_beyond_ideal]:
+        found.append(
+            f"program goodput leaves out {counted(len(beyond), 'run')}, {beyond[0]!r} first: its "
+            "steps took less than they can, so what a step should take is wrong (holdfast report "
+            "RUN says what is likelier)"
         )
     if not any(fleet.spent(w.name).paced for w in fleet.windows):
         found.append(

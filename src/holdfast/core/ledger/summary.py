@@ -112,6 +112,11 @@ class Spent:
         return _ratio(self.ideal, self.paced)
 
     @property
+    def is_beyond_ideal(self) -> bool:
+        """Whether steps took less than they can: what they should take is wrong."""
+        return self.ideal > self.paced
+
+    @property
     def goodput(self) -> float | None:
         """Scheduling × runtime: productive / elapsed."""
         return _ratio(self.productive, self.elapsed)
@@ -180,8 +185,9 @@ def spent_of(
 
 
 def added(parts: Sequence[Spent]) -> Spent:
-    """The sum of several."""
+    """The sum of several. One whose steps took less than they can counts for no program goodput."""
     kinds: dict[str, int] = {}
+    possible = [part for part in parts if not part.is_beyond_ideal]
     for part in parts:
         for kind, ns in part.kinds.items():
             kinds[kind] = kinds.get(kind, 0) + ns
@@ -189,8 +195,8 @@ def added(parts: Sequence[Spent]) -> Spent:
         kinds=kinds,
         steps_kept=sum(part.steps_kept for part in parts),
         lost_steps=sum(part.lost_steps for part in parts),
-        ideal=sum(part.ideal for part in parts),
-        paced=sum(part.paced for part in parts),
+        ideal=sum(part.ideal for part in possible),
+        paced=sum(part.paced for part in possible),
         losses=tuple(loss for part in parts for loss in part.losses),
         left_out=sum(part.left_out for part in parts),
         wall_ns=sum(part.wall_ns for part in parts),
