@@ -75,7 +75,7 @@ def test_a_run_whose_steps_took_less_than_they_can_is_left_out_and_named() -> No
         for name, ideal in (("right", 4), ("wrong", 8_000_000))
     )
     assert fleet([right, wrong], "all").program == 0.5
-    told = FleetReport("store", 0, (right, wrong), (Window("all"),), "all")
+    told = FleetReport("store", 0, (right, wrong), (Window("all", None),), "all")
     assert "program goodput leaves out 1 run, 'wrong' first" in "".join(notes(told))
 
 
