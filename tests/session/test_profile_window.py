@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 
 from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.layout import Identity
-from holdfast.journal.profile_door import ProfileWish, knock, make_door, wait_at
+from holdfast.journal.profile_door import ProfileWish, close_door, knock, make_door, wait_at
 from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.profiles.capture import Capture, capture_path, read_capture
@@ -23,6 +24,8 @@ from holdfast.session.boundary import Boundary
 from holdfast.session.profile_window import ProfiledRank, answer
 
 pytestmark = pytest.mark.real
+
+LIMIT_S = 60.0
 
 
 class Saves:
@@ -135,7 +138,8 @@ def test_a_loop_that_a_framework_drives_has_boundaries_too(
 
     monkeypatch.setattr(trained.boundary, "done", record)
     assert trained.profiled(2).refused == ""
-    assert [name for name, _ in profiler.called] == ["start", "stop", "write"]
+    called = [name for name, _ in profiler.called]
+    assert called == ["start", "settle", "settle", "stop", "write"]
 
 
 def test_another_is_called_by_the_ranks_own(trained: Trained, profiler: MadeProfiler) -> None:
@@ -231,3 +235,19 @@ def test_a_door_is_open_as_long_as_somebody_waits(tmp_path: Path) -> None:
         thread.join(0.001)
     thread.join()
     assert heard == [wish]
+
+
+def test_who_waits_at_a_door_that_closes_comes_back(tmp_path: Path) -> None:
+    for _ in range(50):  # before, while and after it begins to wait
+        door = make_door(tmp_path / "rank-00000.hfj")
+        assert door is not None
+
+        def wait(door: Path = door) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                assert wait_at(door) == []
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        close_door(door)
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()

@@ -55,6 +55,16 @@ def knock(journal: Path, wish: ProfileWish) -> bool:
         return False
 
 
+def close_door(path: Path) -> None:
+    """The rank takes it away; whoever waits there comes back with nothing."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:  # as long as somebody may write, nobody waits in `open`
+            path.unlink()
+        finally:
+            os.close(fd)
+
+
 def wait_at(path: Path) -> list[ProfileWish]:
     """Wait until somebody knocks; what was asked then. Raises OSError where the door is gone."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

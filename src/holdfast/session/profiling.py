@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.journal.profile_door import make_door, wait_at
+from holdfast.journal.profile_door import close_door, make_door, wait_at
 
 if TYPE_CHECKING:
     from holdfast.session.attachment import Attachment
@@ -51,8 +51,7 @@ class Profiling:
         """The session ends: a window that is open is closed with what it has, in bounded time."""
         self._closing.set()
         if self._door is not None:
-            with contextlib.suppress(OSError):
-                self._door.unlink(missing_ok=True)
+            close_door(self._door)
         give_up_s = time.monotonic() + CLOSE_S
         while not self._idle.wait(_LOOK_S) and time.monotonic() < give_up_s:
             self._boundary.run_errand()
