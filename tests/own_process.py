@@ -2,7 +2,8 @@
 
 What the interpreter does for a script is done here: its `sys.argv`, the hook for an exception that
 nobody catches, the exit code, and at the end what was registered for it. What a session does to its
-process is left out (handlers of signals, callbacks of forks, listeners in JAX): real tests show it.
+process is left out (handlers of signals, callbacks of forks, listeners in JAX, a thread that waits
+to be asked for a profile): real tests show it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pytest
 import holdfast
 from holdfast.cli.main import main
 from holdfast.config.rank import OWNER_VARIABLE
-from holdfast.session import asked_save, boundary, compiling, meeting, signals, start
+from holdfast.session import asked_save, boundary, compiling, meeting, profiling, signals, start
 
 
 def run_script(path: Path, *words: object, **env: object) -> tuple[int, str]:
@@ -68,6 +69,7 @@ def _interpreter(env: dict[str, object]) -> Iterator[None]:
             patch.setattr(module, "WAIT_STEP_S", 0)  # between two looks: nobody sleeps here
         patch.setattr(os, "register_at_fork", lambda **_: None)
         patch.setattr(compiling.Compiling, "_jax_is_there", lambda _: None)
+        patch.setattr(profiling.Profiling, "listen", lambda _: None)
         for name in ("install_sigterm", "install_sigint"):
             patch.setattr(signals, name, lambda *_, **__: None)
         try:
