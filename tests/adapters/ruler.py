@@ -22,11 +22,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 class Hooks(NamedTuple):
-    """Of an example: a function, how it tells when a step is over, and the framework's saves."""
+    """Of an example: a function, how it tells when a step is over, and the framework's saves.
+
+    `begins`: at whose end the first step begins; "": the first one is not measured.
+    """
 
     function: str
     way: str  # a method of Ruler
     saves: tuple[str, ...]
+    begins: str = ""
 
 
 HOOKS = {
@@ -34,6 +38,7 @@ HOOKS = {
         "transformers.trainer_callback:CallbackHandler.on_step_end",
         "stepped",
         ("transformers:Trainer._save_checkpoint",),
+        "transformers.trainer_callback:CallbackHandler.on_train_begin",
     ),
     "lightning": Hooks(
         "lightning.pytorch.loops.optimization.automatic:_AutomaticOptimization.run",
@@ -144,5 +149,7 @@ if __name__ == "__main__":
             and os.environ.get("KERAS_BACKEND", "jax") != "tensorflow"
         ):
             patch(place, ruler.saving)
+    if hooks.begins:
+        patch(hooks.begins, ruler.stepped)
     sys.argv = ["train.py", *words]
     runpy.run_path(str(EXAMPLES / example / "train.py"), run_name="__main__")

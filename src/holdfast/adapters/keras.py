@@ -264,9 +264,10 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def _save(self) -> None:
         """All processes write, for Keras compares them meanwhile; the first one's file stays."""
         path = self._loop.folder / f"{self.run.name}.step-{self._step:0{DIGITS}d}"
+        if self._backend == "jax":
+            self.model.jax_state_sync()
+            _await_device([one.value for one in self.model.variables])
         with self._loop.saving(), tempfile.TemporaryDirectory() as unused:
-            if self._backend == "jax":
-                self.model.jax_state_sync()
             error = self._write(path if self._process == 0 else Path(unused) / path.name)
             if self._processes > 1:
                 error = _of_the_first(error)
@@ -288,6 +289,13 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         except OSError as error:
             return error
         return None
+
+
+def _await_device(arrays: list[Any]) -> None:
+    """Steps that were given to it are still computed: that is training, and no part of a save."""
+    import jax
+
+    jax.block_until_ready(arrays)
 
 
 def _of_the_first(error: OSError | None) -> OSError | None:
