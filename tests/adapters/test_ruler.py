@@ -15,13 +15,13 @@ import pytest
 from processes import EXIT_DONE, House
 
 sys.path.insert(0, str(Path(__file__).parent))
-from ruler import HOOKS
+from framework_ruler import HOOKS
 
 sys.path.pop(0)
 
 pytestmark = pytest.mark.real
 
-RULER = Path(__file__).with_name("ruler.py")
+RULER = Path(__file__).with_name("framework_ruler.py")
 HALF_A_POINT = 0.005
 
 

@@ -1,4 +1,4 @@
-"""Runs an example with a ruler beside Holdfast's own books: ruler.py EXAMPLE OUT STEPS.
+"""Runs an example with a ruler beside Holdfast's own books: framework_ruler.py EXAMPLE OUT STEPS.
 
 The ruler is the framework's: when each step was over, and how long the framework was busy with a
 save, as the framework's own functions come and go; and for how long JAX compiled, as it tells
