@@ -9,10 +9,10 @@ from pathlib import Path
 
 from holdfast.core import actions as act
 from holdfast.errors import HoldfastError
-from holdfast.journal.atomic import encode_json, make_part, write_atomic
+from holdfast.journal.atomic import encode_json, write_atomic
 from holdfast.journal.profile_door import ProfileWish, door_path, knock
 from holdfast.journal.store import RunFolder
-from holdfast.profiles.capture import Capture, capture_path
+from holdfast.profiles.capture import Capture, capture_path, make_place
 
 SECOND_NS = 1_000_000_000
 BUSY = "it is being profiled already: ask again when that is done"
@@ -39,8 +39,7 @@ def ask_rank(
 
 def _write(path: Path, refusal: Capture, say: Callable[[str], None]) -> None:
     try:
-        for folder in (path.parent.parent, path.parent):
-            make_part(folder)
+        make_place(path)
         write_atomic(path, encode_json(refusal.to_json()))
     except HoldfastError as error:
         say(f"{error}; whoever asked for the profile is not told")

@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.journal import fields
-from holdfast.journal.atomic import read_json
+from holdfast.journal.atomic import make_part, read_json
 from holdfast.journal.regular import is_real_folder
 from holdfast.journal.store import RunFolder
 
@@ -110,6 +110,12 @@ def profile_dir(folder: RunFolder, attempt: int, name: str) -> Path:
 def capture_path(folder: RunFolder, attempt: int, name: str, rank: int) -> Path:
     """What the rank tells of it."""
     return profile_dir(folder, attempt, name) / f"rank-{rank:05d}.json"
+
+
+def make_place(capture_file: Path) -> None:
+    """The folders that it lies in, where the attempt's own is. Raises StoreUnavailable."""
+    for folder in (capture_file.parent.parent, capture_file.parent):
+        make_part(folder)
 
 
 def trace_path(capture_file: Path, framework: str) -> Path:

@@ -204,8 +204,12 @@ class OnJax:
 
     def _times(self, function: Callable[..., Any], *args: Any) -> Times:
         def times(often: int) -> None:
-            out = [function(*args) for _ in range(often)][-1]
-            out.block_until_ready()
+            before = function(*args)
+            for _ in range(often - 1):  # the next one is given before this one is done
+                out = function(*args)
+                before.block_until_ready()
+                before = out
+            before.block_until_ready()
 
         return times
 

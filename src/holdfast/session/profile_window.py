@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.errors import HoldfastError
-from holdfast.journal.atomic import make_part
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import (
     HEADER_BYTES,
@@ -37,6 +36,7 @@ from holdfast.profiles.capture import (
     MAX_TRACE_BYTES,
     Capture,
     capture_path,
+    make_place,
     trace_path,
 )
 from holdfast.program.device import find_device
@@ -126,7 +126,7 @@ def answer(rank: ProfiledRank, wish: ProfileWish, *, is_first: bool) -> None:
     except Exception as error:
         made = replace(told, refused=f"the profiler failed ({error!r})")
     with contextlib.suppress(HoldfastError, OSError):
-        _make_place(path)
+        make_place(path)
     is_written = write_report(path, made.to_json())
     if made.refused or not is_written:
         why = made.refused or f"{path} cannot be written"
@@ -299,12 +299,6 @@ class _RefusedError(Exception):
     """There is no profile, and this is why."""
 
 
-def _make_place(path: Path) -> None:
-    for folder in (path.parent.parent, path.parent):
-        if not folder.is_dir():
-            make_part(folder)
-
-
 def _store(trace: Path, path: Path, framework: str) -> int:
     """Compress a trace into the run's folder; its size. Nothing partial gets the name."""
     nbytes = trace.stat().st_size
@@ -313,7 +307,7 @@ def _store(trace: Path, path: Path, framework: str) -> int:
             f"the trace has {nbytes >> 20} MiB, more than {MAX_TRACE_BYTES >> 20}: "
             "profile fewer steps"
         )
-    _make_place(path)
+    make_place(path)
     final = trace_path(path, framework)
     draft = final.with_name(f".{final.name}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
