@@ -52,6 +52,7 @@ HOOKS = {
             "orbax.checkpoint:CheckpointManager.save",
             "orbax.checkpoint:CheckpointManager.wait_until_finished",
         ),
+        "holdfast.adapters.orbax:wrap",
     ),
     "keras": Hooks(
         "keras:Model.make_train_function",
