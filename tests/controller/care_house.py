@@ -105,13 +105,13 @@ class CareHouse:
         seat.take(self.now_ns, json.loads(self.sent[seat.incarnation]))
         return seat
 
-    def answer(self, index: int, failure: str = "") -> None:
+    def answer(self, index: int, failure: str = "", *, of_store: bool = False) -> None:
         """What that host says of its preflight, which it was ordered."""
         seat = self.down(index)
         order = seat.preflight_order
         assert order is not None
         assert order.checks
-        seat.preflight = PreflightAnswer(order.number, failure, "all of it", 300_000_000)
+        seat.preflight = PreflightAnswer(order.number, failure, "all of it", 300_000_000, of_store)
         self.up(seat)
         self.care.look()
 

@@ -149,6 +149,18 @@ def test_a_preflight_in_which_a_neighbour_falls_silent_tells_nothing() -> None:
     assert house.began == 1
 
 
+def test_a_store_that_is_away_for_the_controller_too_is_no_hosts_fault() -> None:
+    house = CareHouse(slots=2)
+    house.ends(1, BUS)
+    house.next_attempt()
+    house.care.has_store = lambda: False
+    house.answer(1, "the run store cannot be written", of_store=True)
+    assert (house.began, house.care.reasons, house.tries_out()) == (0, {}, [1])
+    house.care.has_store = lambda: True
+    house.answer(1, "the run store cannot be written", of_store=True)  # by this host alone
+    assert set(house.care.reasons) == {1}
+
+
 def test_a_host_that_comes_back_is_tried_out_before_it_has_a_part() -> None:
     house = CareHouse(spares=0)
     house.lose_host(1)

@@ -1,8 +1,9 @@
 """`python -m holdfast.agent.preflight`: whether this host is fit to train. A process of its own.
 
-It reads one line of JSON (`PreflightJob`) and writes one: `failure` ("" if the host is fit) and
-`words`, what was tried. Whoever has started it ends it when it takes too long: a disk that is gone,
-or a kernel that is ill, answers nothing for ever. It opens no accelerator.
+It reads one line of JSON (`PreflightJob`) and writes one: `failure` ("" if the host is fit),
+`words`, what was tried, and `of_store`, whether it is the run store that has failed. Whoever has
+started it ends it when it takes too long: a disk that is gone, or a kernel that is ill, answers
+nothing for ever. It opens no accelerator.
 
 A host that only answers its neighbours says nothing, and stays until its input ends.
 """
@@ -31,7 +32,8 @@ LEAST_BYTES_PER_S = 2e6  # less is a network that is broken, or a host that hard
 SLOW_START_TRIPS = 20  # both ways, until TCP has found out what a network carries
 SHM = "/dev/shm"  # noqa: S108 - where frameworks put what their processes share
 FILE_BYTES = 1 << 20
-STORE_LIMIT_S = 15.0  # a store that is away is waited for: that is an outage, and no host's fault
+STORE = "the run store"
+STORE_LIMIT_S = 15.0  # a store that is away is waited for; by then the controller knows that it is
 STORE_LOOK_S = 0.2
 LEAST_MEMORY_BYTES = 128 << 20
 EARLIEST_UNIX_S = 1_735_689_600  # 2025: a clock before that was never set
@@ -95,7 +97,7 @@ def _await_store(folder: Path) -> None:
     until_s = time.monotonic() + STORE_LIMIT_S
     while True:
         try:
-            return _check_folder("the run store", folder)
+            return _check_folder(STORE, folder)
         except UnfitError:
             if time.monotonic() >= until_s:
                 raise
@@ -298,7 +300,9 @@ def main() -> None:
         threading.Thread(target=answer_all, args=(server, token), daemon=True).start()
     if job.checks:
         failure, words = try_out(job)
-        print(json.dumps({"failure": failure, "words": words}), flush=True)
+        of_store = failure.startswith(STORE)
+        told = {"failure": failure, "words": words, "of_store": of_store}
+        print(json.dumps(told), flush=True)
     # Others may still want an answer: until whoever has started this lets go of it, or has ended.
     while select.select([sys.stdin], [], [])[0] and os.read(0, 1024):
         pass

@@ -118,7 +118,8 @@ class PreflightRunner:
             return
         try:
             found = json.loads(line)
-            answer = PreflightAnswer(number, str(found["failure"]), str(found["words"]), took_ns)
+            failure, words = str(found["failure"]), str(found["words"])
+            answer = PreflightAnswer(number, failure, words, took_ns, bool(found["of_store"]))
         except (ValueError, KeyError, TypeError):
             is_late = took_ns >= self._limit_ns
             words = f"it did not end within {in_words(self._limit_ns)}" if is_late else "it crashed"

@@ -181,6 +181,7 @@ def control(asked: RunAsked, watched: str) -> int:
             linked.append(found)
             with contextlib.suppress(StoreUnavailable):  # upkeep looks again
                 found.quarantined(_quarantine(folder))
+            found.care.has_store = lambda: supervisor.upkeep.has_store
             tasks = supervisor.upkeep.tasks
             tasks.append(partial(_tell_hosts, lease, found))
             tasks.append(partial(_look_who_is_unlinked, lease, found, supervisor.later))

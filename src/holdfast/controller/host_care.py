@@ -70,6 +70,7 @@ class HostCare:
         self.reasons: dict[int, str] = {}
         self.unwritten: dict[int, str] = {}  # replaced, never changed: another thread reads them
         self.unreleased: tuple[int, ...] = ()
+        self.has_store: Callable[[], bool] = lambda: True  # whether the controller can write there
         self._remote, self._members = remote, remote.membership
         self._now_ns, self._say, self._policy = now_ns, say, policy
         self._quarantine, self._nonce = quarantine, nonce
@@ -208,8 +209,9 @@ class HostCare:
         self._stop_preflight()
         members = self._members.members
         states = [members[one].state if one in members else None for one in preflight.orders]
-        if any(state is not MemberState.ASSIGNED for state in states) and found.failed:
-            # Another host fell silent meanwhile, or this one did: nobody knows whose fault it is.
+        is_silent = any(state is not MemberState.ASSIGNED for state in states)
+        if found.failed and (is_silent or (found.of_store and not self.has_store())):
+            # A host fell silent meanwhile, or the store is away: nobody knows whose fault it is.
             self._begin_preflight(now)
             return
         for incarnation, answer in found.passed.items():

@@ -74,6 +74,11 @@ class Upkeep:
                     folder.is_ending = True
         self._wake.set()
 
+    @property
+    def has_store(self) -> bool:
+        """Whether the run store could be written in the last round."""
+        return not self._trouble
+
     def close(self, limit_s: float) -> bool:
         """One last round; False when the store does not answer in time (scratch is kept then)."""
         self._closing = True

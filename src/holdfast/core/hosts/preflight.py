@@ -45,12 +45,16 @@ class PreflightOrder:
 
 @dataclass(frozen=True, slots=True)
 class PreflightAnswer:
-    """What came of it. `failure`: "" if the host is fit. `words`: what was tried."""
+    """What came of it. `failure`: "" if the host is fit. `words`: what was tried.
+
+    `of_store`: what has failed is the run store, which may be away for all.
+    """
 
     number: int
     failure: str
     words: str
     took_ns: int
+    of_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +98,15 @@ def _neighbours(
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`failed`: why, by incarnation. `waits`: somebody has not answered yet, and may."""
+    """`failed`: why, by incarnation. `waits`: somebody has not answered yet, and may.
+
+    `of_store`: one has failed for want of the run store.
+    """
 
     passed: dict[str, PreflightAnswer]
     failed: dict[str, str]
     waits: bool
+    of_store: bool = False
 
 
 def judge(
@@ -108,7 +116,7 @@ def judge(
     answers: Mapping[str, PreflightAnswer | None],
 ) -> Judged:
     """What is known of those that look at themselves. Who says nothing has failed after a while."""
-    passed, failed, waits = {}, {}, False
+    passed, failed, waits, of_store = {}, {}, False, False
     for incarnation, order in orders.items():
         if not order.checks:
             continue
@@ -116,10 +124,11 @@ def judge(
         if answer is not None and answer.number == order.number:
             if answer.failure:
                 failed[incarnation] = answer.failure
+                of_store = of_store or answer.of_store
             else:
                 passed[incarnation] = answer
         elif at_ns - begun_ns >= ANSWER_LIMIT_NS:
             failed[incarnation] = f"it gave no answer within {in_words(ANSWER_LIMIT_NS)}"
         else:
             waits = True
-    return Judged(passed, failed, waits)
+    return Judged(passed, failed, waits, of_store)
