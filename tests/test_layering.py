@@ -58,7 +58,7 @@ INDEPENDENT = ("notices", "engines", "provision")  # their modules never import 
 SHARED = {  # but for what is there for all of them
     f"holdfast.notices.{name}"
     for name in ("fetch", "found", "listener", "protocol", "registry", "said")
-} | {"holdfast.provision.protocol"}
+} | {"holdfast.provision.protocol", "holdfast.engines.protocol", "holdfast.engines.registry"}
 
 # The standard library's pure parts: no clock, no chance, no input or output.
 # fmt: off

@@ -15,6 +15,7 @@ import pytest
 from holdfast.cli import screen as screens
 from holdfast.cli.door import console, doors
 from holdfast.cli.main import COMMANDS, main
+from holdfast.core.hosts.engine import Submission
 from holdfast.journal import lease
 from holdfast.journal.attempts import attempts
 from holdfast.journal.control import request
@@ -68,6 +69,9 @@ def poisoned(store: Path, tmp_path: Path) -> Path:
     row = {"index": 0, "state": POISON, "address": f"{POISON}{FURTHER}"}
     row |= {"trains_as": None, "heard_unix_ns": 1}
     (folder.lease_dir / "000001.hosts").write_text(json.dumps({"hosts": [row]}))
+    order = Submission(POISON, POISON, POISON, POISON, 1, 0, (POISON,), options=((POISON, POISON),))
+    said = {"submission": order.to_json(), "job": POISON, "words": POISON, "submitted_unix_ns": 1}
+    (folder.path / "engine.json").write_text(json.dumps(said))
     folder.pins_path.write_text(json.dumps({"pins": [], "tags": {POISON: "0000-000000000001"}}))
     request(folder, "rollback", to=0, skip_batches=0)
     for name in (f"0000-000000000001{POISON}", "0000-000000000002"):
@@ -101,6 +105,7 @@ TRIED: dict[str, list[list[str]]] = {
     "ckpt": [["ckpt", "ls", "lm"], ["ckpt", "verify", "lm"], ["ckpt", "pin", "lm", f"9{POISON}"]],
     "stop": [["stop", "lm"]],
     "save": [["save", "lm"]],
+    "release": [["release", "lm"], ["release", "lm", "--accept-stored"]],
     "profile": [["profile", "lm"], ["profile", "lm", "--last"], ["profile", f"no{POISON}"]],
     "rollback": [["rollback", "lm", "--to", f"x{POISON}"]],
     "mv": [["mv", "lm", f"x{POISON}"], ["mv", "damaged", "x"], ["mv", "lm", "x"]],
@@ -116,7 +121,7 @@ TRIED: dict[str, list[list[str]]] = {
     "config": [["config"]],
     "run": [["run", "--name", POISON, "--", "true"]],
 }
-ELSEWHERE = {"serve", "up", "rehearse", "doctor", "calibrate", "agent"}
+ELSEWHERE = {"serve", "submit", "up", "rehearse", "doctor", "calibrate", "agent"}
 
 
 def test_every_command_is_thought_of() -> None:

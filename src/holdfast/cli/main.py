@@ -23,6 +23,7 @@ from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
 # Each command's line in `holdfast --help`, in the order in which a user meets them.
 COMMANDS = {
     "run": "Run COMMAND, keep it going, and record where its time went.",
+    "submit": "Have an engine give hosts to a run, and start it on each.",
     "report": "Show the goodput of RUN, what it lost, and why.",
     "serve": "Show the runs of a store in a browser, live.",
     "ls": "List the runs of a store.",
@@ -30,6 +31,7 @@ COMMANDS = {
     "logs": "Print what the ranks of RUN wrote.",
     "stop": "Ask RUN to save at its next step and stop.",
     "save": "Ask RUN to save at its next step and continue.",
+    "release": "Give the hosts of RUN back to the engine they came from.",
     "profile": "Show where the time of a live run's steps goes.",
     "rollback": "Have RUN continue from an earlier checkpoint.",
     "mv": "Rename a run.",

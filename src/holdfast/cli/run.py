@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -203,18 +203,21 @@ def run(
 
     if as_controller is not None:
         sys.exit(control(asked, as_controller))
-    sys.exit(take_part(asked, _said(context)))
+    said = said_words(context, context.command.params)
+    sys.exit(take_part(asked, [*said, "--", *command]))  # for the controller of several hosts
 
 
-def _said(context: click.Context) -> list[str]:
-    """The options and the command as they were given, for the controller of several hosts."""
+def said_words(
+    context: click.Context, options: Sequence[click.Parameter], without: Collection[str] = ()
+) -> list[str]:
+    """Those options as they were given; `without`: the names of some that are left out."""
     words: list[str] = []
-    for option in context.command.params:
+    for option in options:
         value = context.params.get(option.name or "")
         is_said = isinstance(option, click.Option) and not option.is_flag and value is not None
-        if is_said:
+        if is_said and option.name not in without:
             words += [option.opts[0], str(value)]
-    return [*words, "--", *context.params["command"]]
+    return words
 
 
 def _tell_defaults(command: click.Command) -> None:

@@ -19,6 +19,7 @@ from holdfast.agent.programs import seed_programs
 from holdfast.agent.standbys import StandbyJob
 from holdfast.agent.supervisor import RunHosts, Screen, Supervisor
 from holdfast.cache.seal import read_seal
+from holdfast.cli.engine_waits import tell_waits
 from holdfast.cli.exporting import beside, check_libraries
 from holdfast.config import inherited_environment, listens, machine_started_unix_ns, resolve
 from holdfast.config.kinds import HOT, INSTANCE, OFF
@@ -367,6 +368,7 @@ class RunStart:
             supervisor.noticed, supervisor.say_later, job.grace_ns
         )
         self.notices.say(screen)
+        tell_waits(folder, self.notices.around.environment, supervisor.say_later)
         upkeep = supervisor.upkeep
         upkeep.add(LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)]))
         inbox = ControlInbox(folder, epoch)

@@ -29,19 +29,17 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 def agree(folder: RunFolder, machines: Machines) -> None:
     """Remember that these are agreed to; raises StoreUnavailable."""
-    path = _path(folder)
+    path = agreed_path(folder)
     make_folder(path.parent)
     write_atomic(path, encode_json(machines.to_json()))
 
 
 def agreed(folder: RunFolder) -> Machines | None:
     """What was agreed to; None: nothing, or nothing that can be read."""
-    path = _path(folder)
+    path = agreed_path(folder)
     with contextlib.suppress(OSError, StoreUnavailable, ConfigurationError, ValueError):
-        for place in (path.parent, path):
-            found = place.lstat()
-            if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
-                return None
+        if not (is_only_mine(path.parent) and is_only_mine(path)):
+            return None
         return Machines.from_json(read_json(path))
     return None
 
@@ -61,7 +59,13 @@ def differences(known: Machines | None, stored: Machines) -> Iterator[str]:
             yield "script:" if number == 0 else f"  {line}"
 
 
-def _path(folder: RunFolder) -> Path:
+def is_only_mine(place: Path) -> bool:
+    """Whether nobody else may write there; raises OSError where there is nothing."""
+    found = place.lstat()
+    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_MAY_WRITE
+
+
+def agreed_path(folder: RunFolder) -> Path:
     """Of the store's place and the run's name: its id is the store's word, too."""
     place = f"{folder.store}\0{folder.name}"
     digest = hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:_DIGEST_CHARS]

@@ -1,0 +1,23 @@
+"""`holdfast release`: give the hosts of a run back to their engine."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.fleet import accept_option
+from holdfast.cli.orders import known_order
+from holdfast.cli.places import open_run, store_option
+
+
+@click.command(short_help="Give the hosts of RUN back to the engine they came from.")
+@click.argument("run")
+@store_option
+@accept_option
+def release(run: str, store: str | None, accept_stored: bool) -> None:
+    """Give the hosts of RUN back to its engine, also those that have not come yet.
+
+    A run that trains is told to go as its engine tells it, and saves in the time that it gets;
+    `holdfast stop` first takes as long as it needs. Its records and checkpoints stay.
+    """
+    engine, ordered = known_order(open_run(run, store), accept_stored=accept_stored)
+    click.echo(engine.release(ordered))

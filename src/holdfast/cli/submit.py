@@ -1,0 +1,157 @@
+"""`holdfast submit`: have an engine (Slurm, Ray, Kubernetes) give hosts to a run, and start it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from holdfast.cli.door import say
+from holdfast.cli.orders import order_json
+from holdfast.cli.places import store_option
+from holdfast.cli.run import run as run_command
+from holdfast.cli.run import said_words
+from holdfast.config import inherited_environment, run_store
+from holdfast.core.hosts.engine import MOST_HOSTS, Submission
+from holdfast.engines.protocol import Engine, Ordered
+from holdfast.engines.registry import checked_options, engine_module
+from holdfast.errors import ConfigurationError, RunHeld
+from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, view
+from holdfast.journal.names import check_name, default_name
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.journal.submitted import keep
+
+SECOND_NS = 1_000_000_000
+# Options of `holdfast run` that the engine or this command says, or that are of one process.
+NOT_PASSED_ON = {
+    "name", "store", "hosts", "spares", "ranks", "host_index", "host_address", "fresh",
+    "as_controller", "command",
+}  # fmt: skip
+
+
+@click.command(short_help="Have an engine give hosts to a run, and start it on each.")
+@click.option(
+    "--engine", "engine_name", required=True, metavar="ENGINE", help="slurm, ray, kubernetes …"
+)
+@click.option("--name", metavar="NAME", help="The run's name.")
+@store_option
+@click.option(
+    "--hosts", type=click.IntRange(1, MOST_HOSTS), default=1, metavar="N", help="Hosts that train."
+)
+@click.option(
+    "--spares", type=click.IntRange(0, MOST_HOSTS), default=0, metavar="S",
+    help="More hosts, that wait for a loss.",
+)  # fmt: skip
+@click.option(
+    "--ranks", type=click.IntRange(1), metavar="N", help="Training processes on each host."
+)
+@click.option(
+    "--option", "-o", "options", multiple=True, metavar="KEY=VALUE",
+    help="An option of the engine; `--list-options` shows them.",
+)  # fmt: skip
+@click.option("--list-options", is_flag=True, help="Show the engine's options, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be submitted.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def submit(
+    context: click.Context,
+    /,
+    engine_name: str,
+    name: str | None,
+    store: str | None,
+    hosts: int,
+    spares: int,
+    ranks: int | None,
+    options: Sequence[str],
+    list_options: bool,
+    dry_run: bool,
+    command: Sequence[str],
+    **_passed_on: Any,
+) -> None:
+    """Ask an engine for N hosts and S spares, and have COMMAND run on them under `holdfast run`.
+
+    Write the command after `--`. It returns once the engine has taken the order; the hosts may
+    come later, and nothing depends on this machine from then on. Look with `holdfast hosts` and
+    `holdfast report`, stop with `holdfast stop`, give the hosts back with `holdfast release`.
+    Options of `holdfast run`, such as --save-every, are passed on.
+    """
+    module = engine_module(engine_name)
+    if list_options:
+        for one in module.OPTIONS:
+            click.echo(f"{one.name:<20} {one.help}")
+        return
+    if not command:
+        raise ConfigurationError("no command was given: write it after `--`")
+    found = _pairs(options)
+    checked_options(engine_name, found)
+    engine = module.make(found, inherited_environment())
+    run = check_name(name) if name else default_name(command)
+    runs = RunStore.at(run_store(store))
+    place = runs.shown if "://" in runs.shown else str(runs.root)  # wherever the hosts begin
+    wanted = Submission(
+        engine=engine_name,
+        run=run,
+        run_id="0" * 12,
+        store=place,
+        hosts=hosts,
+        spares=spares,
+        command=tuple(command),
+        ranks=ranks,
+        flags=tuple(said_words(context, run_command.params, NOT_PASSED_ON)),
+        options=tuple(found.items()),
+    )
+    engine.check(wanted)
+    if dry_run:
+        click.echo(engine.preview(wanted), nl=False)
+        return
+    folder = runs.open(run, command=tuple(command))
+    _refuse_if_held(folder, engine)
+    ordered = engine.submit(_of_run(wanted, folder))
+    keep(folder, order_json(ordered))
+    _say_taken(folder, ordered)
+
+
+def _of_run(wanted: Submission, folder: RunFolder) -> Submission:
+    return replace(wanted, run_id=folder.identity.run_id)
+
+
+def _refuse_if_held(folder: RunFolder, engine: Engine) -> None:
+    """Raises RunHeld where it runs, or waits for hosts already."""
+    lease = view(folder)
+    is_fresh = time.time_ns() - (lease.seen_unix_ns or 0) < SILENT_AFTER_S * SECOND_NS
+    if lease.state is LeaseState.HELD or (lease.state is LeaseState.UNKNOWN and is_fresh):
+        raise RunHeld(
+            f"run {folder.name!r} is held by {lease.holder or 'an unknown process'}: stop it first "
+            f"(`holdfast stop {folder.name}`), or use another --name"
+        )
+    if job := engine.find(folder.identity.run_id):
+        raise RunHeld(
+            f"run {folder.name!r} is submitted already ({job}): `holdfast release {folder.name}` "
+            "takes that back"
+        )
+
+
+def _say_taken(folder: RunFolder, ordered: Ordered) -> None:
+    wanted = ordered.submission
+    spares = f" and {wanted.spares} spare" if wanted.spares else ""
+    hosts = "1 host" if wanted.hosts == 1 else f"{wanted.hosts} hosts"
+    click.echo(f"Submitted run {folder.name!r}: {hosts}{spares}, {ordered.words}")
+    say(
+        f"see `holdfast hosts {folder.name}`; `holdfast release {folder.name}` gives the hosts back"
+    )
+
+
+def _pairs(options: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigurationError(f"--option {text!r} is not valid; write KEY=VALUE")
+        found[key] = value
+    return found
+
+
+submit.params += [one for one in run_command.params if one.name not in NOT_PASSED_ON]

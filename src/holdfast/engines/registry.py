@@ -1,0 +1,44 @@
+"""Which engines there are, by the name that users write."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
+
+from holdfast.engines.protocol import EngineModule
+from holdfast.errors import ConfigurationError
+
+
+class EngineRow(NamedTuple):
+    """One engine: its module, imported when it is wanted, and whether a host is one of its."""
+
+    module: str
+    is_here: Callable[[Mapping[str, str]], bool]
+
+
+ENGINES: dict[str, EngineRow] = {}
+
+
+def engine_module(name: str) -> EngineModule:
+    """The engine of that name; raises ConfigurationError where there is none."""
+    if name not in ENGINES:
+        raise ConfigurationError(f"there is no engine {name!r}; there are {', '.join(ENGINES)}")
+    module = importlib.import_module(f"holdfast.engines.{ENGINES[name].module}")
+    return cast("EngineModule", module)
+
+
+def engine_here(environment: Mapping[str, str]) -> str:
+    """The engine that has started this process; "": none that is known."""
+    return next((name for name, row in ENGINES.items() if row.is_here(environment)), "")
+
+
+def checked_options(engine: str, options: Mapping[str, str]) -> None:
+    """Raises ConfigurationError for an option that the engine does not have."""
+    known = [one.name for one in engine_module(engine).OPTIONS]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            raise ConfigurationError(f"the engine {engine} has no option {name!r}; {hint}")
