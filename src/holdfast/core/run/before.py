@@ -68,7 +68,9 @@ def _adopt(run: RunState, running: ev.RunningAttempt) -> list[act.Action]:
     run.attempt, run.resume = running.attempt, running.resume
     run.placement = run.policy.place(running.hosts)
     said = f"Attempt {run.attempt} was begun by an earlier controller: asking its hosts"
+    by_ns = run.stopping.deadline_ns
     return [
+        *([] if by_ns is None else [act.SetTimer(Timer.DEADLINE, by_ns)]),
         act.Say("info", said),
         act.Adopt(run.attempt, run.next_attempt, run.resume, run.placement),
     ]
@@ -233,20 +235,23 @@ def on_launch_failed(run: RunState, event: ev.LaunchFailed) -> list[act.Action]:
 
 
 def on_timer_while_launching(run: RunState, event: ev.TimerFired) -> list[act.Action]:
-    """Told to stop now, and the store, or the host, takes its time: nobody waits for it.
+    """Told to stop, and the store, or a host, takes its time: nobody waits longer for it.
 
     Should the ranks be there after all, they end with the supervisor.
     """
-    if event.timer == Timer.DEADLINE:
+    if event.timer == Timer.DEADLINE and not run.policy.is_supervised:
         return on_deadline_timer(run, event)
     now = run.stopping.now
-    if event.timer != Timer.LEAVE or now is None:
-        return []
-    if not run.is_on_record:
-        words = f"{now.source}; the run store does not answer"
+    if event.timer == Timer.DEADLINE and run.stop is not None:
+        asked = f"{run.stop.source}: the deadline came"
+    elif event.timer == Timer.LEAVE and now is not None:
+        asked = now.source
     else:
-        words = f"{now.source}; nothing was heard of its processes yet"
-    return over_unheard(run, event.at_ns, words)
+        return []
+    missing = "nothing was heard of its processes yet"
+    if not run.is_on_record:
+        missing = "the run store does not answer"
+    return over_unheard(run, event.at_ns, f"{asked}; {missing}")
 
 
 def over_unheard(run: RunState, at_ns: int, words: str) -> list[act.Action]:

@@ -50,11 +50,11 @@ class Stopping:
         self._has_noticed = True
 
     def note(
-        self, event: ev.StopAsked, how: str, *, is_announced: bool = False
+        self, event: ev.StopAsked, how: str, *, is_timed: bool, is_announced: bool = False
     ) -> list[act.Action]:
         """Remember a request; or what is announced, which may change.
 
-        `how` the ranks stop; empty: none are there.
+        `how` the ranks stop; empty: none are there. `is_timed`: there is something to end then.
         """
         if is_announced:
             self._announced_ns = _earlier(self._announced_ns, event.deadline_ns)
@@ -76,7 +76,7 @@ class Stopping:
             self.intent = StopIntent(before.source, event.deadline_ns, before.notice)
         else:
             return answer
-        if event.deadline_ns is not None and how:
+        if event.deadline_ns is not None and is_timed:
             answer.append(act.SetTimer(Timer.DEADLINE, event.deadline_ns))
         return answer
 

@@ -26,7 +26,12 @@ def on_stop_asked(
     first, is_supervised = run.stop is None, run.policy.is_supervised
     how = SAVING if is_supervised else SAVING_NEXT
     is_there = run.state is State.RUNNING or not is_supervised
-    answer = run.stopping.note(event, how if is_there else "", is_announced=is_announced)
+    answer = run.stopping.note(
+        event,
+        how if is_there else "",
+        is_timed=is_there or run.state is State.LAUNCHING,
+        is_announced=is_announced,
+    )
     if run.state in (State.CHOOSING, State.WAITING) and is_supervised:
         return answer + over_in_a_gap(run, event.at_ns, *run.stopping.where_nothing_ran)
     is_asked = run.saving.agreement.is_active and not run.saving.agreement.is_over
@@ -40,13 +45,15 @@ def move_deadline(run: RunState, at_ns: int, announced_ns: int | None) -> list[a
     if not run.stopping.announce(announced_ns):
         return []
     deadline_ns = run.stopping.deadline_ns
-    if run.state is not State.RUNNING:
+    if run.state not in (State.LAUNCHING, State.RUNNING):
         return []
     if run.is_relayed and deadline_ns is None:
         return [act.SetTimer(Timer.DEADLINE, at_ns + run.policy.relay_limit_ns)]
     timer: act.Action = act.CancelTimer(Timer.DEADLINE)
     if deadline_ns is not None:
         timer = act.SetTimer(Timer.DEADLINE, deadline_ns)
+    if run.state is State.LAUNCHING:
+        return [timer]
     moved = run.saving.move_stop(at_ns, run.stopping.leave_by_ns(at_ns))
     return [timer, *run.carry_out(moved), *after_saving(run, at_ns)]
 
