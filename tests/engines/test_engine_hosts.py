@@ -27,6 +27,8 @@ SUBMISSIONS = st.builds(
     ranks=st.none() | st.integers(1, 8),
     flags=st.lists(WORDS, max_size=3).map(tuple),
     options=st.dictionaries(WORDS, WORDS, max_size=3).map(lambda found: tuple(found.items())),
+    save_ns=st.none() | st.integers(0, 10**12),
+    checkpoint_bytes=st.none() | st.integers(0, 10**15),
 )
 LOOKS = st.lists(
     st.builds(

@@ -14,6 +14,7 @@ from holdfast.cli.orders import order_json
 from holdfast.cli.places import store_option
 from holdfast.cli.run import run as run_command
 from holdfast.cli.run import said_words
+from holdfast.cli.saves import saves_of
 from holdfast.config import inherited_environment, run_store
 from holdfast.core.hosts.engine import MOST_HOSTS, Submission
 from holdfast.engines.protocol import Engine, Ordered
@@ -102,11 +103,12 @@ def submit(
         ranks=ranks,
         flags=tuple(said_words(context, run_command.params, NOT_PASSED_ON)),
         options=tuple(found.items()),
+        **saves_of(runs, run),
     )
-    engine.check(wanted)
     if dry_run:
         click.echo(engine.preview(wanted), nl=False)
         return
+    engine.check(wanted)
     folder = runs.open(run, command=tuple(command))
     _refuse_if_held(folder, engine)
     ordered = engine.submit(_of_run(wanted, folder))

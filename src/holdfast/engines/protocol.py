@@ -57,7 +57,10 @@ class Engine(Protocol):
         """Raises ConfigurationError for what it can never start, EngineError if it is not there."""
 
     def preview(self, submission: Submission) -> str:
-        """What would be submitted, as a text that a person can read and submit by hand."""
+        """What would be submitted, as a text that a person can read and submit by hand.
+
+        The engine need not be there. Raises ConfigurationError for what it can never start.
+        """
 
     def submit(self, submission: Submission) -> Ordered:
         """Ask for the hosts, and have the command started on each. Raises EngineError."""

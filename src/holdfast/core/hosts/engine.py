@@ -69,6 +69,8 @@ class Submission:
 
     `ranks`: on each host; None: as `holdfast run` has it. `flags`: more of its options. `options`:
     the engine's own. `run_id`: of the run in the store, so that one of the same name is another.
+    `save_ns`, `checkpoint_bytes`: what a save took, and the newest checkpoint's size, where the run
+    has saved before.
     """
 
     engine: str
@@ -81,6 +83,8 @@ class Submission:
     ranks: int | None = None
     flags: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+    save_ns: int | None = None
+    checkpoint_bytes: int | None = None
 
     @property
     def all_hosts(self) -> int:
@@ -120,6 +124,8 @@ class Submission:
             ranks=ranks,
             flags=_words(raw, "flags"),
             options=tuple(options.items()),
+            save_ns=_known(raw, "save_ns"),
+            checkpoint_bytes=_known(raw, "checkpoint_bytes"),
         )
 
 
@@ -148,6 +154,13 @@ def _text(raw: Mapping[str, Any], key: str) -> str:
 def _count(raw: Mapping[str, Any], key: str, least: int) -> int:
     value = raw.get(key)
     if type(value) is not int or not least <= value <= MOST_HOSTS:
+        raise ValueError(f"its {key} is not valid")
+    return value
+
+
+def _known(raw: Mapping[str, Any], key: str) -> int | None:
+    value = raw.get(key)
+    if value is not None and (type(value) is not int or value < 0):
         raise ValueError(f"its {key} is not valid")
     return value
 
