@@ -50,6 +50,10 @@ EXIT_CODES = (0, 1, 69, 75, 78)
 FREE = ("preempted", "stopped")  # ends that cost nothing of the budget
 # After a stop with a deadline: a tree that will not die takes ten seconds to be given up.
 LATE_NS = 12 * SECOND
+# What an elastic run ends with that has waited for hosts after it began; a host that is lost is
+# noticed within a minute.
+UNHEARD = "nothing was heard of its processes yet"
+NOTICED_S = 65.0
 MOST_EVENTS = 100_000
 REMEMBERED = 32  # after so many events what is remembered is copied, or written down
 STOPS = (ev.StopAsked, ev.StopNowAsked, ev.Interrupted)
@@ -81,6 +85,7 @@ class Books:
         self.good: set[tuple[int, int]] = set()  # (attempt, step) that may be chosen
         self.told: tuple[int, int] | None = None  # of them, the newest that was told as durable
         self.finish_by_ns: int | None = None
+        self.launched_ns = world.opened_ns  # the newest attempt was ordered to begin
         self.is_interrupted = False
         # What was put in the store, and whether the lease was seen to be ours since.
         self.put: dict[str, bool] = {}
@@ -210,6 +215,7 @@ class Watch:
             books.epoch = what.epoch
 
     def _launched(self, books: Books, action: act.Launch) -> None:
+        books.launched_ns = books.world.now_ns
         require(books.is_gone, "a new attempt while the old one is there")
         require(
             all(one.attempt < action.attempt for one in books.world.launches),
@@ -382,6 +388,9 @@ class Watch:
         if books.finish_by_ns is not None:
             late_s = (world.finished_ns - books.finish_by_ns - world.held_ns) / SECOND
             require(late_s <= 0, f"a stop took {late_s:.3f} s too long")
+        if world.machine.course.policy.is_elastic and UNHEARD in finish.words:
+            waited_s = (world.finished_ns - books.launched_ns - world.held_ns) / SECOND
+            require(waited_s < NOTICED_S, f"it waited for {waited_s:.3f} s, and could do without")
         until = world.shape.until
         if finish.exit_code == 0 and world.machine.saving.joined and until:
             kept = {one.step for one in world.store.sets} | {step for _, step in self._told}
