@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.door import coloured_line
 from holdfast.cli.ls import ago
+from holdfast.cli.orders import order_lines
 from holdfast.cli.places import open_run, store_option
 from holdfast.core.durations import clock_words, in_words
 from holdfast.core.hosts.placement import ranks_words
@@ -105,6 +106,8 @@ def _show(folder: RunFolder, *, as_json: bool) -> None:
         if is_over:
             click.echo("nobody runs it now: that is how they stood last")
     now_unix_ns = time.time_ns()
+    for words in order_lines(folder, now_unix_ns):
+        click.echo(words)
     for index, one in kept.items():
         by = "the run itself" if one.is_automatic else clean(one.sender)
         since = f" {ago(one.sent_unix_ns, now_unix_ns)}" if one.sent_unix_ns is not None else ""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any, NamedTuple
 
 from holdfast.config import inherited_environment
-from holdfast.core.hosts.engine import Submission
-from holdfast.engines.protocol import Engine, Ordered
+from holdfast.core.durations import in_words
+from holdfast.core.hosts.engine import EngineHost, HostStage, Submission
+from holdfast.engines.protocol import Engine, Ordered, OrderStanding
 from holdfast.engines.registry import checked_options, engine_module
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.journal import fields
-from holdfast.journal.store import RunFolder
+from holdfast.journal.machine_facts import past_waits_ns
+from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.submitted import FILE, agree_to_order, kept, stored
+
+QUEUE = "queue"
 
 
 class KnownOrder(NamedTuple):
@@ -29,6 +34,53 @@ def order_json(ordered: Ordered) -> dict[str, Any]:
         "words": ordered.words,
         "submitted_unix_ns": ordered.submitted_unix_ns,
     }
+
+
+def order_lines(folder: RunFolder, now_unix_ns: int) -> list[str]:
+    """What a run's engine says of it, for people; empty: nobody has submitted it to one."""
+    try:
+        if stored(folder) is None:
+            return []
+        engine, ordered = known_order(folder)
+        standing = engine.standing(ordered)
+    except HoldfastError as error:
+        return [f"what its engine says is not known: {error}"]
+    since = standing.since_unix_ns
+    state = f"{ordered.submission.engine} ({ordered.words}): {standing.state}"
+    state += "" if since is None else f", for {in_words(max(0, now_unix_ns - since))}"
+    if not standing.is_over and not any(_is_there(one) for one in standing.hosts):
+        state += _expected(folder, standing, now_unix_ns)
+    return [state, *(_host_line(one, now_unix_ns) for one in standing.hosts if not _is_well(one))]
+
+
+def _is_there(host: EngineHost) -> bool:
+    return host.stage in (HostStage.READY, HostStage.DRAINING)
+
+
+def _is_well(host: EngineHost) -> bool:
+    return host.stage is HostStage.READY and not host.reason
+
+
+def _host_line(host: EngineHost, now_unix_ns: int) -> str:
+    number = "" if host.index is None else f" (host {host.index})"
+    line = f"  {host.name}{number} is {host.stage}"
+    line += f": {host.reason}" if host.reason else ""
+    if host.deadline_unix_ns is not None:
+        line += f", in {in_words(max(0, host.deadline_unix_ns - now_unix_ns))}"
+    return line
+
+
+def _expected(folder: RunFolder, standing: OrderStanding, now_unix_ns: int) -> str:
+    """When hosts are expected, by the engine; and how long that has taken before."""
+    words = ""
+    if standing.expected_unix_ns is not None:
+        words = f"; expected in {in_words(max(0, standing.expected_unix_ns - now_unix_ns))}"
+    before = [
+        ns for one in RunStore(folder.path.parent).runs()[0] for ns in past_waits_ns(one, QUEUE)
+    ]
+    if before:
+        words += f"; it took {in_words(statistics.median(before))} before (of {len(before)})"
+    return words
 
 
 def known_order(folder: RunFolder, *, accept_stored: bool = False) -> KnownOrder:

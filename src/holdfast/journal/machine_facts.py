@@ -15,11 +15,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from holdfast.core.ledger.facts import WaitFact
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import boot_id, read_clock_pair
+from holdfast.journal.facts.lines import parse_statement
 from holdfast.journal.holder import RunHolder
-from holdfast.journal.layout import CONTROLLER_RANK, Identity, NoteType
+from holdfast.journal.layout import CONTROLLER_RANK, JOURNAL_SUFFIX, Identity, NoteType
 from holdfast.journal.names import new_id
+from holdfast.journal.reader import read_journal
 from holdfast.journal.remote import remote_of
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.scratch import OWNER_FILE, remove_scratch, scratch_dir
@@ -27,6 +30,23 @@ from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 
 PREFIX = "machines"
+MOST_JOURNALS = 100  # that are read for what is usual
+
+
+def past_waits_ns(folder: RunFolder, kind: str) -> list[int]:
+    """For how long starts of the run have waited like that before, as far as was told.
+
+    `kind`: queue, provision, pull or boot. What cannot be read is left out.
+    """
+    found: list[int] = []
+    places = sorted(folder.journal_dir.glob(f"{PREFIX}-*{JOURNAL_SUFFIX}"))
+    for path in places[-MOST_JOURNALS:]:
+        with contextlib.suppress(HoldfastError, OSError):
+            for line in read_journal(path).sidecar:
+                said = parse_statement(line.payload, 0)
+                if isinstance(said, WaitFact) and said.kind == kind and said.end_ns is not None:
+                    found.append(said.end_ns - said.start_ns)
+    return found
 
 
 @dataclass(slots=True)

@@ -39,17 +39,11 @@ def agree_to_order(folder: RunFolder, order: Mapping[str, Any]) -> None:
 
 def stored(folder: RunFolder) -> dict[str, Any] | None:
     """What the store says; None: nobody has submitted it. Raises StoreUnavailable for rubbish."""
-    path = folder.path / FILE
     refresh(folder.path)
     try:
-        found = read_json(path)
+        return read_json(folder.path / FILE)
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
-    if not isinstance(found, dict):
-        raise StoreUnavailable(f"{path} is damaged (it is no object); move it away")
-    return found
 
 
 def kept(folder: RunFolder) -> tuple[dict[str, Any] | None, str]:

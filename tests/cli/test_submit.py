@@ -1,0 +1,224 @@
+"""`holdfast submit`, `hosts` and `release`, with an engine made up here, which has no hosts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli.engine_waits import tell_waits
+from holdfast.cli.hosts import hosts
+from holdfast.cli.orders import order_lines
+from holdfast.cli.release import release
+from holdfast.cli.submit import submit
+from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage, Submission
+from holdfast.engines import registry
+from holdfast.engines.protocol import EngineError, EngineOption, Ordered, OrderStanding
+from holdfast.errors import HoldfastError
+from holdfast.journal.lease import acquire
+from holdfast.journal.machine_facts import past_waits_ns
+from holdfast.journal.store import RunFolder, RunStore
+from holdfast.journal.submitted import kept
+
+MINUTE_NS = 60 * 10**9
+NOW_NS = 1_800_000_000 * 10**9
+COMMAND = ["--", "python", "train.py"]
+TWO = ["--engine", "made-up", "--name", "lm", "--hosts", "2"]
+
+
+class MadeUpEngine:
+    """It takes every order, and does nothing."""
+
+    def __init__(self) -> None:
+        self.orders: list[Submission] = []
+        self.standings = OrderStanding("PENDING (Resources)", (), since_unix_ns=NOW_NS - MINUTE_NS)
+        self.released: list[str] = []
+        self.waited: tuple[EngineWait, ...] = ()
+        self.is_away = False
+
+    def check(self, submission: Submission) -> None:
+        if submission.option("partition") == "none":
+            raise EngineError("there is no partition 'none'")
+
+    def preview(self, submission: Submission) -> str:
+        return " ".join(submission.run_words()) + "\n"
+
+    def submit(self, submission: Submission) -> Ordered:
+        self.orders.append(submission)
+        return Ordered(submission, "17", "job 17", NOW_NS)
+
+    def find(self, run_id: str) -> str:
+        is_known = any(one.run_id == run_id for one in self.orders) and not self.released
+        return "job 17" if is_known else ""
+
+    def standing(self, ordered: Ordered) -> OrderStanding:
+        if self.is_away:
+            raise EngineError("its controller does not answer")
+        return self.standings
+
+    def replace(self, ordered: Ordered, host: str, reason: str) -> str:
+        return f"{host} is replaced"
+
+    def release(self, ordered: Ordered) -> str:
+        self.released.append(ordered.job)
+        return f"{ordered.words} is cancelled"
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> MadeUpEngine:
+    made = MadeUpEngine()
+    module = ModuleType("holdfast.engines.made_up_for_tests")
+
+    def make(options: Mapping[str, str], environment: Mapping[str, str]) -> MadeUpEngine:
+        return made
+
+    def waits(environment: Mapping[str, str]) -> tuple[EngineWait, ...]:
+        if made.is_away:
+            raise EngineError("its controller does not answer")
+        return made.waited
+
+    module.OPTIONS = (EngineOption("partition", "Which part of it."),)  # type: ignore[attr-defined]
+    module.make, module.waits = make, waits  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    is_here = lambda environment: environment.get("MADE_UP") == "1"  # noqa: E731
+    row = registry.EngineRow("made_up_for_tests", is_here)
+    monkeypatch.setitem(registry.ENGINES, "made-up", row)
+    return made
+
+
+def said(*words: str) -> Result:
+    return CliRunner().invoke(submit, [*words])
+
+
+def refused(*words: str) -> str:
+    result = said(*words)
+    assert isinstance(result.exception, HoldfastError), result.output
+    return str(result.exception)
+
+
+def taken(store: Path, *more: str) -> RunFolder:
+    result = said(*TWO, *more, *COMMAND)
+    assert result.exit_code == 0, result.output
+    assert "2 hosts, job 17" in result.output.replace(" and 1 spare", "")
+    return RunStore(store).get("lm")
+
+
+def test_every_host_is_given_the_same_command(engine: MadeUpEngine, store: Path) -> None:
+    folder = taken(
+        store, "--spares", "1", "--ranks", "4", "--save-every", "100", "-o", "partition=a"
+    )
+    (wanted,) = engine.orders
+    assert (wanted.run_id, wanted.option("partition")) == (folder.identity.run_id, "a")
+    words = f"holdfast run --name lm --store {store} --hosts 2 --spares 1 --ranks 4"
+    assert " ".join(wanted.run_words()) == f"{words} --save-every 100 -- python train.py"
+
+
+def test_a_dry_run_makes_nothing(engine: MadeUpEngine, store: Path) -> None:
+    result = said(*TWO, "--dry-run", *COMMAND)
+    assert result.output == f"holdfast run --name lm --store {store} --hosts 2 -- python train.py\n"
+    assert not engine.orders
+    assert not RunStore(store).names()
+
+
+def test_options_are_those_of_the_engine(engine: MadeUpEngine, store: Path) -> None:
+    assert "partition" in said("--engine", "made-up", "--list-options").output
+    assert "did you mean partition?" in refused(*TWO, "-o", "partitoin=a", *COMMAND)
+    assert "KEY=VALUE" in refused(*TWO, "-o", "partition", *COMMAND)
+    assert "no partition 'none'" in refused(*TWO, "-o", "partition=none", *COMMAND)
+    assert "there is no engine 'slrm'" in refused("--engine", "slrm", *COMMAND)
+    assert "no command" in refused(*TWO)
+    assert not RunStore(store).names()
+
+
+def test_a_name_that_runs_or_waits_is_refused(engine: MadeUpEngine, store: Path) -> None:
+    folder = taken(store)
+    assert "is submitted already (job 17)" in refused(*TWO, *COMMAND)
+    engine.orders.clear()
+    lease = acquire(folder)
+    assert "is held by" in refused(*TWO, *COMMAND)
+    lease.release()
+    taken(store)
+
+
+def test_hosts_says_what_is_waited_for_and_for_how_long(engine: MadeUpEngine, store: Path) -> None:
+    folder = taken(store)
+    (line,) = order_lines(folder, NOW_NS)
+    assert line == "made-up (job 17): PENDING (Resources), for 60 s"
+    engine.standings = engine.standings._replace(expected_unix_ns=NOW_NS + 5 * MINUTE_NS)
+    engine.waited = (EngineWait("queue", NOW_NS - 9 * MINUTE_NS, NOW_NS - 2 * MINUTE_NS),)
+    thread = tell_waits(folder, {"MADE_UP": "1"}, lambda *_: None)
+    assert thread is not None
+    thread.join()
+    assert past_waits_ns(folder, "queue") == [pytest.approx(7 * MINUTE_NS, abs=10**7)]
+    (line,) = order_lines(folder, NOW_NS)
+    assert line.endswith("expected in 5 min; it took 7 min before (of 1)")
+
+
+def test_hosts_names_those_that_are_not_well(engine: MadeUpEngine, store: Path) -> None:
+    folder = taken(store)
+    engine.standings = OrderStanding(
+        "RUNNING",
+        (
+            EngineHost("n1", HostStage.READY, 0),
+            EngineHost("n2", HostStage.DRAINING, 1, "repair", NOW_NS + MINUTE_NS),
+            EngineHost("n3", HostStage.GONE),
+        ),
+    )
+    assert order_lines(folder, NOW_NS) == [
+        "made-up (job 17): RUNNING",
+        "  n2 (host 1) is draining: repair, in 60 s",
+        "  n3 is gone",
+    ]
+    engine.is_away = True
+    (line,) = order_lines(folder, NOW_NS)
+    assert line == "what its engine says is not known: its controller does not answer"
+    assert line in CliRunner().invoke(hosts, ["lm"]).output
+
+
+def test_an_engine_is_asked_only_what_was_submitted_here(engine: MadeUpEngine, store: Path) -> None:
+    """Whoever can write into the store could name another job there."""
+    folder = taken(store)
+    path = folder.path / "engine.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"job": "18"}))
+    assert kept(folder)[0] is None
+    assert "what its engine says is not known" in order_lines(folder, NOW_NS)[0]
+    result = CliRunner().invoke(release, ["lm"])
+    assert "--accept-stored" in str(result.exception)
+    assert not engine.released
+    assert CliRunner().invoke(release, ["lm", "--accept-stored"]).output == "job 17 is cancelled\n"
+    assert engine.released == ["18"]
+    assert kept(folder)[0] is not None
+
+
+def test_a_run_that_nobody_submitted_has_no_engine(engine: MadeUpEngine, store: Path) -> None:
+    folder = RunStore(store).create("lm")
+    assert order_lines(folder, NOW_NS) == []
+    result = CliRunner().invoke(release, ["lm"])
+    assert "was not submitted to an engine" in str(result.exception)
+
+
+@pytest.mark.parametrize("rubbish", ["", "[]", "{}", '{"submission": 3}', '{"submission": {}}'])
+def test_rubbish_in_the_store_is_said(engine: MadeUpEngine, store: Path, rubbish: str) -> None:
+    folder = taken(store)
+    (folder.path / "engine.json").write_text(rubbish)
+    (line,) = order_lines(folder, NOW_NS)
+    assert line.startswith("what its engine says is not known: ")
+    result = CliRunner().invoke(release, ["lm", "--accept-stored"])
+    assert "is damaged" in str(result.exception)
+
+
+def test_a_start_does_not_wait_for_its_engine(engine: MadeUpEngine, store: Path) -> None:
+    folder = RunStore(store).create("lm")
+    assert tell_waits(folder, {}, lambda *_: None) is None
+    engine.is_away = True
+    heard: list[tuple[str, str]] = []
+    thread = tell_waits(folder, {"MADE_UP": "1"}, lambda *words: heard.append(words))
+    assert thread is not None
+    thread.join()
+    assert [level for level, _ in heard] == ["warning"]
+    assert "its controller does not answer" in heard[0][1]
