@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.engine_waits import tell_waits
 from holdfast.cli.hosts import hosts
+from holdfast.cli.ls import look_at
 from holdfast.cli.orders import order_lines
 from holdfast.cli.release import release
 from holdfast.cli.submit import submit
@@ -195,6 +196,14 @@ def test_an_engine_is_asked_only_what_was_submitted_here(engine: MadeUpEngine, s
     assert kept(folder)[0] is not None
 
 
+def test_ls_says_of_whom_hosts_are_asked(engine: MadeUpEngine, store: Path) -> None:
+    row, _ = look_at(taken(store), NOW_NS)
+    assert (row.state, row.why) == ("new", "asked of made-up (job 17)")
+    CliRunner().invoke(release, ["lm"])
+    row, _ = look_at(RunStore(store).get("lm"), NOW_NS)
+    assert (row.state, row.why) == ("new", "it was never launched")
+
+
 def test_a_run_that_nobody_submitted_has_no_engine(engine: MadeUpEngine, store: Path) -> None:
     folder = RunStore(store).create("lm")
     assert order_lines(folder, NOW_NS) == []
@@ -210,6 +219,8 @@ def test_rubbish_in_the_store_is_said(engine: MadeUpEngine, store: Path, rubbish
     assert line.startswith("what its engine says is not known: ")
     result = CliRunner().invoke(release, ["lm", "--accept-stored"])
     assert "is damaged" in str(result.exception)
+    row, problems = look_at(folder, NOW_NS)
+    assert "is damaged" in " ".join([row.why, *problems])
 
 
 def test_a_start_does_not_wait_for_its_engine(engine: MadeUpEngine, store: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from holdfast.cli.door import coloured_line, say
+from holdfast.cli.orders import asked_of
 from holdfast.cli.places import store_option
 from holdfast.config import run_store
 from holdfast.core.redact import redacted_text
@@ -24,7 +25,7 @@ from holdfast.journal.live import tells_held
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.report.words import shortened
-from holdfast.runs.state import is_held, last_sign_ns, shown, state_of
+from holdfast.runs.state import NEW, is_held, last_sign_ns, shown, state_of
 from holdfast.snapshot.sets import newest_sound
 
 HEADINGS = ("run", "state", "saved step", "attempts", "last sign of life", "")
@@ -108,6 +109,8 @@ def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[ListedRun, list[str]]:
     state, why = state_of(lease, known.newest, now_unix_ns, is_held=is_finished)
     if wish is not None and not running:
         why += f"{'; ' if why else ''}goes {way_back(wish)} at its next start"
+    if not running and (asked := _asked_of(folder, problems)):
+        why = f"{why}; {asked}" if why and state != NEW else asked
     row = ListedRun(
         name=folder.name,
         state=state,
@@ -118,6 +121,15 @@ def look_at(folder: RunFolder, now_unix_ns: int) -> tuple[ListedRun, list[str]]:
         holder=str(lease.holder) if running and lease.holder else None,
     )
     return row, problems
+
+
+def _asked_of(folder: RunFolder, problems: list[str]) -> str:
+    """Who is to give hosts to a run that nobody runs."""
+    try:
+        return asked_of(folder)
+    except HoldfastError as error:
+        problems.append(f"run {folder.name!r}: {error}")
+        return ""
 
 
 def _show(rows: list[ListedRun], now_unix_ns: int) -> None:

@@ -26,14 +26,27 @@ class KnownOrder(NamedTuple):
     ordered: Ordered
 
 
-def order_json(ordered: Ordered) -> dict[str, Any]:
-    """An order as plain data, for a file."""
+def order_json(ordered: Ordered, *, is_released: bool = False) -> dict[str, Any]:
+    """An order as plain data, for a file. `is_released`: its hosts were given back."""
     return {
         "submission": ordered.submission.to_json(),
         "job": ordered.job,
         "words": ordered.words,
         "submitted_unix_ns": ordered.submitted_unix_ns,
+        "is_released": is_released,
     }
+
+
+def asked_of(folder: RunFolder) -> str:
+    """`asked of slurm (job 17)`, in the store's words; "": its hosts are asked of no engine now."""
+    order = stored(folder)
+    if order is None or order.get("is_released"):
+        return ""
+    try:
+        engine = fields.text(fields.field(order, "submission"), "engine")
+        return f"asked of {engine} ({fields.text(order, 'words')})"
+    except (ValueError, TypeError):
+        return f"{FILE} is damaged"
 
 
 def order_lines(folder: RunFolder, now_unix_ns: int) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.fleet import accept_option
-from holdfast.cli.orders import known_order
+from holdfast.cli.orders import known_order, order_json
 from holdfast.cli.places import open_run, store_option
+from holdfast.journal.submitted import keep
 
 
 @click.command(short_help="Give the hosts of RUN back to the engine they came from.")
@@ -19,5 +20,7 @@ def release(run: str, store: str | None, accept_stored: bool) -> None:
     A run that trains is told to go as its engine tells it, and saves in the time that it gets;
     `holdfast stop` first takes as long as it needs. Its records and checkpoints stay.
     """
-    engine, ordered = known_order(open_run(run, store), accept_stored=accept_stored)
+    folder = open_run(run, store)
+    engine, ordered = known_order(folder, accept_stored=accept_stored)
     click.echo(engine.release(ordered))
+    keep(folder, order_json(ordered, is_released=True))
