@@ -175,7 +175,12 @@ def test_hosts_names_those_that_are_not_well(engine: MadeUpEngine, store: Path) 
         "  n2 (host 1) is draining: repair, in 60 s",
         "  n3 is gone",
     ]
+    told = json.loads(CliRunner().invoke(hosts, ["lm", "--json"]).output)["engine"]
+    assert (told["name"], told["job"], told["is_over"]) == ("made-up", "17", False)
+    assert [one["stage"] for one in told["hosts"]] == ["ready", "draining", "gone"]
     engine.is_away = True
+    trouble = {"trouble": "its controller does not answer"}
+    assert json.loads(CliRunner().invoke(hosts, ["lm", "--json"]).output)["engine"] == trouble
     (line,) = order_lines(folder, NOW_NS)
     assert line == "what its engine says is not known: its controller does not answer"
     assert line in CliRunner().invoke(hosts, ["lm"]).output

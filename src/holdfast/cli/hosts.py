@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.door import coloured_line
 from holdfast.cli.ls import ago
-from holdfast.cli.orders import order_lines
+from holdfast.cli.orders import order_lines, standing_json
 from holdfast.cli.places import open_run, store_option
 from holdfast.core.durations import clock_words, in_words
 from holdfast.core.hosts.placement import ranks_words
@@ -94,6 +94,7 @@ def _show(folder: RunFolder, *, as_json: bool) -> None:
             "run": folder.name,
             "is_over": is_over,
             "hosts": [asdict(row) for row in rows or ()],
+            "engine": standing_json(folder),
             "quarantine": [{"index": n} | asdict(one) for n, one in kept.items()],
         }
         json.dump(found, sys.stdout, indent=1)

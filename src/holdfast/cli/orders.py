@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from holdfast.config import inherited_environment
@@ -47,6 +48,19 @@ def asked_of(folder: RunFolder) -> str:
         return f"asked of {engine} ({fields.text(order, 'words')})"
     except (ValueError, TypeError):
         return f"{FILE} is damaged"
+
+
+def standing_json(folder: RunFolder) -> dict[str, Any] | None:
+    """What a run's engine says of it, for scripts; None: nobody has submitted it to one."""
+    try:
+        if stored(folder) is None:
+            return None
+        engine, ordered = known_order(folder)
+        standing = engine.standing(ordered)
+    except HoldfastError as error:
+        return {"trouble": str(error)}
+    told = standing._asdict() | {"hosts": [asdict(one) for one in standing.hosts]}
+    return {"name": ordered.submission.engine, "job": ordered.job, **told}
 
 
 def order_lines(folder: RunFolder, now_unix_ns: int) -> list[str]:
