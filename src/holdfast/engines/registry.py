@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
+from holdfast.config import RAY_WAITS_VARIABLE
 from holdfast.engines.protocol import EngineModule
 from holdfast.errors import ConfigurationError
 
@@ -18,7 +19,10 @@ class EngineRow(NamedTuple):
     is_here: Callable[[Mapping[str, str]], bool]
 
 
-ENGINES: dict[str, EngineRow] = {}
+ENGINES: dict[str, EngineRow] = {
+    # Before all others: a cluster of Ray may be a job of Slurm or pods of Kubernetes itself.
+    "ray": EngineRow("ray", lambda environment: RAY_WAITS_VARIABLE in environment),
+}
 
 
 def engine_module(name: str) -> EngineModule:

@@ -1,0 +1,96 @@
+"""The way to a Ray cluster, and its errors in sentences."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+import socket
+from typing import Any
+
+from holdfast.engines.protocol import EngineError
+from holdfast.engines.ray.options import RayOptions
+from holdfast.errors import ConfigurationError
+
+DIAL_LIMIT_S = 5.0
+CLIENT = "ray://"
+
+
+def connect(options: RayOptions) -> Any:
+    """Ray, connected. Raises EngineError where nobody answers, ConfigurationError for versions."""
+    import ray
+
+    if ray.is_initialized():
+        return ray
+    address = options.address
+    is_client = address.startswith(CLIENT)
+    if is_client and importlib.util.find_spec("grpc") is None:
+        raise ConfigurationError(
+            f"the address {address} is for Ray's client, which needs grpcio: pip install "
+            "'ray[client]'"
+        )
+    _dial(address.removeprefix(CLIENT))
+    try:
+        ray.init(
+            address=address or "auto",
+            namespace=options.namespace,
+            runtime_env=options.runtime_env or None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except Exception as error:
+        raise _refused(address, error) from error
+    return ray
+
+
+def _dial(address: str) -> None:
+    """Ray itself waits a minute for one that is not there."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), DIAL_LIMIT_S).close()
+    except OSError as error:
+        raise EngineError(
+            f"no Ray cluster answers at {address} ({error}): look at --option address, or RAY_ADDRESS"
+        ) from None
+
+
+def _refused(address: str, error: Exception) -> EngineError | ConfigurationError:
+    words = " ".join(str(error).split())
+    if "ersion mismatch" in words:
+        return ConfigurationError(
+            f"this Python and the cluster's do not fit together: {_versions(words)}; submit with "
+            "the cluster's own versions, from one of its nodes or images"
+        )
+    if isinstance(error, ConnectionError) and not address:
+        return EngineError(
+            "no Ray cluster runs on this machine: start or join one (ray start), or say where it is "
+            "(--option address=HOST:6379, ray://HOST:10001)"
+        )
+    return EngineError(f"Ray at {address or 'auto'} does not take us: {words[:300]}")
+
+
+def _versions(words: str) -> str:
+    """Ray's own words for both, in one line."""
+    found = re.findall(r"(Ray|Python): ([\w.]+)", words)
+    if len(found) < 4:
+        return words[:300]
+    theirs, ours = found[:2], found[2:4]
+    return (
+        f"there {' and '.join(map(' '.join, theirs))}, here {' and '.join(map(' '.join, ours))}"
+    )
+
+
+def in_a_sentence(error: Exception) -> EngineError | ConfigurationError:
+    """An actor that could not begin, or answer."""
+    words = str(error)
+    missing = re.search(r"No module named '(holdfast)", words)
+    if missing:
+        return ConfigurationError(
+            "Holdfast is not installed on the cluster's nodes: install it there, in the Python that "
+            "Ray runs with, or bring it along (--option "
+            """'runtime_env={"pip": ["holdfast-ml[ray]"]}')"""
+        )
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    return EngineError(f"the run's foreman could not begin: {lines[-1] if lines else error!r}")

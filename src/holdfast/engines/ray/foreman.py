@@ -1,0 +1,330 @@
+"""The foreman of a run: a detached actor that holds its placement group, and looks after its agents.
+
+It needs no submitter, and no resources. Ray starts it again elsewhere when its node is gone; it
+finds the group and the actors by their names, and the agents that live. What it does is decided by
+`core.hosts.crew`; here it looks, and carries out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.hosts import crew as ask
+from holdfast.core.hosts.crew import AgentState, Crew, LinkState, Place
+from holdfast.core.hosts.engine import EngineHost, HostStage, Submission
+from holdfast.engines.ray.host import AgentSight, HostTold, RayHost
+from holdfast.engines.ray.options import RayOptions
+from holdfast.engines.ray.private import RayHooks
+from holdfast.engines.ray.store import StoreLook
+
+TURN_S = 0.25
+WATCH_S = 20.0  # a host's actor answers by then, also where nothing is new
+ANSWER_S = 5.0  # how long an actor is waited for that is to end something
+MS_NS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ForemanTold:
+    """What a foreman is told, in each of its lives. `order`: this submission's own id.
+
+    `since_term`: of the run's newest controller before it. `grace_s`: of agents that are to go.
+    """
+
+    submission: dict[str, Any]
+    options: RayOptions
+    name: str
+    order: str
+    since_term: int
+    grace_s: float = 30.0
+
+
+@dataclass(slots=True)
+class _Seat:
+    """One place, as far as Ray has told of it. `actor`, `asked`: Ray's own objects."""
+
+    index: int
+    node: str = ""
+    since_unix_ns: int = 0  # that it waits for a node
+    placed_unix_ns: int = 0
+    actor: Any = None
+    asked: Any = None
+    sight: AgentSight | None = None
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the foreman tells about its order."""
+
+    state: str
+    since_unix_ns: int
+    hosts: tuple[EngineHost, ...] = ()
+    words: list[str] = field(default_factory=list)
+
+
+class Foreman:
+    """Looks, decides and acts, in a thread, until its order is over."""
+
+    def __init__(self, told: ForemanTold) -> None:
+        import ray
+
+        self._ray, self._told = ray, told
+        self._submission = Submission.from_json(told.submission)
+        self._said: list[str] = []
+        self._crew = Crew(round(told.grace_s * ask.SECOND_NS), told.since_term)
+        self._hooks = RayHooks(self._say)
+        self._store = StoreLook(self._submission, self._say)
+        self._began_unix_ns = time.time_ns()
+        self._seats = [
+            _Seat(index, since_unix_ns=self._began_unix_ns)
+            for index in range(self._submission.all_hosts)
+        ]
+        self._standing = Standing("PENDING", self._began_unix_ns)
+        self._nodes: dict[str, str] = {}  # of those that live, the address
+        self._draining: dict[str, int] = {}
+        self._looked_s = 0.0
+        self._group: Any = None
+        threading.Thread(target=self._work, name="foreman", daemon=True).start()
+
+    # --- what is asked of it ------------------------------------------------------------------
+
+    def standing(self) -> Standing:
+        """How the order stands."""
+        return self._standing
+
+    def release(self) -> str:
+        """Have all agents save and go, and give their places back."""
+        self._crew.release()
+        count = sum(one.sight is not None for one in self._seats)
+        return f"{count} agents are told to save and go; Ray has the hosts back after that"
+
+    def replace(self, node: str, reason: str) -> str:
+        """Have that node's host leave its part to a spare; "": it has none."""
+        for seat in self._seats:
+            if seat.node and node in (seat.node, self._nodes.get(seat.node)):
+                self._hooks.drain(seat.node, reason)
+                if seat.actor is not None:
+                    seat.actor.notice.remote(0)
+                return (
+                    f"host {seat.index} is told that it will go, and Ray schedules nothing there; "
+                    f"Ray gives another node in its place once {node} has ended"
+                )
+        return ""
+
+    # --- its work -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        if self._store.has_ended(self._told.order):
+            self._leave()
+            return
+        while not self._crew.is_over:
+            try:
+                self._turn()
+            except Exception as error:  # Ray's: it may be away for a while
+                self._say(f"Ray did not answer: {error!r}")
+                time.sleep(1.0)
+
+    def _turn(self) -> None:
+        self._look()
+        places = [self._place(seat) for seat in self._seats]
+        for order in self._crew.look(time.monotonic_ns(), places, self._store.newest):
+            self._carry_out(order)
+        self._tell(places)
+        waiting = {seat.asked: seat for seat in self._seats if seat.asked is not None}
+        if not waiting:
+            time.sleep(TURN_S)
+            return
+        ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=TURN_S)
+        for one in ready:
+            self._hear(waiting[one])
+
+    def _look(self) -> None:
+        """Where the bundles are, and which nodes live and are drained."""
+        from ray.util.placement_group import placement_group_table
+
+        if self._group is None:
+            self._group = self._found_group() or self._new_group()
+        is_settled = all(seat.node for seat in self._seats)
+        if is_settled and time.monotonic() - self._looked_s < 1.0:
+            return
+        self._looked_s = time.monotonic()
+        nodes = [one for one in self._ray.nodes() if one["Alive"]]
+        self._nodes = {one["NodeID"]: one["NodeManagerAddress"] for one in nodes}
+        self._draining = self._hooks.draining()
+        table = placement_group_table(self._group)
+        at = table.get("bundles_to_node_id", {})
+        for seat in self._seats:
+            node = at.get(seat.index, "")
+            self._move(seat, node if node in self._nodes else "")
+
+    def _move(self, seat: _Seat, node: str) -> None:
+        if node == seat.node:
+            return
+        now = time.time_ns()
+        if node:
+            seat.placed_unix_ns = now
+        else:
+            seat.since_unix_ns = now
+        if seat.node:
+            self._say(f"host {seat.index}: node {self._nodes.get(seat.node, seat.node)} is gone")
+        seat.node, seat.actor, seat.asked, seat.sight = node, None, None, None
+
+    def _hear(self, seat: _Seat) -> None:
+        try:
+            seat.sight = self._ray.get(seat.asked)
+        except Exception as error:
+            self._say(f"host {seat.index}: its actor is gone: {_first_line(error)}")
+            seat.actor, seat.asked, seat.sight = None, None, None
+        else:
+            seat.asked = seat.actor.watch.remote(seat.sight, WATCH_S)
+
+    def _place(self, seat: _Seat) -> Place:
+        drains = self._draining.get(seat.node)
+        if seat.actor is None:
+            return Place(seat.index, seat.node, drains)
+        if seat.sight is None:
+            return Place(seat.index, seat.node, drains, LinkState.OPENING)
+        state, code, words = seat.sight
+        return Place(
+            seat.index, seat.node, drains, LinkState.OPEN, AgentState(state), code, words
+        )
+
+    def _carry_out(self, order: ask.Order) -> None:
+        match order:
+            case ask.OpenLink(index):
+                self._open(self._seats[index])
+            case ask.StartAgent(index, why):
+                self._say(f"host {index}: its agent is started: {why}")
+                self._start(self._seats[index])
+            case ask.TellNotice(index, drains_ms, why):
+                self._say(f"host {index}: {why}")
+                self._seats[index].actor.notice.remote(drains_ms)
+            case ask.DrainNode(node, why):
+                self._say(f"node {node} is drained: {why}")
+                self._hooks.drain(node, why)
+            case ask.EndAgents(now, why):
+                self._say(f"all agents are {'ended' if now else 'told to save and go'}: {why}")
+                for seat in self._seats:
+                    if seat.actor is not None:
+                        seat.actor.end.remote(now)
+            case ask.StopRun(why):
+                self._say(f"the run is asked to stop: {why}")
+                self._store.stop_run(self._told.grace_s)
+            case ask.GiveBack(code, why):
+                self._say(f"over with {code}: {why}")
+                self._store.tell_end(self._told.order, code, why)
+                self._leave()
+
+    def _open(self, seat: _Seat) -> None:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        told = self._told
+        key = f"ray-{self._submission.run_id}-{told.order}-{seat.index}"
+        reserved = dict(told.options.bundle)
+        seat.actor = (
+            self._ray.remote(RayHost)
+            .options(
+                name=f"{told.name}-host-{seat.index}",
+                get_if_exists=True,
+                lifetime="detached",
+                max_restarts=0,
+                max_concurrency=4,
+                num_cpus=reserved.pop("CPU", 0),
+                num_gpus=reserved.pop("GPU", 0),
+                resources=reserved,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, seat.index),
+            )
+            .remote(HostTold(told.submission, seat.index, key, told.options.cwd))
+        )
+        seat.asked = seat.actor.watch.remote(None, WATCH_S)
+
+    def _start(self, seat: _Seat) -> None:
+        waits = [("queue", seat.since_unix_ns, seat.placed_unix_ns)]
+        ref = seat.actor.start.remote(waits)
+        seat.sight = AgentSight(AgentState.RUNNING)  # until the watch says how it is
+        threading.Thread(target=self._hear_start, args=(seat.index, ref), daemon=True).start()
+
+    def _hear_start(self, index: int, ref: Any) -> None:
+        try:
+            words = self._ray.get(ref)
+        except Exception as error:
+            words = _first_line(error)
+        if words:
+            self._say(f"host {index}: {words}")
+
+    # --- its group ----------------------------------------------------------------------------
+
+    def _found_group(self) -> Any:
+        """That of an earlier life; None: there is none."""
+        from ray.util.placement_group import get_placement_group
+
+        try:
+            return get_placement_group(self._told.name)
+        except ValueError:
+            return None
+
+    def _new_group(self) -> Any:
+        from ray.util.placement_group import placement_group
+
+        options = self._told.options
+        count = len(self._seats)
+        labels = {"bundle_label_selector": [options.labels] * count} if options.labels else {}
+        return placement_group(
+            [options.bundle] * count,
+            strategy="STRICT_SPREAD",
+            name=self._told.name,
+            lifetime="detached",
+            **labels,
+        )
+
+    def _leave(self) -> None:
+        """Give all back, and end."""
+        from ray.util.placement_group import remove_placement_group
+
+        actors = [seat.actor for seat in self._seats if seat.actor is not None]
+        closed = [one.close.remote() for one in actors]
+        if closed:
+            self._ray.wait(closed, num_returns=len(closed), timeout=ANSWER_S)
+        for one in actors:
+            self._ray.kill(one)
+        if (group := self._group or self._found_group()) is not None:
+            remove_placement_group(group)
+        self._ray.kill(self._ray.get_runtime_context().current_actor)
+
+    # --- what it tells ------------------------------------------------------------------------
+
+    def _tell(self, places: list[Place]) -> None:
+        hosts = tuple(self._host(place) for place in places)
+        waiting = sum(not place.node for place in places)
+        state = "RUNNING"
+        if self._crew.is_released:
+            state = "RELEASED"
+        elif waiting:
+            have = f"{len(places) - waiting} of {len(places)} hosts have a node"
+            state = f"PENDING ({have}; each needs {_words(self._told.options)})"
+        since = self._standing.since_unix_ns if state == self._standing.state else time.time_ns()
+        self._standing = Standing(state, since, hosts, self._said[-20:])
+
+    def _host(self, place: Place) -> EngineHost:
+        name = self._nodes.get(place.node) or f"bundle {place.index}"
+        reason, deadline = self._crew.state(place), None
+        stage = HostStage.READY if place.agent is AgentState.RUNNING else HostStage.COMING
+        if place.drains_ms is not None:
+            stage, deadline = HostStage.DRAINING, place.drains_ms * MS_NS or None
+        return EngineHost(name, stage, place.index, reason or place.words, deadline)
+
+    def _say(self, words: str) -> None:
+        """Into Ray's log of this actor, and for who asks."""
+        self._said = [*self._said[-99:], words]
+        print(f"holdfast foreman: {words}", flush=True)
+
+
+def _words(options: RayOptions) -> str:
+    labels = "".join(f", {name}={value}" for name, value in options.labels.items())
+    return ", ".join(f"{name} {value:g}" for name, value in options.bundle.items()) + labels
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), repr(error))

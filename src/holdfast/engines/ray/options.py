@@ -1,0 +1,95 @@
+"""The options of the engine Ray, read and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigurationError
+
+NAMESPACE = "holdfast"
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+
+
+@dataclass(frozen=True, slots=True)
+class RayOptions:
+    """`bundle`: what is reserved on each host. `address` "": as Ray finds it."""
+
+    address: str = ""
+    namespace: str = NAMESPACE
+    bundle: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
+    labels: dict[str, str] = field(default_factory=dict)
+    runtime_env: dict[str, Any] = field(default_factory=dict)
+    cwd: str = ""
+
+
+def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> RayOptions:
+    """Raises ConfigurationError for what cannot be meant."""
+    address = options.get("address") or environment.get(ADDRESS_VARIABLE, "")
+    if address.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"the address {address!r} is that of Ray's dashboard; the cluster's own is HOST:6379 on "
+            "its nodes, and ray://HOST:10001 from elsewhere"
+        )
+    bundle = {"CPU": _number(options, "num_cpus", "1"), "GPU": _number(options, "gpus", "0")}
+    for name, value in _object(options, "resources").items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise _wrong("resources", f"{name} is no number")
+        bundle[name] = float(value)
+    bundle = {name: value for name, value in bundle.items() if value}
+    if not bundle:
+        raise ConfigurationError("a host of Ray needs something that is reserved: num_cpus or gpus")
+    labels = _object(options, "labels")
+    if not all(isinstance(value, str) for value in labels.values()):
+        raise _wrong("labels", "a label is a text")
+    return RayOptions(
+        address="" if address == "auto" else address,
+        namespace=options.get("namespace") or NAMESPACE,
+        bundle=bundle,
+        labels=labels,
+        runtime_env=_runtime_env(options),
+        cwd=options.get("cwd", ""),
+    )
+
+
+def _runtime_env(options: Mapping[str, str]) -> dict[str, Any]:
+    found = _object(options, "runtime_env")
+    folder = options.get("working_dir", "")
+    if not folder:
+        return found
+    if "://" not in folder:
+        if not Path(folder).is_dir():
+            raise _wrong("working_dir", f"{folder!r} is no folder here")
+        folder = str(Path(folder).resolve())
+    return {**found, "working_dir": folder}
+
+
+def _number(options: Mapping[str, str], name: str, default: str) -> float:
+    text = options.get(name, default)
+    try:
+        value = float(text)
+    except ValueError:
+        raise _wrong(name, f"{text!r} is no number") from None
+    if not 0 <= value < 1e6:
+        raise _wrong(name, f"{text!r} is no number of them")
+    return value
+
+
+def _object(options: Mapping[str, str], name: str) -> dict[str, Any]:
+    text = options.get(name, "")
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise _wrong(name, f"{text[:60]!r} is no JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise _wrong(name, f"{text[:60]!r} is no JSON object")
+    return found
+
+
+def _wrong(name: str, why: str) -> ConfigurationError:
+    return ConfigurationError(f"--option {name} is not valid: {why}")
