@@ -46,7 +46,14 @@ def needed() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", ["constraints.txt", "tests/adapters/constraints-keras.txt"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "constraints.txt",
+        "tests/adapters/constraints-keras.txt",
+        "tests/engines/constraints-ray.txt",
+    ],
+)
 def test_lines_are_names_and_versions_only(path: str) -> None:
     lines = [line for line in (ROOT / path).read_text().splitlines() if line[:1] not in ("", "#")]
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []

@@ -42,11 +42,11 @@ def test_no_hint_installs_another_project() -> None:
     assert {hint[:-2] for hint in hints} == {NAME}
 
 
-def test_all_is_every_extra_but_the_frameworks() -> None:
+def test_all_is_every_extra_but_the_frameworks_and_ray() -> None:
     (need,) = EXTRAS["all"]
     named = set(re.fullmatch(rf"{NAME}\[(.*)\]", need)[1].split(","))
     needs = {one for name in named for one in EXTRAS[name]}
-    others = EXTRAS.keys() - named - {"all", "jax", "torch"}
+    others = EXTRAS.keys() - named - {"all", "jax", "torch", "ray"}
     assert {one for name in others for one in EXTRAS[name]} <= needs
 
 

@@ -21,7 +21,7 @@ from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage, Submis
 from holdfast.engines import registry
 from holdfast.engines.protocol import EngineError, EngineOption, Ordered, OrderStanding
 from holdfast.errors import HoldfastError
-from holdfast.journal.lease import acquire
+from holdfast.journal.lease import LastWords, acquire
 from holdfast.journal.machine_facts import past_waits_ns
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.submitted import kept
@@ -238,3 +238,30 @@ def test_a_start_does_not_wait_for_its_engine(engine: MadeUpEngine, store: Path)
     thread.join()
     assert [level for level, _ in heard] == ["warning"]
     assert "its controller does not answer" in heard[0][1]
+
+
+def test_who_waits_has_the_runs_exit_code(
+    engine: MadeUpEngine, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is away at first, then the run trains and ends."""
+    engine.is_away = True
+
+    def sleep(_: float) -> None:
+        if engine.is_away:
+            engine.is_away = False
+            return
+        lease = acquire(RunStore(store).get("lm"))
+        lease.release(LastWords(75, "stopped"))
+        engine.standings = OrderStanding("over", (), is_over=True)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    result = said(*TWO, "--wait", *COMMAND)
+    assert result.exit_code == 75
+    assert "its controller does not answer; asking again" in result.output
+    assert "made-up: PENDING (Resources)" in result.output
+
+
+def test_who_waits_for_what_never_ran_is_told_so(engine: MadeUpEngine, store: Path) -> None:
+    acquire(RunStore(store).open("lm", command=("x",))).release(LastWords(75, "stopped"))
+    engine.standings = OrderStanding("over", (), is_over=True)
+    assert said(*TWO, "--wait", *COMMAND).exit_code == 69

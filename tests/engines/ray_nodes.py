@@ -1,4 +1,4 @@
-"""Prints the living nodes of a Ray cluster, as JSON: by address, the id. The cluster: RAY_ADDRESS."""
+"""Prints the living nodes of the cluster RAY_ADDRESS, as JSON: by address, the id."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,15 +18,16 @@ from holdfast.cli.run import said_words
 from holdfast.cli.saves import saves_of
 from holdfast.config import inherited_environment, run_store
 from holdfast.core.hosts.engine import MOST_HOSTS, Submission
-from holdfast.engines.protocol import Engine, Ordered
+from holdfast.engines.protocol import Engine, EngineError, Ordered
 from holdfast.engines.registry import checked_options, engine_module
-from holdfast.errors import ConfigurationError, RunHeld
+from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, RunHeld
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, view
 from holdfast.journal.names import check_name, default_name
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.submitted import keep
 
 SECOND_NS = 1_000_000_000
+WAIT_S = 2.0  # between two looks of --wait
 # Options of `holdfast run` that the engine or this command says, or that are of one process.
 NOT_PASSED_ON = {
     "name", "store", "hosts", "spares", "ranks", "host_index", "host_address", "fresh",
@@ -55,6 +57,7 @@ NOT_PASSED_ON = {
 )  # fmt: skip
 @click.option("--list-options", is_flag=True, help="Show the engine's options, and do nothing.")
 @click.option("--dry-run", is_flag=True, help="Show what would be submitted.")
+@click.option("--wait", is_flag=True, help="Return when the run is over, with its exit code.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def submit(
@@ -69,6 +72,7 @@ def submit(
     options: Sequence[str],
     list_options: bool,
     dry_run: bool,
+    wait: bool,
     command: Sequence[str],
     **_passed_on: Any,
 ) -> None:
@@ -111,9 +115,12 @@ def submit(
     engine.check(wanted)
     folder = runs.open(run, command=tuple(command))
     _refuse_if_held(folder, engine)
+    term = view(folder).epoch
     ordered = engine.submit(_of_run(wanted, folder))
     keep(folder, order_json(ordered))
     _say_taken(folder, ordered)
+    if wait:
+        sys.exit(_wait(folder, engine, ordered, term))
 
 
 def _of_run(wanted: Submission, folder: RunFolder) -> Submission:
@@ -144,6 +151,32 @@ def _say_taken(folder: RunFolder, ordered: Ordered) -> None:
     say(
         f"see `holdfast hosts {folder.name}`; `holdfast release {folder.name}` gives the hosts back"
     )
+
+
+def _wait(folder: RunFolder, engine: Engine, ordered: Ordered, term: int) -> int:
+    """Until the engine holds nothing for it any more; the run's exit code.
+
+    `term`: of the run's newest controller before: what that one has said is an older story. Whoever
+    waits may be ended, and the engine may be away for a while: the run goes on.
+    """
+    before, trouble = "", ""
+    while True:
+        try:
+            standing, trouble = engine.standing(ordered), ""
+        except EngineError as error:
+            if str(error) != trouble:
+                say(f"{error}; asking again")
+            trouble = str(error)
+        else:
+            if standing.state != before:
+                say(f"{ordered.submission.engine}: {standing.state}")
+            if standing.is_over:
+                break
+            before = standing.state
+        time.sleep(WAIT_S)
+    now = view(folder)
+    last = now.last_words if now.epoch > term else None
+    return EXIT_UNAVAILABLE if last is None else last.exit_code
 
 
 def _pairs(options: Iterable[str]) -> dict[str, str]:

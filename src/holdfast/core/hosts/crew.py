@@ -34,7 +34,7 @@ RELEASE_MARGIN_NS = 15 * SECOND_NS
 KILLED_NS = 5 * SECOND_NS
 
 
-class LinkState(StrEnum):
+class ActorState(StrEnum):
     """Of the engine's process beside an agent. `OPENING`: asked for, and has not answered yet."""
 
     NONE = "none"
@@ -51,7 +51,7 @@ class AgentState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CrewPlace:
     """One host's place with the engine, at one look.
 
     `node`: where it is; "": nowhere, since it waits for a node or its node is gone. `drains_ms`:
@@ -62,14 +62,14 @@ class Place:
     index: int
     node: str = ""
     drains_ms: int | None = None
-    link: LinkState = LinkState.NONE
+    link: ActorState = ActorState.NONE
     agent: AgentState = AgentState.NONE
     code: int = 0
     words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class RunLook:
+class CrewRun:
     """How the run stands by its store. `term`: of the newest controller; 0: there was none.
 
     `code` and `words`: how that one has ended the run; None: it has not. `there`: hosts that the
@@ -86,21 +86,21 @@ class RunLook:
 class OpenLink(NamedTuple):
     """Have a process of the engine at that place."""
 
-    index: int
+    host: int
     why: str
 
 
 class StartAgent(NamedTuple):
     """Have the agent started there, unless one lives."""
 
-    index: int
+    host: int
     why: str
 
 
 class TellNotice(NamedTuple):
     """That agent's host will be taken; `drains_ms` None: it will not."""
 
-    index: int
+    host: int
     drains_ms: int | None
     why: str
 
@@ -172,7 +172,7 @@ class Crew:
         """All are to save and go from now on."""
         self.is_released = True
 
-    def look(self, now_ns: int, places: Sequence[Place], run: RunLook) -> list[Order]:
+    def look(self, now_ns: int, places: Sequence[CrewPlace], run: CrewRun) -> list[Order]:
         """What is to be done now."""
         if self.is_over:
             return []
@@ -190,11 +190,11 @@ class Crew:
         orders += self._starts(now_ns, places, run)
         return [*orders, *self._warnings(places, run)]
 
-    def state(self, place: Place) -> str:
+    def state(self, place: CrewPlace) -> str:
         """How it stands, for people."""
         if not place.node:
             return "its node is gone" if self._known(place).starts else "no node yet"
-        if place.link is not LinkState.OPEN:
+        if place.link is not ActorState.OPEN:
             return "its actor starts"
         if place.agent is AgentState.ENDED:
             return f"its agent has ended with {place.code}"
@@ -202,12 +202,12 @@ class Crew:
 
     # --- what is remembered -------------------------------------------------------------------
 
-    def _known(self, place: Place) -> _Known:
+    def _known(self, place: CrewPlace) -> _Known:
         return self._of.setdefault(place.index, _Known())
 
-    def _note(self, now_ns: int, place: Place) -> None:
+    def _note(self, now_ns: int, place: CrewPlace) -> None:
         known = self._known(place)
-        if place.link is not LinkState.OPEN:
+        if place.link is not ActorState.OPEN:
             return
         if place.agent is AgentState.RUNNING:
             known.starts = max(1, known.starts)  # also what an earlier foreman has started
@@ -226,18 +226,18 @@ class Crew:
 
     # --- what is decided ----------------------------------------------------------------------
 
-    def _over(self, now_ns: int, places: Sequence[Place], run: RunLook) -> GiveBack | None:
-        opened = [one for one in places if one.link is LinkState.OPEN]
+    def _over(self, now_ns: int, places: Sequence[CrewPlace], run: CrewRun) -> GiveBack | None:
+        opened = [one for one in places if one.link is ActorState.OPEN]
         if any(one.agent is AgentState.RUNNING for one in opened):
             self._stopped_since_ns = None
             return self._over_by_force(now_ns)
-        is_known = all(one.link is LinkState.OPEN for one in places if one.node)
+        is_known = all(one.link is ActorState.OPEN for one in places if one.node)
         if self.is_released and is_known:
             return GiveBack(EXIT_SAVED_START_ME_AGAIN, "released")
         if self.is_released or not is_known:
             return self._over_by_force(now_ns)
         ended = [one for one in opened if one.agent is AgentState.ENDED]
-        if run.code is not None and run.term > self.since_term and ended:
+        if ended and run.term > self.since_term and run.code is not None:
             return self._over_by_words(now_ns, run)
         if any(one.code == EXIT_DONE for one in ended):  # no agent says so of a run that goes on
             return GiveBack(EXIT_DONE, "done")
@@ -246,9 +246,10 @@ class Crew:
             return GiveBack(worst.code, f"no agent could stay; host {worst.index}: {worst.words}")
         return None
 
-    def _over_by_words(self, now_ns: int, run: RunLook) -> GiveBack | None:
+    def _over_by_words(self, now_ns: int, run: CrewRun) -> GiveBack | None:
         """The run has ended, by its own words, and all agents that can be seen have."""
-        assert run.code is not None
+        if run.code is None:
+            return None
         if run.code != EXIT_SAVED_START_ME_AGAIN:
             return GiveBack(run.code, run.words)
         if self._is_disturbed:  # nobody wanted it to end: it goes on when its hosts are there
@@ -267,20 +268,20 @@ class Crew:
             return None
         return GiveBack(EXIT_SAVED_START_ME_AGAIN, "released; not all agents answered")
 
-    def _is_hopeless(self, place: Place) -> bool:
+    def _is_hopeless(self, place: CrewPlace) -> bool:
         most = 1 if place.code == EXIT_CONFIGURATION else MOST_SHORT_LIVES
         return self._known(place).short_lives >= most
 
-    def _links(self, now_ns: int, places: Sequence[Place]) -> list[OpenLink]:
+    def _links(self, now_ns: int, places: Sequence[CrewPlace]) -> list[OpenLink]:
         found = []
         for place in places:
             known = self._known(place)
-            if place.node and place.link is LinkState.NONE and now_ns >= known.link_not_before_ns:
+            if place.node and place.link is ActorState.NONE and now_ns >= known.link_not_before_ns:
                 known.link_not_before_ns = now_ns + LINK_PAUSE_NS
                 found.append(OpenLink(place.index, "nobody is there"))
         return found
 
-    def _starts(self, now_ns: int, places: Sequence[Place], run: RunLook) -> list[StartAgent]:
+    def _starts(self, now_ns: int, places: Sequence[CrewPlace], run: CrewRun) -> list[StartAgent]:
         if run.code is not None and run.term > self.since_term:
             return []  # it is over; whether it begins again is not known yet
         found = []
@@ -294,9 +295,9 @@ class Crew:
                 found.append(StartAgent(place.index, why))
         return found
 
-    def _may_start(self, now_ns: int, place: Place, run: RunLook) -> tuple[bool, str]:
+    def _may_start(self, now_ns: int, place: CrewPlace, run: CrewRun) -> tuple[bool, str]:
         known = self._known(place)
-        if not place.node or place.link is not LinkState.OPEN:
+        if not place.node or place.link is not ActorState.OPEN:
             return False, "nobody is there"
         if place.agent is AgentState.RUNNING:
             return False, "it runs"
@@ -312,13 +313,13 @@ class Crew:
         since_ns = now_ns if known.empty_since_ns is None else known.empty_since_ns
         return now_ns - since_ns >= PUT_OFF_NS, "the run hears it elsewhere"
 
-    def _warnings(self, places: Sequence[Place], run: RunLook) -> list[Order]:
+    def _warnings(self, places: Sequence[CrewPlace], run: CrewRun) -> list[Order]:
         found: list[Order] = []
         for place in places:
             known = self._known(place)
             is_ours = place.node in self._drained
             told = None if place.drains_ms is None or is_ours else (place.node, place.drains_ms)
-            has_agent = place.link is LinkState.OPEN and place.agent is AgentState.RUNNING
+            has_agent = place.link is ActorState.OPEN and place.agent is AgentState.RUNNING
             if has_agent and known.told != told:
                 if told is not None:
                     found.append(TellNotice(place.index, place.drains_ms, "its node is drained"))
@@ -330,7 +331,7 @@ class Crew:
                 found.append(DrainNode(place.node, f"host {place.index} is announced to go"))
         return found
 
-    def _end(self, now_ns: int, places: Sequence[Place], run: RunLook) -> list[Order]:
+    def _end(self, now_ns: int, places: Sequence[CrewPlace], run: CrewRun) -> list[Order]:
         """What is left to do for those who are to go."""
         found: list[Order] = []
         if self._asked_ns is None:
@@ -347,5 +348,5 @@ class Crew:
         return found
 
 
-def _drains(place: Place) -> bool:
+def _drains(place: CrewPlace) -> bool:
     return place.drains_ms is not None

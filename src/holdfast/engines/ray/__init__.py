@@ -1,14 +1,13 @@
 """Ray: a run's agents on the nodes of a Ray cluster (`holdfast submit --engine ray`).
 
-    foreman.py   a detached actor: holds the placement group, and looks after all agents
-    host.py      an actor beside each agent: starts it, tells how it is
-    keeper.py    a process between them, so that an agent outlives its actor and its raylet
-    engine.py    what `holdfast submit` and `release` ask
+foreman.py   a detached actor: holds the placement group, and looks after all agents
+host.py      an actor beside each agent: starts it, tells how it is
+keeper.py    a process between them, so that an agent outlives its actor and its raylet
+engine.py    what `holdfast submit` and `release` ask
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from holdfast.config import RAY_WAITS_VARIABLE
 from holdfast.core.hosts.engine import EngineWait
 from holdfast.engines.protocol import EngineOption
 from holdfast.engines.ray.options import read_options
-from holdfast.errors import ConfigurationError, needs_extra
 
 if TYPE_CHECKING:
     from holdfast.engines.ray.engine import RayEngine
@@ -36,13 +34,13 @@ OPTIONS = (
 
 
 def make(options: Mapping[str, str], environment: Mapping[str, str]) -> RayEngine:
-    """The engine. Raises ConfigurationError: Ray is not installed, an option is not valid."""
-    found = read_options(options, environment)
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigurationError(needs_extra("the engine ray needs", "ray"))
+    """The engine, which looks for Ray when it needs it.
+
+    Raises ConfigurationError for an option that is not valid.
+    """
     from holdfast.engines.ray.engine import RayEngine
 
-    return RayEngine(found)
+    return RayEngine(read_options(options, environment))
 
 
 def waits(environment: Mapping[str, str]) -> tuple[EngineWait, ...]:

@@ -10,14 +10,20 @@ from typing import Any
 
 from holdfast.engines.protocol import EngineError
 from holdfast.engines.ray.options import RayOptions
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, needs_extra
 
 DIAL_LIMIT_S = 5.0
 CLIENT = "ray://"
 
 
 def connect(options: RayOptions) -> Any:
-    """Ray, connected. Raises EngineError where nobody answers, ConfigurationError for versions."""
+    """Ray, connected.
+
+    Raises EngineError where nobody answers, ConfigurationError where Ray is not installed, or is
+    another one than the cluster's.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigurationError(needs_extra("the engine ray needs", "ray"))
     import ray
 
     if ray.is_initialized():
@@ -52,7 +58,8 @@ def _dial(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), DIAL_LIMIT_S).close()
     except OSError as error:
         raise EngineError(
-            f"no Ray cluster answers at {address} ({error}): look at --option address, or RAY_ADDRESS"
+            f"no Ray cluster answers at {address} ({error}): look at --option address, or "
+            "RAY_ADDRESS"
         ) from None
 
 
@@ -65,8 +72,8 @@ def _refused(address: str, error: Exception) -> EngineError | ConfigurationError
         )
     if isinstance(error, ConnectionError) and not address:
         return EngineError(
-            "no Ray cluster runs on this machine: start or join one (ray start), or say where it is "
-            "(--option address=HOST:6379, ray://HOST:10001)"
+            "no Ray cluster runs on this machine: start or join one (ray start), or say where it "
+            "is (--option address=HOST:6379, ray://HOST:10001)"
         )
     return EngineError(f"Ray at {address or 'auto'} does not take us: {words[:300]}")
 
@@ -77,9 +84,7 @@ def _versions(words: str) -> str:
     if len(found) < 4:
         return words[:300]
     theirs, ours = found[:2], found[2:4]
-    return (
-        f"there {' and '.join(map(' '.join, theirs))}, here {' and '.join(map(' '.join, ours))}"
-    )
+    return f"there {' and '.join(map(' '.join, theirs))}, here {' and '.join(map(' '.join, ours))}"
 
 
 def in_a_sentence(error: Exception) -> EngineError | ConfigurationError:
@@ -88,8 +93,8 @@ def in_a_sentence(error: Exception) -> EngineError | ConfigurationError:
     missing = re.search(r"No module named '(holdfast)", words)
     if missing:
         return ConfigurationError(
-            "Holdfast is not installed on the cluster's nodes: install it there, in the Python that "
-            "Ray runs with, or bring it along (--option "
+            "Holdfast is not installed on the cluster's nodes: install it there, in the Python "
+            "that Ray runs with, or bring it along (--option "
             """'runtime_env={"pip": ["holdfast-ml[ray]"]}')"""
         )
     lines = [line.strip() for line in words.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""The foreman of a run: a detached actor that holds its placement group, and looks after its agents.
+"""The foreman of a run: a detached actor that holds its placement group, and its agents.
 
 It needs no submitter, and no resources. Ray starts it again elsewhere when its node is gone; it
 finds the group and the actors by their names, and the agents that live. What it does is decided by
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.core.hosts import crew as ask
-from holdfast.core.hosts.crew import AgentState, Crew, LinkState, Place
+from holdfast.core.hosts.crew import ActorState, AgentState, Crew, CrewPlace
 from holdfast.core.hosts.engine import EngineHost, HostStage, Submission
 from holdfast.engines.ray.host import AgentSight, HostTold, RayHost
 from holdfast.engines.ray.options import RayOptions
@@ -55,7 +55,7 @@ class _Seat:
 
 
 @dataclass(slots=True)
-class Standing:
+class ForemanTells:
     """What the foreman tells about its order."""
 
     state: str
@@ -81,7 +81,7 @@ class Foreman:
             _Seat(index, since_unix_ns=self._began_unix_ns)
             for index in range(self._submission.all_hosts)
         ]
-        self._standing = Standing("PENDING", self._began_unix_ns)
+        self._standing = ForemanTells("PENDING", self._began_unix_ns)
         self._nodes: dict[str, str] = {}  # of those that live, the address
         self._draining: dict[str, int] = {}
         self._looked_s = 0.0
@@ -90,7 +90,7 @@ class Foreman:
 
     # --- what is asked of it ------------------------------------------------------------------
 
-    def standing(self) -> Standing:
+    def standing(self) -> ForemanTells:
         """How the order stands."""
         return self._standing
 
@@ -180,16 +180,15 @@ class Foreman:
         else:
             seat.asked = seat.actor.watch.remote(seat.sight, WATCH_S)
 
-    def _place(self, seat: _Seat) -> Place:
+    def _place(self, seat: _Seat) -> CrewPlace:
         drains = self._draining.get(seat.node)
+        place = CrewPlace(seat.index, seat.node, drains)
         if seat.actor is None:
-            return Place(seat.index, seat.node, drains)
+            return place
         if seat.sight is None:
-            return Place(seat.index, seat.node, drains, LinkState.OPENING)
+            return replace(place, link=ActorState.OPENING)
         state, code, words = seat.sight
-        return Place(
-            seat.index, seat.node, drains, LinkState.OPEN, AgentState(state), code, words
-        )
+        return replace(place, link=ActorState.OPEN, agent=AgentState(state), code=code, words=words)
 
     def _carry_out(self, order: ask.Order) -> None:
         match order:
@@ -295,7 +294,7 @@ class Foreman:
 
     # --- what it tells ------------------------------------------------------------------------
 
-    def _tell(self, places: list[Place]) -> None:
+    def _tell(self, places: list[CrewPlace]) -> None:
         hosts = tuple(self._host(place) for place in places)
         waiting = sum(not place.node for place in places)
         state = "RUNNING"
@@ -305,9 +304,9 @@ class Foreman:
             have = f"{len(places) - waiting} of {len(places)} hosts have a node"
             state = f"PENDING ({have}; each needs {_words(self._told.options)})"
         since = self._standing.since_unix_ns if state == self._standing.state else time.time_ns()
-        self._standing = Standing(state, since, hosts, self._said[-20:])
+        self._standing = ForemanTells(state, since, hosts, self._said[-20:])
 
-    def _host(self, place: Place) -> EngineHost:
+    def _host(self, place: CrewPlace) -> EngineHost:
         name = self._nodes.get(place.node) or f"bundle {place.index}"
         reason, deadline = self._crew.state(place), None
         stage = HostStage.READY if place.agent is AgentState.RUNNING else HostStage.COMING

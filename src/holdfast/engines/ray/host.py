@@ -89,7 +89,7 @@ class RayHost:
                 return ""
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / NOTICE).unlink()
-            cwd = self._told.cwd or os.getcwd()
+            cwd = self._told.cwd or str(Path.cwd())
             mine = ("boot", waits[-1][2] if waits else self._began_unix_ns, self._began_unix_ns)
             told = {RAY_WAITS_VARIABLE: json.dumps({"waits": [*waits, mine]})}
             environment = agent_environment(inherited_environment(), _of_raylet()) | told

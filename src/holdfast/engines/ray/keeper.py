@@ -45,8 +45,13 @@ def main(folder: Path, command: list[str]) -> int:
         return 3
     _write(folder, {"pid": os.getpid()})
     child: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _frame: object) -> None:
+        for one in child:
+            one.send_signal(number)
+
     for number in PASSED_ON:
-        signal.signal(number, lambda number, _: [one.send_signal(number) for one in child])
+        signal.signal(number, pass_on)
     with _log(folder) as log:
         try:
             child.append(

@@ -31,8 +31,8 @@ def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> 
     address = options.get("address") or environment.get(ADDRESS_VARIABLE, "")
     if address.startswith(("http://", "https://")):
         raise ConfigurationError(
-            f"the address {address!r} is that of Ray's dashboard; the cluster's own is HOST:6379 on "
-            "its nodes, and ray://HOST:10001 from elsewhere"
+            f"the address {address!r} is that of Ray's dashboard; the cluster's own is HOST:6379 "
+            "on its nodes, and ray://HOST:10001 from elsewhere"
         )
     bundle = {"CPU": _number(options, "num_cpus", "1"), "GPU": _number(options, "gpus", "0")}
     for name, value in _object(options, "resources").items():

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from holdfast.core.hosts.crew import RunLook
+from holdfast.core.hosts.crew import CrewRun
 from holdfast.core.hosts.engine import Submission
 from holdfast.core.hosts.members import MemberState
 from holdfast.errors import HoldfastError
@@ -31,14 +31,14 @@ def run_folder(submission: Submission) -> RunFolder:
     return RunStore.at(submission.store).get_again(submission.run)
 
 
-def look_at_run(folder: RunFolder) -> RunLook:
+def look_at_run(folder: RunFolder) -> CrewRun:
     """How it stands. Raises HoldfastError."""
     lease = view(folder)
     rows = read_hosts(folder, lease.epoch) or ()
     there = frozenset(row.index for row in rows if row.state in THERE)
     emptied = {row.index for row in rows if row.state == MemberState.QUARANTINED}
     last = lease.last_words
-    return RunLook(
+    return CrewRun(
         lease.epoch,
         None if last is None else last.exit_code,
         "" if last is None else last.words,
@@ -61,7 +61,7 @@ class StoreLook:
     """The run's store, as a foreman looks at it."""
 
     def __init__(self, submission: Submission, say: Callable[[str], None]) -> None:
-        self.newest = RunLook()
+        self.newest = CrewRun()
         self._submission, self._say = submission, say
         self._folder: RunFolder | None = None
         self._trouble = ""
