@@ -6,8 +6,8 @@ here is refused: it is misspelled, or to be added. Sources, read in August 2026:
 - the resource of JobSet, v1alpha2 (config/components/crd in kubernetes-sigs/jobset): its types, its
   CEL rules for what is created (two of them; all others are about changes), and what its webhook
   asks of names;
-- Kubernetes 1.34's reference of Job and Pod, its page on pod failure policies, and what its server
-  checks of those.
+- Kubernetes 1.34's reference of Job, Pod, DaemonSet and of access by roles, its pages on pod
+  failure policies, on indexed Jobs and on labels, and what its server checks of those.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ MOST_FAILURE_RULES, MOST_EXIT_CODES = 20, 255
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")  # RFC 1123; 1035: a letter first
 QUANTITY = re.compile(r"[+-]?\d+(\.\d*)?([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 LONGEST_LABEL = 63
+KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 PODS_OWN = 6  # characters that a Job adds to the names of its pods, beside their index
 
 
@@ -138,11 +140,29 @@ class Fields:
                 yield f"{where}.{name} is no field that is known here"
 
 
+@dataclass(frozen=True)
+class Labels:
+    """Names with a domain before them, if they like, and short values."""
+
+    def wrong(self, value: object, where: str) -> Iterator[str]:
+        """A sentence for all that is wrong with it."""
+        yield from Map(Text()).wrong(value, where)
+        for name, one in value.items() if isinstance(value, Mapping) else ():
+            short = name.rpartition("/")[2]
+            if len(short) > LONGEST_LABEL or not KEY.fullmatch(name):
+                yield f"{where} has {name!r}, which is no key"
+            if isinstance(one, str) and (len(one) > LONGEST_LABEL or not VALUE.fullmatch(one)):
+                yield f"{where}.{name} is {one!r}, which is no value of a label"
+
+
 # --- What the fields are --------------------------------------------------------------------------
 
-TEXT, LABELS = Text(), Map(Text())
-METADATA = Fields({"name": Text(is_label=True)}, {"labels": LABELS, "annotations": LABELS,
+TEXT, LABELS, ANNOTATIONS = Text(), Labels(), Map(Text())
+METADATA = Fields({"name": Text(is_label=True)}, {"labels": LABELS, "annotations": ANNOTATIONS,
                                                   "namespace": Text(is_label=True)})  # fmt: skip
+INNER_METADATA = Fields(may={"labels": LABELS, "annotations": ANNOTATIONS})
+POD_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
+              "spec.serviceAccountName", "status.hostIP", "status.podIP")  # fmt: skip
 RESOURCES = Fields(may={"requests": Map(Quantity()), "limits": Map(Quantity())})
 CONTAINER = Fields(
     {"name": Text(is_label=True)},
@@ -151,7 +171,33 @@ CONTAINER = Fields(
         "command": Items(TEXT),
         "args": Items(TEXT),
         "workingDir": TEXT,
-        "env": Items(Fields({"name": TEXT}, {"value": TEXT}), key="name"),
+        "env": Items(
+            Fields(
+                {"name": TEXT},
+                {
+                    "value": TEXT,
+                    "valueFrom": Fields({"fieldRef": Fields({"fieldPath": Text(POD_FIELDS)})}),
+                },
+            ),
+            key="name",
+        ),
+        "envFrom": Items(Fields({"secretRef": Fields({"name": TEXT})})),
+        "restartPolicy": Text(("Always", "Never", "OnFailure")),
+        "restartPolicyRules": Items(
+            Fields(
+                {
+                    "action": Text(("Restart",)),
+                    "exitCodes": Fields(
+                        {
+                            "operator": Text(("In", "NotIn")),
+                            "values": Items(Whole(0, 255), key="", most=255, least=1),
+                        }
+                    ),
+                }
+            ),
+            most=20,
+            least=1,
+        ),
         "resources": RESOURCES,
         "volumeMounts": Items(
             Fields(
@@ -177,6 +223,7 @@ POD = Fields(
         "terminationGracePeriodSeconds": Whole(high=2**63 - 1),
         "volumes": Items(VOLUME, key="name"),
         "nodeSelector": LABELS,
+        "tolerations": Items(Fields({"key": TEXT, "operator": Text(("Exists",))})),
         "serviceAccountName": TEXT,
         "subdomain": TEXT,
     },
@@ -199,13 +246,14 @@ FAILURE_RULE = Fields(
     },
 )
 JOB = Fields(
-    {"template": Fields({"spec": POD}, {"metadata": Fields(may={"labels": LABELS})})},
+    {"template": Fields({"spec": POD}, {"metadata": INNER_METADATA})},
     {
         "completionMode": Text(("Indexed", "NonIndexed")),
         "completions": Whole(),
         "parallelism": Whole(),
         "backoffLimit": Whole(),
         "backoffLimitPerIndex": Whole(),
+        "maxFailedIndexes": Whole(),
         "activeDeadlineSeconds": Whole(1, 2**63 - 1),
         "ttlSecondsAfterFinished": Whole(),
         "suspend": Flag(),
@@ -220,7 +268,7 @@ VOLUME_CLAIMS = Fields(
     }
 )
 REPLICATED_JOB = Fields(
-    {"name": TEXT, "template": Fields({"spec": JOB}, {"metadata": Fields(may={"labels": LABELS})})},
+    {"name": TEXT, "template": Fields({"spec": JOB}, {"metadata": INNER_METADATA})},
     {
         "replicas": Whole(),
         "groupName": TEXT,
@@ -229,6 +277,19 @@ REPLICATED_JOB = Fields(
         ),
     },
 )
+JOB_SET_RULE = Fields(
+    {
+        "name": TEXT,
+        "action": Text(("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts",
+                        "RestartJob", "RestartJobAndIgnoreMaxRestarts")),
+    },
+    {
+        "onJobFailureReasons": Items(
+            Text(("BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes",
+                  "MaxFailedIndexesExceeded", "PodFailurePolicy")), key=""),
+        "targetReplicatedJobs": Items(TEXT),
+    },
+)  # fmt: skip
 JOB_SET = Fields(
     may={
         "replicatedJobs": Items(REPLICATED_JOB, key="name"),
@@ -243,6 +304,7 @@ JOB_SET = Fields(
             may={
                 "maxRestarts": Whole(),
                 "restartStrategy": Text(("Recreate", "BlockingRecreate", "InPlaceRestart")),
+                "rules": Items(JOB_SET_RULE, key="name"),
             }
         ),
         "network": Fields(
@@ -255,7 +317,35 @@ JOB_SET = Fields(
         "volumeClaimPolicies": Items(VOLUME_CLAIMS, most=50),
     }
 )
-KINDS = {"Job": ("batch/v1", JOB), "JobSet": ("jobset.x-k8s.io/v1alpha2", JOB_SET)}
+DAEMON_POD = Fields(
+    POD.needs,
+    {**POD.may, "restartPolicy": Text(("Always",)), "initContainers": Items(CONTAINER, key="name")},
+)
+DAEMON_SET = Fields(
+    {
+        "selector": Fields({"matchLabels": LABELS}),
+        "template": Fields({"spec": DAEMON_POD, "metadata": INNER_METADATA}),
+    }
+)
+RBAC = "rbac.authorization.k8s.io"
+RIGHT = Fields({name: Items(TEXT, least=1) for name in ("apiGroups", "resources", "verbs")})
+ROLE = Fields({"rules": Items(RIGHT)})
+BINDING = Fields(
+    {
+        "roleRef": Fields({"apiGroup": Text((RBAC,)), "kind": Text(("Role", "ClusterRole")),
+                           "name": TEXT}),
+        "subjects": Items(
+            Fields({"kind": Text(("ServiceAccount",)), "name": TEXT, "namespace": TEXT})
+        ),
+    }
+)  # fmt: skip
+JOBS = {"Job": ("batch/v1", JOB), "JobSet": ("jobset.x-k8s.io/v1alpha2", JOB_SET)}
+SPECS = {**JOBS, "DaemonSet": ("apps/v1", DAEMON_SET)}
+OTHERS = {
+    "ServiceAccount": ("v1", Fields()),
+    **dict.fromkeys(("Role", "ClusterRole"), (f"{RBAC}/v1", ROLE)),
+    **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), (f"{RBAC}/v1", BINDING)),
+}
 
 
 # --- The rules between them -----------------------------------------------------------------------
@@ -312,10 +402,16 @@ def _asks_for_no_more_than_its_limit(job: Any) -> bool:
     )
 
 
+def _variables(job: Any) -> Iterator[Any]:
+    for one in _pod(job)["containers"]:
+        yield from one.get("env", ())
+
+
 def _bytes(quantity: str | int) -> float:
-    units = {unit: 1024**n for n, unit in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
-    number, unit = re.fullmatch(r"([\d.]+)([KMGTPE]i|)", str(quantity)).groups()  # type: ignore[union-attr]
-    return float(number) * units[unit]
+    units = {unit: 1024.0**n for n, unit in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
+    units |= {unit: 1000.0**n for n, unit in enumerate(("m", "", "k", "M", "G", "T"), start=-1)}
+    number = re.match(r"[\d.]+", str(quantity))[0]  # type: ignore[index]
+    return float(number) * units[str(quantity)[len(number) :]]
 
 
 OF_JOB = (
@@ -326,12 +422,25 @@ OF_JOB = (
     Rule("a failure rule is about a container that is not there", _names_its_containers),
     Rule("FailIndex needs backoffLimitPerIndex", lambda job: "backoffLimitPerIndex" in job
          or all(one["action"] != "FailIndex" for one in _failure_rules(job))),
+    Rule("maxFailedIndexes needs backoffLimitPerIndex",
+         lambda job: "maxFailedIndexes" not in job or "backoffLimitPerIndex" in job),
+    Rule("backoffLimitPerIndex needs an Indexed Job", lambda job: "backoffLimitPerIndex" not in job
+         or job.get("completionMode") == "Indexed"),
+    Rule("a variable has one value", lambda job: all(
+        ("value" in one) != ("valueFrom" in one) for one in _variables(job))),
+    Rule("a container's restart rules need its restartPolicy", lambda job: all(
+        "restartPolicy" in one or "restartPolicyRules" not in one
+        for one in _pod(job)["containers"])),
     Rule("an Indexed Job needs completions",
          lambda job: job.get("completionMode") != "Indexed" or "completions" in job),
     Rule("a volume is mounted that is not there", _mounts_its_volumes),
     Rule("a volume has one source", _volumes_have_one_source),
     Rule("more is asked for than the limit", _asks_for_no_more_than_its_limit),
 )  # fmt: skip
+
+
+OF_ANY_POD = (_mounts_its_volumes, _volumes_have_one_source, _asks_for_no_more_than_its_limit)
+OF_PODS = tuple(one for one in OF_JOB if one.holds in OF_ANY_POD)
 
 
 def _does_not_order_twice(spec: Any) -> bool:
@@ -343,6 +452,13 @@ def _claims_name_no_namespace(spec: Any) -> bool:
     policies = spec.get("volumeClaimPolicies", ())
     templates = (one for policy in policies for one in policy.get("templates", ()))
     return not any(one["metadata"].get("namespace") for one in templates)
+
+
+def _names_its_rules(spec: Any) -> bool:
+    rules = spec.get("failurePolicy", {}).get("rules", ())
+    return all(
+        re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", one["name"]) for one in rules
+    )
 
 
 def _success_names_its_jobs(spec: Any) -> bool:
@@ -358,22 +474,34 @@ OF_JOB_SET = (
     Rule("the first job depends on none",
          lambda spec: not any("dependsOn" in one for one in spec.get("replicatedJobs", ())[:1])),
     Rule("a success policy is about a job that is not there", _success_names_its_jobs),
+    Rule("a failure rule's name is made of letters, digits and _,:", _names_its_rules),
 )  # fmt: skip
 
 
 def wrong(manifest: Any) -> list[str]:
     """A sentence for all that is wrong with a manifest; of rules only where all fields are."""
-    if not isinstance(manifest, Mapping) or manifest.get("kind") not in KINDS:
-        return ["its kind is neither Job nor JobSet"]
-    version, spec = KINDS[manifest["kind"]]
+    kind = manifest.get("kind") if isinstance(manifest, Mapping) else None
+    if kind in OTHERS:
+        version, rest = OTHERS[kind]
+        needs = {**rest.needs, "apiVersion": Text((version,)), "kind": TEXT, "metadata": METADATA}
+        return list(Fields(needs).wrong(manifest, kind))
+    if kind not in SPECS:
+        return ["its kind is neither Job nor JobSet, nor what goes with them"]
+    version, spec = SPECS[kind]
     whole = Fields(
         {"apiVersion": Text((version,)), "kind": TEXT, "metadata": METADATA, "spec": spec}
     )
-    return list(whole.wrong(manifest, manifest["kind"])) or list(_broken(manifest))
+    return list(whole.wrong(manifest, kind)) or list(_broken(manifest))
 
 
 def _broken(manifest: Any) -> Iterator[str]:
     name, spec = manifest["metadata"]["name"], manifest["spec"]
+    if manifest["kind"] == "DaemonSet":
+        template = spec["template"]
+        if not spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items():
+            yield "a DaemonSet selects its own pods"
+        yield from (rule.words for rule in OF_PODS if not rule.holds({"template": template}))
+        return
     if manifest["kind"] == "Job":
         yield from _broken_of_job(spec, name)
         return

@@ -89,6 +89,13 @@ OF_A_JOB: dict[str, tuple[Change, str]] = {
     "another action": (put("Restart", *RULES, 1, "action"), "action is 'Restart'"),
     "a condition that is a flag": (
         put(True, *RULES, 0, "onPodConditions", 0, "status"), "status is no string"),
+    "a label with blanks": (put("l m", "template", "metadata", "labels", "a"), "no value of a"),
+    "a label's key": (put("lm", "template", "metadata", "labels", "a/b/c"), "which is no key"),
+    "a variable of what": (
+        put({"fieldRef": {"fieldPath": "spec.node"}}, *CONTAINER, "env", 1, "valueFrom"),
+        "fieldPath is 'spec.node'"),
+    "restarted by what": (
+        put([{"action": "Restart"}], *CONTAINER, "restartPolicyRules"), "has no exitCodes"),
     "a mode in decimal": (put(400 * 8, *POD, "volumes", 3, "secret", "defaultMode"), "is 3200"),
     "another medium": (put("memory", *POD, "volumes", 1, "emptyDir", "medium"), "medium is"),
     # The rules between fields.
@@ -98,11 +105,20 @@ OF_A_JOB: dict[str, tuple[Change, str]] = {
         put([{"type": "DisruptionTarget"}], *RULES, 1, "onPodConditions"), "and not both"),
     "no reason": (without(*RULES, 1, "onExitCodes"), "and not both"),
     "0 as a failure": (put([0, 75], *RULES, 1, "onExitCodes", "values"), "0 is no failure"),
-    "out of order": (put([78, 1], *RULES, 2, "onExitCodes", "values"), "are in order"),
+    "out of order": (put([78, 1], *RULES, 3, "onExitCodes", "values"), "are in order"),
     "of another container": (
         put("other", *RULES, 1, "onExitCodes", "containerName"), "container that is not there"),
     "one index alone fails": (put("FailIndex", *RULES, 2, "action"), "needs backoffLimitPerIndex"),
     "without completions": (without("completions"), "needs completions"),
+    "failed indexes of what": (put(0, "maxFailedIndexes"), "needs backoffLimitPerIndex"),
+    "indexes of what": (
+        lambda job: job.update(backoffLimitPerIndex=3, completionMode="NonIndexed"),
+        "needs an Indexed Job"),
+    "two values": (put("lm", *CONTAINER, "env", 1, "value"), "a variable has one value"),
+    "no value": (without(*CONTAINER, "env", 0, "value"), "a variable has one value"),
+    "rules without a policy": (
+        put([{"action": "Restart", "exitCodes": {"operator": "In", "values": [75]}}],
+            *CONTAINER, "restartPolicyRules"), "need its restartPolicy"),
     "no such volume": (put("shelf", *CONTAINER, "volumeMounts", 0, "name"), "is mounted that is"),
     "two sources": (put({}, *POD, "volumes", 0, "emptyDir"), "one source"),
     "no source": (without(*POD, "volumes", 0, "persistentVolumeClaim"), "one source"),
@@ -146,6 +162,14 @@ OF_A_JOB_SET: dict[str, tuple[Change, str]] = {
     "success of nobody": (
         put({"operator": "All", "targetReplicatedJobs": ["a"]}, "successPolicy"), "is not there"),
     "no operator": (put({}, "successPolicy"), "has no operator"),
+    "a rule without a name": (
+        put({"rules": [{"action": "FailJobSet"}]}, "failurePolicy"), "has no name"),
+    "a rule's name": (
+        put({"rules": [{"action": "FailJobSet", "name": "a-bug"}]}, "failurePolicy"),
+        "made of letters"),
+    "another reason": (
+        put({"rules": [{"action": "FailJobSet", "name": "bug", "onJobFailureReasons": ["Bug"]}]},
+            "failurePolicy"), "onJobFailureReasons[0] is 'Bug'"),
     "another strategy": (put({"restartStrategy": "None"}, "failurePolicy"), "restartStrategy is"),
     "a misspelled field": (put(1, "replicas"), "JobSet.spec.replicas is no field"),
     "less than no job": (put(-1, "replicatedJobs", 0, "replicas"), "replicas is -1"),

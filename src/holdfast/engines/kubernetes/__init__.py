@@ -1,0 +1,1 @@
+"""Kubernetes as an engine: a JobSet or an Indexed Job with a pod for each host."""
