@@ -73,7 +73,7 @@ IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "breakpoint", "__im
 HEAVY = {
     "numpy", "click", "rich", "xxhash", "jax", "torch", "optax", "orbax", "asyncio", "obstore",
     "altair", "jinja2", "vl_convert", "grpc", "google", "prometheus_client", "tensorboardX",
-    "starlette", "uvicorn", "anyio",
+    "starlette", "uvicorn", "anyio", "yaml",
 }  # fmt: skip
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ORDERED_CONSUMERS = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "sum"}

@@ -22,6 +22,12 @@ class EngineRow(NamedTuple):
 ENGINES: dict[str, EngineRow] = {
     # Before all others: a cluster of Ray may be a job of Slurm or pods of Kubernetes itself.
     "ray": EngineRow("ray", lambda environment: RAY_WAITS_VARIABLE in environment),
+    "kubernetes": EngineRow(
+        "kubernetes",
+        lambda found: bool(
+            found.get("KUBERNETES_SERVICE_HOST") and found.get("JOB_COMPLETION_INDEX")
+        ),
+    ),
 }
 
 

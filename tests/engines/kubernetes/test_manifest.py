@@ -18,14 +18,14 @@ from holdfast.engines.kubernetes.manifest import bytes_of, objects, shape
 from holdfast.engines.kubernetes.options import Wishes
 from holdfast.errors import ConfigurationError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))  # importlib mode leaves them out
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))  # importlib mode leaves them out
 sys.path.insert(0, str(Path(__file__).parent))
-from kubernetes_orders import ordered, orders
 from manifest_schema import wrong
+from orders import ordered, orders
 
 del sys.path[:2]
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "kubernetes"
 Order = tuple[Submission, Wishes]
 
 

@@ -1,0 +1,196 @@
+"""The few questions and orders that Kubernetes is asked, over its own HTTP, one at a time.
+
+cluster.get("/api/v1/namespaces/ml/pods/lm-0")     None: there is none
+cluster.items(path, selector)                      all of a list, page by page
+cluster.create(path, object)                       raises Taken where the name is taken
+cluster.apply(path, object)                        as it is wished, whatever is there
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from holdfast.engines.kubernetes.kubeconfig import Access
+from holdfast.engines.protocol import EngineError
+from holdfast.errors import ConfigurationError
+
+Object = dict[str, Any]
+MANAGER = "holdfast"
+LIMIT_S = 20.0
+ANSWER_LIMIT_BYTES = 64 << 20
+PAGE = 500
+MOST_ROUNDS = 3  # of a list whose pages the server forgets
+NOT_FOUND, CONFLICT, GONE = 404, 409, 410
+
+
+class Refused(EngineError):  # noqa: N818 - it is an answer, too
+    """The cluster has answered, and not with what was asked for."""
+
+    def __init__(self, words: str, status: int, document: Object) -> None:
+        super().__init__(words)
+        self.status, self.document = status, document
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """What it was about: its `kind` and `name`, where the server says so."""
+        found = self.document.get("details")
+        return found if isinstance(found, Mapping) else {}
+
+
+class Taken(Refused):
+    """An object of that name is there."""
+
+
+class Cluster:
+    """One cluster, as somebody may ask it."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        try:
+            parts = urlsplit(access.server)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in ("http", "https"):
+            raise ConfigurationError(
+                f"{access.server!r} ({access.words}) is no address of a cluster: write "
+                "http://HOST:PORT or https://HOST:PORT"
+            )
+        self._host, self._port, self._prefix = host, port, parts.path.rstrip("/")
+        self._is_tls = parts.scheme == "https"
+
+    @property
+    def namespace(self) -> str:
+        """Where everything is."""
+        return self.access.namespace
+
+    def get(self, path: str) -> Object | None:
+        """An object; None: there is none. Raises EngineError."""
+        try:
+            return self._ask("GET", path)
+        except Refused as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    def items(self, path: str, **query: str) -> list[Object]:
+        """All objects of a kind, by label or field selectors; raises EngineError.
+
+        Where the server has forgotten the version that the pages are of (410), it begins anew.
+        """
+        for _ in range(MOST_ROUNDS):
+            try:
+                return self._pages(path, query)
+            except Refused as error:
+                if error.status != GONE:
+                    raise
+        raise EngineError(f"{self._words} forgets {path} faster than it can be read")
+
+    def _pages(self, path: str, query: Mapping[str, str]) -> list[Object]:
+        found: list[Object] = []
+        more = ""
+        while True:
+            page = {"limit": str(PAGE)} | ({"continue": more} if more else {})
+            document = self._ask("GET", path, {**query, **page})
+            items = document.get("items")
+            if not isinstance(items, list):
+                raise EngineError(f"{self._words} answers {path} without a list")
+            found += [one for one in items if isinstance(one, dict)]
+            more = str((document.get("metadata") or {}).get("continue") or "")
+            if not more:
+                return found
+
+    def create(self, path: str, found: Object) -> Object:
+        """A new object. Raises Taken, Refused, EngineError."""
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
+        return self._ask("POST", path, query, found)
+
+    def apply(self, path: str, found: Object) -> Object:
+        """Have it as it is wished (server-side apply). Raises Refused, EngineError."""
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "true"}
+        return self._ask("PATCH", path, query, found, "application/apply-patch+yaml")
+
+    def delete(self, path: str, *, uid: str = "") -> bool:
+        """Delete an object and what it has made; whether it was there. `uid`: only that one."""
+        options: Object = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            self._ask("DELETE", path, {}, options)
+        except Refused as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    @property
+    def _words(self) -> str:
+        return f"the Kubernetes cluster at {self.access.server}"
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        kind: str = "application/json",
+    ) -> Object:
+        target = self._prefix + path + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": "application/json", **self.access.headers}
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), kind
+        try:
+            status, answer = self._exchange(method, target, data, headers)
+        except (OSError, http.client.HTTPException, ssl.SSLError) as error:
+            why = str(error) or type(error).__name__
+            raise EngineError(
+                f"no Kubernetes cluster answers at {self.access.server} ({self.access.words}): "
+                f"{why}; try `kubectl get namespaces`"
+            ) from error
+        return self._understood(method, path, status, answer)
+
+    def _exchange(
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        """One connection an exchange; proxies are not asked, redirects not followed."""
+        connection: http.client.HTTPConnection
+        if self._is_tls:
+            tls = self.access.tls or ssl.create_default_context()
+            connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=LIMIT_S, context=tls
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=LIMIT_S)
+        try:
+            connection.request(method, target, data, dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.read(ANSWER_LIMIT_BYTES)
+        finally:
+            connection.close()
+
+    def _understood(self, method: str, path: str, status: int, answer: bytes) -> Object:
+        try:
+            document = json.loads(answer)
+        except (ValueError, RecursionError):
+            document = None
+        if 200 <= status < 300 and isinstance(document, dict):
+            return document
+        told = document if isinstance(document, dict) else {}
+        said = str(told.get("message") or "")
+        if status == 401:
+            raise Refused(
+                f"{self._words} does not know who asks ({self.access.words}): log in again",
+                status,
+                told,
+            )
+        words = f"{self._words} answers {method} {path} with {status}"
+        if said:
+            words = f"{self._words} refuses ({status}): {' '.join(said.split())[:500]}"
+        is_taken = status == CONFLICT and told.get("reason") == "AlreadyExists"
+        raise (Taken if is_taken else Refused)(words, status, told)
