@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from holdfast.core.visible import clean
 from holdfast.engines.kubernetes.kubeconfig import Access
 from holdfast.engines.protocol import EngineError
 from holdfast.errors import ConfigurationError
@@ -25,6 +26,7 @@ LIMIT_S = 20.0
 ANSWER_LIMIT_BYTES = 64 << 20
 PAGE = 500
 MOST_ROUNDS = 3  # of a list whose pages the server forgets
+MOST_CHARS = 500  # of what it says
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410
 
 
@@ -148,7 +150,7 @@ class Cluster:
         try:
             status, answer = self._exchange(method, target, data, headers)
         except (OSError, http.client.HTTPException, ssl.SSLError) as error:
-            why = str(error) or type(error).__name__
+            why = _shown(str(error)) or type(error).__name__
             raise EngineError(
                 f"no Kubernetes cluster answers at {self.access.server} ({self.access.words}): "
                 f"{why}; try `kubectl get namespaces`"
@@ -182,15 +184,20 @@ class Cluster:
         if 200 <= status < 300 and isinstance(document, dict):
             return document
         told = document if isinstance(document, dict) else {}
-        said = str(told.get("message") or "")
+        said = _shown(told.get("message") or "")
         if status == 401:
             raise Refused(
                 f"{self._words} does not know who asks ({self.access.words}): log in again",
                 status,
                 told,
             )
-        words = f"{self._words} answers {method} {path} with {status}"
+        words = f"{self._words} answers {method} {path} with {status} and no object"
         if said:
-            words = f"{self._words} refuses ({status}): {' '.join(said.split())[:500]}"
+            words = f"{self._words} refuses ({status}): {said}"
         is_taken = status == CONFLICT and told.get("reason") == "AlreadyExists"
         raise (Taken if is_taken else Refused)(words, status, told)
+
+
+def _shown(text: object) -> str:
+    """In one line that is safe on a terminal."""
+    return clean(" ".join(str(text).split()))[:MOST_CHARS]

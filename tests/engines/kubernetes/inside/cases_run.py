@@ -1,0 +1,100 @@
+"""Runs that are submitted to a cluster whose pods are processes: one is evicted, one is lost."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubelet import Kubelet
+from processes import FAR, House, expected_digest, kill
+
+from holdfast.testing.kubernetes_cluster import JOB_SETS, KubernetesClusterEmulator
+
+TRAINER = Path(__file__).parents[3] / "e2e" / "trainer.py"
+
+
+@pytest.fixture
+def submitted(
+    cluster: KubernetesClusterEmulator, config: Callable[..., Path], house: House
+) -> Callable[..., Kubelet]:
+    """`submitted(steps, …)`: a run of two hosts is asked for, and its pods are looked after."""
+    config(cluster.url)
+
+    def submit(steps: int, *options: object) -> Kubelet:
+        told = house.command(
+            "submit", "--engine", "kubernetes", "--name", "r", "--hosts", 2, *options,
+            "--save-every", 3, "-o", "image=example/lm:1", "-o", "claim=runs",
+            "--notice", f"kubernetes:{cluster.url}",
+            "--", sys.executable, TRAINER, steps,
+        )  # fmt: skip
+        assert "Submitted run 'r': 2 hosts" in told
+        assert "JobSet r in ml" in told
+        return Kubelet(cluster, house, ALLOW=house.allow_file)
+
+    return submit
+
+
+def conditions(cluster: KubernetesClusterEmulator) -> dict[str, Any]:
+    found = cluster.objects[f"{JOB_SETS}/r"]["status"].get("conditions", ())
+    return {one["type"]: one["status"] for one in found}
+
+
+def pod_of(cluster: KubernetesClusterEmulator, index: int) -> str:
+    names = [one["metadata"]["name"] for one in cluster.pods()]
+    return next(name for name in names if name.startswith(f"r-hosts-0-{index}-"))
+
+
+def test_a_pod_that_is_evicted_is_made_again_and_the_run_goes_on(
+    submitted: Callable[..., Kubelet], cluster: KubernetesClusterEmulator, house: House
+) -> None:
+    house.allow(5)
+    kubelet = submitted(100)
+    kubelet.until(lambda: len(kubelet.processes) == 2)
+    first = dict(kubelet.processes)
+    for rank in (0, 1):
+        kubelet.newest(rank).saw(rf"\[{rank}\] did 5")
+    assert "2 of 2 pods run" in house.command("hosts", "r")
+    cluster.do("evict", pod_of(cluster, 1))
+    kubelet.look()
+    kubelet.newest(0).saw("on host 1|the pod is deleted")  # so it cannot be over before it knows
+    house.allow(FAR)
+    kubelet.until(lambda: len(kubelet.processes) == 4)  # both have left, and are made again
+    words = "\n".join(one.wait(75) for one in first.values())
+    (step,) = set(re.findall(r"step (\d+) is saved", words))
+    kubelet.until(lambda: "Completed" in conditions(cluster))
+    for rank in (0, 1):
+        out = kubelet.newest(rank).wait(0)
+        assert f"[{rank}] from {step}" in out
+        assert f"[{rank}] final {expected_digest(100)}" in out
+    assert "kubernetes (JobSet r in ml): done" in house.command("hosts", "r")
+    # What its saves have cost is known to the next order.
+    printed = house.command(
+        "submit", "--engine", "kubernetes", "--name", "r", "--hosts", 2, "--dry-run",
+        "-o", "image=example/lm:1", "-o", "claim=runs", "--", "true",
+    )  # fmt: skip
+    assert "sizeLimit: 1Gi" in printed
+    assert "is deleted" in house.command("release", "r")
+    assert cluster.pods() == []
+
+
+def test_a_node_that_is_lost_is_replaced_by_the_spare_and_its_pod_is_one_from_then_on(
+    submitted: Callable[..., Kubelet], cluster: KubernetesClusterEmulator, house: House
+) -> None:
+    house.allow(7)
+    kubelet = submitted(12, "--spares", 1, "--host-lost", 1)
+    kubelet.until(lambda: len(kubelet.processes) == 3)
+    for rank in (0, 1):
+        kubelet.newest(rank).saw(rf"\[{rank}\] did 7")
+    lost = pod_of(cluster, 1)
+    kill(kubelet.processes[lost].pid)
+    cluster.do("evict", lost, "DeletionByTaintManager")
+    kubelet.newest(2).saw("This is host 2 of 3 in the place of host 1")
+    kubelet.until(lambda: len(kubelet.processes) == 4)
+    house.allow(FAR)
+    kubelet.until(lambda: "Completed" in conditions(cluster))
+    assert f"[0] final {expected_digest(12)}" in kubelet.newest(0).wait(0)
+    assert f"[1] final {expected_digest(12)}" in kubelet.newest(2).wait(0)
