@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.core.hosts.engine import Submission
 from holdfast.engines.kubernetes.api import Cluster
-from holdfast.engines.kubernetes.engine import Kubernetes
-from holdfast.engines.kubernetes.kubeconfig import Access
+from holdfast.engines.kubernetes.engine import KubernetesEngine
+from holdfast.engines.kubernetes.kubeconfig import ClusterAccess
 from holdfast.testing.emulator import HttpRequest, Later
 from holdfast.testing.kubernetes_cluster import KubernetesClusterEmulator
 from holdfast.testing.scripted import ScriptedEmulator
@@ -48,7 +48,9 @@ class Asked(Cluster):
     """Each exchange is a call."""
 
     def __init__(self, emulator: Unplugged, namespace: str = "ml") -> None:
-        super().__init__(Access(emulator.url, namespace, "the context lab of ~/.kube/config"))
+        super().__init__(
+            ClusterAccess(emulator.url, namespace, "the context lab of ~/.kube/config")
+        )
         self.emulator = emulator
 
     def _exchange(
@@ -64,10 +66,10 @@ class Asked(Cluster):
         return reply.status, body.encode() if isinstance(body, str) else body
 
 
-def engine_of(emulator: Unplugged, *, namespace: str = "ml", **options: str) -> Kubernetes:
+def engine_of(emulator: Unplugged, *, namespace: str = "ml", **options: str) -> KubernetesEngine:
     wanted = {"image": "example/lm:1", "claim": "runs"}
     wanted |= {name.replace("_", "-"): value for name, value in options.items()}
-    return Kubernetes(wanted, lambda: Asked(emulator, namespace))
+    return KubernetesEngine(wanted, lambda: Asked(emulator, namespace))
 
 
 def submission(hosts: int = 2, spares: int = 0, **options: str) -> Submission:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage
-from holdfast.engines.kubernetes.engine import Kubernetes, waits_here
+from holdfast.engines.kubernetes.engine import KubernetesEngine, waits_here
 from holdfast.engines.kubernetes.standing import index_of, moment_ns, standing_of
 from holdfast.engines.protocol import EngineError, Ordered
 from holdfast.errors import ConfigurationError, HoldfastError, RunHeld
-from holdfast.testing.kubernetes_cluster import JOB_SETS, JOBS, PODS
+from holdfast.testing.kubernetes_jobs import JOB_SETS, JOBS, PODS
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from asked import NOW_S, RUN_ID, Asked, S, Unplugged, engine_of, names, submission
@@ -30,13 +30,13 @@ def cluster() -> Iterator[Unplugged]:
         yield emulator
 
 
-def taken(cluster: Unplugged, **options: str) -> tuple[Kubernetes, Ordered]:
+def taken(cluster: Unplugged, **options: str) -> tuple[KubernetesEngine, Ordered]:
     engine, wanted = engine_of(cluster, **options), submission(**options)
     engine.check(wanted)
     return engine, engine.submit(wanted)
 
 
-def at_work(cluster: Unplugged, **options: str) -> tuple[Kubernetes, Ordered]:
+def at_work(cluster: Unplugged, **options: str) -> tuple[KubernetesEngine, Ordered]:
     engine, order = taken(cluster, **options)
     for name in names(cluster):
         cluster.do("schedule", name)

@@ -2,7 +2,7 @@
 
 cluster.get("/api/v1/namespaces/ml/pods/lm-0")     None: there is none
 cluster.items(path, selector)                      all of a list, page by page
-cluster.create(path, object)                       raises Taken where the name is taken
+cluster.create(path, object)                       raises NameTaken where the name is taken
 cluster.apply(path, object)                        as it is wished, whatever is there
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.core.visible import clean
-from holdfast.engines.kubernetes.kubeconfig import Access
+from holdfast.engines.kubernetes.kubeconfig import ClusterAccess
 from holdfast.engines.protocol import EngineError
 from holdfast.errors import ConfigurationError
 
@@ -30,7 +30,7 @@ MOST_CHARS = 500  # of what it says
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410
 
 
-class Refused(EngineError):  # noqa: N818 - it is an answer, too
+class ClusterRefusal(EngineError):  # noqa: N818 - it is an answer, too
     """The cluster has answered, and not with what was asked for."""
 
     def __init__(self, words: str, status: int, document: Object) -> None:
@@ -44,14 +44,14 @@ class Refused(EngineError):  # noqa: N818 - it is an answer, too
         return found if isinstance(found, Mapping) else {}
 
 
-class Taken(Refused):
+class NameTaken(ClusterRefusal):
     """An object of that name is there."""
 
 
 class Cluster:
     """One cluster, as somebody may ask it."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ClusterAccess) -> None:
         self.access = access
         try:
             parts = urlsplit(access.server)
@@ -75,7 +75,7 @@ class Cluster:
         """An object; None: there is none. Raises EngineError."""
         try:
             return self._ask("GET", path)
-        except Refused as error:
+        except ClusterRefusal as error:
             if error.status == NOT_FOUND:
                 return None
             raise
@@ -88,7 +88,7 @@ class Cluster:
         for _ in range(MOST_ROUNDS):
             try:
                 return self._pages(path, query)
-            except Refused as error:
+            except ClusterRefusal as error:
                 if error.status != GONE:
                     raise
         raise EngineError(f"{self._words} forgets {path} faster than it can be read")
@@ -108,12 +108,12 @@ class Cluster:
                 return found
 
     def create(self, path: str, found: Object) -> Object:
-        """A new object. Raises Taken, Refused, EngineError."""
+        """A new object. Raises NameTaken, ClusterRefusal, EngineError."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
         return self._ask("POST", path, query, found)
 
     def apply(self, path: str, found: Object) -> Object:
-        """Have it as it is wished (server-side apply). Raises Refused, EngineError."""
+        """Have it as it is wished (server-side apply). Raises ClusterRefusal, EngineError."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "true"}
         return self._ask("PATCH", path, query, found, "application/apply-patch+yaml")
 
@@ -124,7 +124,7 @@ class Cluster:
             options["preconditions"] = {"uid": uid}
         try:
             self._ask("DELETE", path, {}, options)
-        except Refused as error:
+        except ClusterRefusal as error:
             if error.status == NOT_FOUND:
                 return False
             raise
@@ -186,7 +186,7 @@ class Cluster:
         told = document if isinstance(document, dict) else {}
         said = _shown(told.get("message") or "")
         if status == 401:
-            raise Refused(
+            raise ClusterRefusal(
                 f"{self._words} does not know who asks ({self.access.words}): log in again",
                 status,
                 told,
@@ -195,7 +195,7 @@ class Cluster:
         if said:
             words = f"{self._words} refuses ({status}): {said}"
         is_taken = status == CONFLICT and told.get("reason") == "AlreadyExists"
-        raise (Taken if is_taken else Refused)(words, status, told)
+        raise (NameTaken if is_taken else ClusterRefusal)(words, status, told)
 
 
 def _shown(text: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.kubernetes import kubeconfig
-from holdfast.engines.kubernetes.api import NOT_FOUND, Cluster, Refused, Taken
+from holdfast.engines.kubernetes.api import NOT_FOUND, Cluster, ClusterRefusal, NameTaken
 from holdfast.engines.kubernetes.manifest import NAME, RUN_ID, Object, objects
 from holdfast.engines.kubernetes.options import Wishes
 from holdfast.engines.kubernetes.standing import inner, items, newest, standing_of
@@ -37,7 +37,7 @@ GONE_WITHIN_S, LOOK_EVERY_S = 30.0, 0.2  # of a finished one of the same name
 SECOND_NS = 1_000_000_000
 
 
-class Kubernetes:
+class KubernetesEngine:
     """One cluster, and how the pods of a run are to be; it is first asked when it is needed."""
 
     def __init__(self, options: Mapping[str, str], find: Callable[[], Cluster]) -> None:
@@ -61,7 +61,7 @@ class Kubernetes:
                 f"the cluster at {cluster.access.server} has no JobSet ({JOB_SET_API} is not "
                 "there): have it installed (jobset.sigs.k8s.io), or say -o kind=job"
             )
-        with suppress(Refused):  # many may not ask about namespaces
+        with suppress(ClusterRefusal):  # many may not ask about namespaces
             if cluster.get(f"/api/v1/namespaces/{cluster.namespace}") is None:
                 raise EngineError(_no_namespace(cluster))
 
@@ -108,7 +108,7 @@ class Kubernetes:
         pods = self.cluster.items(self._of_core("pods"), labelSelector=f"{NAME}={name}")
         events: list[Object] = []
         workloads: list[Object] = []
-        with suppress(Refused):
+        with suppress(ClusterRefusal):
             if inner(top, "spec").get("suspend") is True:
                 workloads = self._workloads()
             elif not pods:
@@ -118,7 +118,7 @@ class Kubernetes:
     def _workloads(self) -> list[Object]:
         """Kueue's, of the newest API that it has; none: it has no part in this."""
         for api in KUEUE_APIS:
-            with suppress(Refused):
+            with suppress(ClusterRefusal):
                 return self.cluster.items(f"{api}/namespaces/{self.cluster.namespace}/workloads")
         return []
 
@@ -154,7 +154,7 @@ class Kubernetes:
         uid = "" if top is None else str(inner(top, "metadata").get("uid") or "")
         was_there = top is not None and self.cluster.delete(f"{self._path(kind)}/{name}", uid=uid)
         if dict(ordered.submission.options).get("with", ""):
-            with suppress(Refused):
+            with suppress(ClusterRefusal):
                 self.cluster.delete(f"{self._path('DaemonSet')}/{name}-prepull")
         return f"{ordered.words} is deleted" if was_there else f"{ordered.words} was not there"
 
@@ -218,15 +218,15 @@ class Kubernetes:
         kind = one["kind"]
         try:
             order(f"{self._path(kind)}{name}")
-        except Taken:
+        except NameTaken:
             raise RunHeld(
                 f"{kind} {one['metadata']['name']} is there already: `holdfast release` takes it "
                 "back, or say -o object=NAME"
             ) from None
-        except Refused as error:
+        except ClusterRefusal as error:
             raise self._clearer(error, kind) from error
 
-    def _clearer(self, error: Refused, kind: str) -> EngineError:
+    def _clearer(self, error: ClusterRefusal, kind: str) -> EngineError:
         """What a refusal means here."""
         if error.status == NOT_FOUND:
             is_namespace = error.details.get("kind") == "namespaces"
@@ -258,10 +258,10 @@ def _no_namespace(cluster: Cluster) -> str:
     )
 
 
-def make(options: Mapping[str, str], environment: Mapping[str, str]) -> Kubernetes:
+def make(options: Mapping[str, str], environment: Mapping[str, str]) -> KubernetesEngine:
     """Of a kubeconfig, the pod's own cluster or an address; it is read when it is needed."""
     root = Path("/")
-    return Kubernetes(options, lambda: Cluster(kubeconfig.find(options, environment, root)))
+    return KubernetesEngine(options, lambda: Cluster(kubeconfig.find(options, environment, root)))
 
 
 def waits(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[EngineWait, ...]:
@@ -281,7 +281,7 @@ def waits_here(cluster: Cluster, environment: Mapping[str, str]) -> tuple[Engine
         return ()
     events: list[Object] = []
     job = None
-    with suppress(Refused):  # without them, what is told is less
+    with suppress(ClusterRefusal):  # without them, what is told is less
         uid = inner(pod, "metadata").get("uid")
         events = cluster.items(f"{core}/events", fieldSelector=f"involvedObject.uid={uid}")
         owners = items(inner(pod, "metadata"), "ownerReferences")

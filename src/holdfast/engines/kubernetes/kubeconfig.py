@@ -28,7 +28,7 @@ PROXY = "have `kubectl proxy` running and say -o server=http://127.0.0.1:8001"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAccess:
     """A cluster's address, and what is shown to it. `words`: for people, where that is from."""
 
     server: str
@@ -38,11 +38,11 @@ class Access:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
 
-def find(options: Mapping[str, str], environment: Mapping[str, str], root: Path) -> Access:
+def find(options: Mapping[str, str], environment: Mapping[str, str], root: Path) -> ClusterAccess:
     """`-o server`, else a kubeconfig, else the pod's account; ConfigurationError: there is none."""
     namespace = options.get("namespace", "")
     if server := options.get("server", ""):
-        return Access(server, namespace or "default", f"-o server={server}")
+        return ClusterAccess(server, namespace or "default", f"-o server={server}")
     places = environment.get("KUBECONFIG", "")
     home = Path(environment.get("HOME", "/"))
     paths = [Path(one) for one in places.split(os.pathsep) if one] or [home / ".kube" / "config"]
@@ -57,7 +57,7 @@ def find(options: Mapping[str, str], environment: Mapping[str, str], root: Path)
     )
 
 
-def of_pod(environment: Mapping[str, str], root: Path, namespace: str = "") -> Access:
+def of_pod(environment: Mapping[str, str], root: Path, namespace: str = "") -> ClusterAccess:
     """As a pod of the cluster; raises EngineError where it has no account."""
     folder = root / ACCOUNT
     host, port = (environment.get(f"KUBERNETES_SERVICE_{one}", "") for one in ("HOST", "PORT"))
@@ -68,7 +68,7 @@ def of_pod(environment: Mapping[str, str], root: Path, namespace: str = "") -> A
     except (OSError, ValueError) as error:
         raise EngineError(f"this pod has no account of its cluster ({error})") from error
     host = f"[{host}]" if ":" in host else host
-    return Access(
+    return ClusterAccess(
         f"https://{host}:{port or 443}",
         namespace or here or "default",
         "the pod's service account",
@@ -79,7 +79,7 @@ def of_pod(environment: Mapping[str, str], root: Path, namespace: str = "") -> A
 
 def of_config(
     paths: list[Path], context: str, namespace: str, environment: Mapping[str, str]
-) -> Access:
+) -> ClusterAccess:
     """Of one context; raises ConfigurationError for a file that is damaged or asks for more."""
     files = [(path, _read(path)) for path in paths]
     chosen = context or next((name for _, one in files if (name := one.get("current-context"))), "")
@@ -97,7 +97,7 @@ def of_config(
     if name := str(found.get("user") or ""):
         folder, user = _named(files, "user", name, where)
         headers = _show_who(user, folder, tls, where, environment)
-    return Access(
+    return ClusterAccess(
         server,
         namespace or str(found.get("namespace") or "default"),
         f"the context {chosen} of {where}",

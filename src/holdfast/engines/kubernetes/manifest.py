@@ -43,7 +43,7 @@ SECRETS = "/secret"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the pod's
 
 
-class Shape(NamedTuple):
+class PodShape(NamedTuple):
     """`jobs` Jobs of `pods` pods each: one for all hosts, or one a TPU slice."""
 
     jobs: int
@@ -98,10 +98,10 @@ def labels_of(submission: Submission, name: str) -> dict[str, str]:
     return {"app.kubernetes.io/managed-by": CONTAINER, NAME: name} | known
 
 
-def shape(submission: Submission, wishes: Wishes) -> Shape:
+def shape(submission: Submission, wishes: Wishes) -> PodShape:
     """One Job with all hosts, or one for each TPU slice."""
     if not wishes.topology:
-        return Shape(1, submission.all_hosts)
+        return PodShape(1, submission.all_hosts)
     chips = math.prod(wishes.topology)
     each = wishes.chips or min(chips, MOST_CHIPS)
     grid = "x".join(map(str, wishes.topology))
@@ -117,7 +117,7 @@ def shape(submission: Submission, wishes: Wishes) -> Shape:
             f"--spares {submission.spares}: a spare host cannot take the place of one host of a "
             "TPU slice; leave them out"
         )
-    return Shape(submission.all_hosts // pods, pods)
+    return PodShape(submission.all_hosts // pods, pods)
 
 
 def restart_of(submission: Submission, wishes: Wishes) -> str:

@@ -24,7 +24,8 @@ from holdfast.engines.kubernetes.api import Cluster
 from holdfast.engines.kubernetes.engine import waits
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.journal.store import RunStore
-from holdfast.testing.kubernetes_cluster import JOB_SETS, PODS, KubernetesClusterEmulator
+from holdfast.testing.kubernetes_cluster import KubernetesClusterEmulator
+from holdfast.testing.kubernetes_jobs import JOB_SETS, PODS
 
 ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
 COMMAND = ["--engine", "kubernetes", "--name", "lm", "--hosts", "2", "-o", "image=a/b:1",

@@ -12,7 +12,8 @@ import pytest
 from kubelet import Kubelet
 from processes import FAR, House, expected_digest, kill
 
-from holdfast.testing.kubernetes_cluster import JOB_SETS, KubernetesClusterEmulator
+from holdfast.testing.kubernetes_cluster import KubernetesClusterEmulator
+from holdfast.testing.kubernetes_jobs import JOB_SETS
 
 TRAINER = Path(__file__).parents[3] / "e2e" / "trainer.py"
 
