@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.hosts.engine import Submission
 from holdfast.engines.kubernetes.manifest import bytes_of, objects, shape
-from holdfast.engines.kubernetes.options import Wishes
+from holdfast.engines.kubernetes.options import OPTIONS, Wishes
 from holdfast.errors import ConfigurationError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))  # importlib mode leaves them out
@@ -194,3 +195,10 @@ def test_grace_that_is_no_number_is_said() -> None:
     wanted, wishes = ordered()
     with pytest.raises(ConfigurationError, match="--grace 'inf' is no number of seconds"):
         objects(replace(wanted, flags=("--grace", "inf")), wishes)
+
+
+def test_the_page_tells_of_every_option() -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "how-to" / "kubernetes.md").read_text()
+    table = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    told = [name for cell in table for name in re.findall(r"`([a-z-]+)`", cell)]
+    assert sorted(told) == sorted(one.name for one in OPTIONS)
