@@ -105,6 +105,7 @@ TRIED: dict[str, list[list[str]]] = {
     "ckpt": [["ckpt", "ls", "lm"], ["ckpt", "verify", "lm"], ["ckpt", "pin", "lm", f"9{POISON}"]],
     "stop": [["stop", "lm"]],
     "save": [["save", "lm"]],
+    "again": [["again", "lm"], ["again", f"no{POISON}"]],
     "release": [["release", "lm"], ["release", "lm", "--accept-stored"]],
     "profile": [["profile", "lm"], ["profile", "lm", "--last"], ["profile", f"no{POISON}"]],
     "rollback": [["rollback", "lm", "--to", f"x{POISON}"]],

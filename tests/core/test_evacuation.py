@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.core import events as ev
 from holdfast.core.hosts.evacuation import Evacuation
-from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState, Scope
 from holdfast.core.notices.plan import NoticePolicy, OnNotice
 
 S = 1_000_000_000
@@ -65,7 +67,9 @@ def test_a_host_without_a_part_just_gets_none() -> None:
         (NoticeAction.LIVE_MIGRATION, OnNotice.LEAVE, False, False),
         (NoticeAction.TERMINATE, OnNotice.STAY, False, False),
         (NoticeAction.TIME_LIMIT, OnNotice.LEAVE, False, False),
-        (NoticeAction.DRAIN, OnNotice.LEAVE, False, False),
+        (NoticeAction.DRAIN, OnNotice.LEAVE, False, True),
+        (NoticeAction.DRAIN, OnNotice.STAY, False, False),
+        (NoticeAction.REBALANCE, OnNotice.LEAVE, False, False),
         (NoticeAction.FREEZE, OnNotice.LEAVE, True, False),
     ],
 )
@@ -75,6 +79,14 @@ def test_what_does_not_end_this_host_alone_is_the_runs_affair(
     hosts = leaving(then, accelerators=accelerators)
     assert hosts.takes(1, "b", notice(action), trains=True, spares=3) is is_alone
     assert bool(hosts.reasons) is is_alone
+
+
+def test_a_drained_host_trains_on_where_no_spare_is() -> None:
+    hosts = leaving()
+    assert not hosts.takes(1, "b", notice(NoticeAction.DRAIN), trains=True, spares=0)
+    assert hosts.takes(2, "spare", notice(NoticeAction.DRAIN), trains=False, spares=0)
+    slice_ = replace(notice(NoticeAction.DRAIN), scope=Scope.SLICE)
+    assert not hosts.takes(0, "a", slice_, trains=True, spares=1)
 
 
 def test_what_is_withdrawn_lets_the_host_back_in() -> None:

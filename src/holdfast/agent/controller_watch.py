@@ -123,7 +123,9 @@ class ControllerWatch:
             at_ns, sight, is_linked=self.is_linked, is_starting=self._is_starting()
         )
         if step is FollowStep.LEAVE and lease.last_words is not None:
-            self._seen(Sighting(over=Over(*lease.last_words)))
+            words = lease.last_words
+            over = Over(words.exit_code, words.words, words.leaves_memory)
+            self._seen(Sighting(over=over))
         elif step is FollowStep.FOLLOW:
             self._follow(lease, at_ns)
             self._tell_whether_linked(lease.epoch, at_ns)

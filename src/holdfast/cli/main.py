@@ -31,6 +31,7 @@ COMMANDS = {
     "logs": "Print what the ranks of RUN wrote.",
     "stop": "Ask RUN to save at its next step and stop.",
     "save": "Ask RUN to save at its next step and continue.",
+    "again": "Say whether RUN wants to be started again: exit code 75.",
     "release": "Give the hosts of RUN back to the engine they came from.",
     "profile": "Show where the time of a live run's steps goes.",
     "rollback": "Have RUN continue from an earlier checkpoint.",

@@ -164,6 +164,9 @@ if TYPE_CHECKING:
 @click.option(
     "--fresh", is_flag=True, help="Start a new run; one of that name is kept as NAME.1, NAME.2 …"
 )
+@click.option(
+    "--ends-job", is_flag=True, help="Under Slurm: end a job that has lost the host of its script."
+)
 @click.option("--as-controller", metavar="WATCHED", hidden=True)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.pass_context
@@ -172,6 +175,7 @@ def run(
     /,
     config_file: str | None,
     fresh: bool,
+    ends_job: bool,
     as_controller: str | None,
     command: Sequence[str],
     **flags: Any,
@@ -204,7 +208,8 @@ def run(
     if as_controller is not None:
         sys.exit(control(asked, as_controller))
     said = said_words(context, context.command.params)
-    sys.exit(take_part(asked, [*said, "--", *command]))  # for the controller of several hosts
+    words = [*said, "--", *command]  # for the controller of several hosts
+    sys.exit(take_part(asked, words, ends_job=ends_job))
 
 
 def said_words(

@@ -30,6 +30,7 @@ from holdfast.agent.own_addresses import is_loopback, own_addresses
 from holdfast.agent.standbys import StandbyJob
 from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.cli.exporting import beside
+from holdfast.cli.job_end import end_lost_job
 from holdfast.cli.supervise import (
     SECOND_NS,
     NoticeSources,
@@ -95,10 +96,10 @@ LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - whoever dials proves that it knows the secret
 
 
-def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
+def take_part(asked: RunAsked, controls: Sequence[str], *, ends_job: bool = False) -> int:
     """Be the agent of this host until the run is over; the exit code.
 
-    `controls`: what the controller is started with, too.
+    `controls`: what the controller is started with, too. `ends_job`: see `cli.job_end`.
     """
     settings, folder, screen = asked.settings, asked.folder, asked.screen
     index = _index(settings)
@@ -122,6 +123,9 @@ def take_part(asked: RunAsked, controls: Sequence[str]) -> int:
         over = agent.run()
     level = "info" if over.exit_code == EXIT_DONE else "warning"
     screen.say(level, f"host {index}: {over.words}")
+    if ends_job:
+        around = asked.notices.around.environment
+        end_lost_job(folder, index, over.exit_code, around, screen.say)
     screen.close()
     return over.exit_code
 
@@ -192,7 +196,7 @@ def control(asked: RunAsked, watched: str) -> int:
             return None if linked[0].has_given_up else words
 
         def told(words: LastWords) -> None:
-            linked[0].end(Over(*words))
+            linked[0].end(Over(words.exit_code, words.words, words.leaves_memory))
 
         start.exporter = beside(settings, folder, asked.command.environment, screen)
         shown = "" if certificate is None else certificate.digest

@@ -339,7 +339,8 @@ class RunStart:
         code = finish.exit_code
         level = "info" if code == 0 else "warning" if code == 75 else "error"
         self.screen.say(level, f"run {self.folder.name!r}: {finish.words}; see {self.look}")
-        words = ended(LastWords(code, finish.words, finish.leaves_memory))
+        by_person = supervisor.machine.course.stopping.is_by_person
+        words = ended(LastWords(code, finish.words, finish.leaves_memory, by_person))
         counts = True
         with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
             counts = self.lease.end(words)

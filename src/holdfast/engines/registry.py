@@ -28,6 +28,7 @@ ENGINES: dict[str, EngineRow] = {
             found.get("KUBERNETES_SERVICE_HOST") and found.get("JOB_COMPLETION_INDEX")
         ),
     ),
+    "slurm": EngineRow("slurm", lambda environment: bool(environment.get("SLURM_JOB_ID"))),
 }
 
 

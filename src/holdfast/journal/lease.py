@@ -70,12 +70,14 @@ class LeaseState(Enum):
 class LastWords(NamedTuple):
     """How a supervisor ended its run: with which exit code, and in words.
 
-    `leaves_memory`: a set in memory is newer than all that is durable, or may be.
+    `leaves_memory`: a set in memory is newer than all that is durable, or may be. `by_person`:
+    somebody has asked for that end, and starts the run again when they like.
     """
 
     exit_code: int
     words: str
     leaves_memory: bool = True
+    by_person: bool = False
 
 
 class WatchedHolder(NamedTuple):
@@ -354,7 +356,8 @@ def _last_words(folder: RunFolder, epoch: int) -> LastWords | None:
     with contextlib.suppress(StoreUnavailable, FileNotFoundError, ValueError):
         raw = read_json(_path(folder, epoch, _RELEASED))
         leaves_memory = raw.get("leaves_memory", True) is not False
-        return LastWords(whole(raw, "exit_code", high=255), text(raw, "words"), leaves_memory)
+        code, by_person = whole(raw, "exit_code", high=255), raw.get("by_person") is True
+        return LastWords(code, text(raw, "words"), leaves_memory, by_person)
     return None
 
 

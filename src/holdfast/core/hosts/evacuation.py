@@ -6,7 +6,8 @@
     evacuation.reasons  # by index: who is to have no part, and why
 
 A notice is about one host. Where a spare can take its part, the run goes on without that host
-before it goes; a host that has no part just gets none. What ends the whole job is the run's affair.
+before it goes, or is repaired; a host that has no part just gets none. What ends the whole job is
+the run's affair.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.core import events as ev
-from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState, Scope
 from holdfast.core.notices.plan import NoticePolicy
 
 MOST = 4  # hosts that are named
@@ -55,9 +56,7 @@ class Evacuation:
             if not known.why:
                 del self._leaving[index]
             return True
-        policy = self._policy
-        is_job_wide = notice.action is NoticeAction.TIME_LIMIT
-        if not policy.leaves or not policy.ends(notice.action) or is_job_wide:
+        if not self._policy.leaves or not self._moves(notice):
             return False
         if known is None:
             if trains and spares <= 0:
@@ -65,6 +64,16 @@ class Evacuation:
             known = self._leaving[index] = _Leaving(agent)
         known.why.setdefault(notice.key, f"{notice.action} announced by {notice.source}")
         return True
+
+    def _moves(self, notice: Notice) -> bool:
+        """Whether a host is to be left for that: it ends, and not the job; or it is drained.
+
+        What runs on a drained host may stay there, so without a spare it does. A slice is left as a
+        whole, and only for what ends it.
+        """
+        if notice.action is NoticeAction.DRAIN:
+            return notice.scope is not Scope.SLICE
+        return self._policy.ends(notice.action) and notice.action is not NoticeAction.TIME_LIMIT
 
     def move(self, at_ns: int, giving_up: Mapping[int, str]) -> ev.RestartAsked:
         """The attempt is to end, for these hosts give up their part. `giving_up`: why, by index."""
