@@ -69,6 +69,7 @@ def test_a_script_asks_for_the_lease_before_and_for_the_end_after_it(
 
 def test_without_a_store_the_code_counts(tmp_path: object) -> None:
     place = ["lm", "--store", f"{tmp_path}/none"]
+    assert CliRunner().invoke(again, [*place, "--lease"]).output == "0\n"
     assert CliRunner().invoke(again, [*place, "--code", "75"]).exit_code == 75
     assert CliRunner().invoke(again, place).exit_code not in (0, 75)
 

@@ -10,12 +10,12 @@ import click
 
 from holdfast.cli.door import say
 from holdfast.cli.places import open_run, store_option
-from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, HoldfastError
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, HoldfastError, UnknownRun
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView, view
 from holdfast.journal.remote import refresh
 
 
-class Wanted(NamedTuple):
+class Verdict(NamedTuple):
     """What whoever starts the run should end with, 75 where it should start it again; and why."""
 
     exit_code: int
@@ -41,6 +41,9 @@ def again(run: str, store: str | None, lease: bool, after: int | None, code: int
         refresh(folder.lease_dir)
         seen = view(folder)
     except HoldfastError as error:
+        if lease and isinstance(error, UnknownRun):
+            click.echo(0)  # it has never begun
+            return
         if code is None:
             raise
         say(f"{error}; the code of what has run counts")
@@ -55,26 +58,26 @@ def again(run: str, store: str | None, lease: bool, after: int | None, code: int
 
 def wants_again(
     lease: LeaseView, now_unix_ns: int, *, after: int | None = None, code: int | None = None
-) -> Wanted:
+) -> Verdict:
     """By its newest lease. `code`: its start is over, with that; None: nobody knows of one."""
     if lease.epoch <= (after or 0):
-        return Wanted(EXIT_DONE if code is None else code, "it has not begun")
+        return Verdict(EXIT_DONE if code is None else code, "it has not begun")
     words = lease.last_words
     if words is None:
         return _untold(lease, now_unix_ns, code)
     if words.exit_code != EXIT_SAVED_START_ME_AGAIN:
-        return Wanted(words.exit_code, words.words)
+        return Verdict(words.exit_code, words.words)
     if words.by_person:
-        return Wanted(EXIT_DONE, f"stopped by a person, who starts it again: {words.words}")
-    return Wanted(EXIT_SAVED_START_ME_AGAIN, f"start it again: {words.words}")
+        return Verdict(EXIT_DONE, f"stopped by a person, who starts it again: {words.words}")
+    return Verdict(EXIT_SAVED_START_ME_AGAIN, f"start it again: {words.words}")
 
 
-def _untold(lease: LeaseView, now_unix_ns: int, code: int | None) -> Wanted:
+def _untold(lease: LeaseView, now_unix_ns: int, code: int | None) -> Verdict:
     if code is not None:
-        return Wanted(code, f"it has not told how it ended; what has run ended with {code}")
+        return Verdict(code, f"it has not told how it ended; what has run ended with {code}")
     silent_s = (now_unix_ns - (lease.seen_unix_ns or 0)) / 1e9
     runs = lease.state is LeaseState.HELD
     if runs or (lease.state is LeaseState.UNKNOWN and silent_s < SILENT_AFTER_S):
-        return Wanted(EXIT_DONE, "it runs")
+        return Verdict(EXIT_DONE, "it runs")
     words = "it has ended without a word: start it again"
-    return Wanted(EXIT_SAVED_START_ME_AGAIN, words)
+    return Verdict(EXIT_SAVED_START_ME_AGAIN, words)

@@ -13,7 +13,7 @@ from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.protocol import EngineError, Ordered
 from holdfast.engines.registry import engine_here
 from holdfast.engines.slurm import OPTIONS, end_job, make, waits
-from holdfast.engines.slurm.engine import Slurm
+from holdfast.engines.slurm.engine import SlurmCluster
 from holdfast.errors import ConfigurationError
 
 SAID = Path(__file__).with_name("said")
@@ -75,7 +75,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 
 @pytest.fixture
-def slurm(programs: Programs, tmp_path: Path) -> Slurm:
+def slurm(programs: Programs, tmp_path: Path) -> SlurmCluster:
     return make({}, {"PATH": str(tmp_path), "SLURM_CONF": "/c", "SLURM_NTASKS": "9", "USER": "ann"})
 
 
@@ -84,7 +84,7 @@ def with_options(**options: str) -> Submission:
 
 
 def test_a_job_is_submitted_with_the_callers_environment_and_not_with_another_jobs_size(
-    slurm: Slurm, programs: Programs
+    slurm: SlurmCluster, programs: Programs
 ) -> None:
     ordered = slurm.submit(LM)
     assert (ordered.job, ordered.words) == ("17", "job 17 of Slurm")
@@ -96,13 +96,15 @@ def test_a_job_is_submitted_with_the_callers_environment_and_not_with_another_jo
 
 
 @pytest.mark.parametrize("answer", ["", "no\n", "1" * 13])
-def test_a_number_that_is_none(slurm: Slurm, programs: Programs, answer: str) -> None:
+def test_a_number_that_is_none(slurm: SlurmCluster, programs: Programs, answer: str) -> None:
     programs.answers["sbatch"] = answer
     with pytest.raises(EngineError, match="instead of a job's number"):
         slurm.submit(LM)
 
 
-def test_of_several_clusters_the_jobs_number_counts(slurm: Slurm, programs: Programs) -> None:
+def test_of_several_clusters_the_jobs_number_counts(
+    slurm: SlurmCluster, programs: Programs
+) -> None:
     programs.answers["sbatch"] = "17;east\n"
     assert slurm.submit(LM).job == "17"
 
@@ -116,7 +118,9 @@ def test_no_slurm_is_said_in_a_sentence(programs: Programs, tmp_path: Path) -> N
         nowhere.find("id")
 
 
-def test_a_controller_that_is_away_is_said_in_a_sentence(slurm: Slurm, programs: Programs) -> None:
+def test_a_controller_that_is_away_is_said_in_a_sentence(
+    slurm: SlurmCluster, programs: Programs
+) -> None:
     away = "slurm_load_partitions error: Unable to contact slurm controller (connect failure)"
     programs.fails("scontrol --oneliner show partition", away)
     with pytest.raises(EngineError, match="no controller of Slurm answers here: scontrol says"):
@@ -126,13 +130,13 @@ def test_a_controller_that_is_away_is_said_in_a_sentence(slurm: Slurm, programs:
         slurm.find("id")
 
 
-def test_a_folder_for_outputs_must_be_there(slurm: Slurm, tmp_path: Path) -> None:
+def test_a_folder_for_outputs_must_be_there(slurm: SlurmCluster, tmp_path: Path) -> None:
     slurm.check(with_options(output=str(tmp_path)))
     with pytest.raises(ConfigurationError, match="no such folder"):
         slurm.check(with_options(output=str(tmp_path / "none")))
 
 
-def test_a_job_that_slurm_has_forgotten_is_over(slurm: Slurm, programs: Programs) -> None:
+def test_a_job_that_slurm_has_forgotten_is_over(slurm: SlurmCluster, programs: Programs) -> None:
     programs.fails(
         "scontrol --oneliner show job", "slurm_load_jobs error: Invalid job id specified"
     )
@@ -141,13 +145,15 @@ def test_a_job_that_slurm_has_forgotten_is_over(slurm: Slurm, programs: Programs
     assert not [line for line in programs.asked if line.startswith("scancel")]
 
 
-def test_a_release_is_one_scancel(slurm: Slurm, programs: Programs) -> None:
+def test_a_release_is_one_scancel(slurm: SlurmCluster, programs: Programs) -> None:
     assert slurm.find(LM.run_id) == "job 1 of Slurm"
     assert slurm.release(ORDER).startswith("job 1 of Slurm is cancelled")
     assert programs.asked[-1] == "scancel 1"
 
 
-def test_a_bad_node_is_drained_as_far_as_the_user_may(slurm: Slurm, programs: Programs) -> None:
+def test_a_bad_node_is_drained_as_far_as_the_user_may(
+    slurm: SlurmCluster, programs: Programs
+) -> None:
     assert slurm.replace(ORDER, "h1", "two\nlines").startswith("h1 is drained")
     assert programs.asked[-1] == "scontrol update nodename=h1 state=drain reason=two lines"
     with pytest.raises(ConfigurationError, match="'h9' is no node of job 1; it has h0, h1, h2, h3"):

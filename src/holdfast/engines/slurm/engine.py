@@ -37,7 +37,7 @@ _OF_THIS_JOB = ("SLURM_", "SLURMD_")
 _OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CLUSTERS")
 
 
-class Slurm:
+class SlurmCluster:
     """One cluster. `environment`: of the caller, which the job gets too, as with sbatch."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
