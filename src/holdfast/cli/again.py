@@ -15,7 +15,7 @@ from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, LeaseView, view
 from holdfast.journal.remote import refresh
 
 
-class Verdict(NamedTuple):
+class StartWish(NamedTuple):
     """What whoever starts the run should end with, 75 where it should start it again; and why."""
 
     exit_code: int
@@ -58,26 +58,26 @@ def again(run: str, store: str | None, lease: bool, after: int | None, code: int
 
 def wants_again(
     lease: LeaseView, now_unix_ns: int, *, after: int | None = None, code: int | None = None
-) -> Verdict:
+) -> StartWish:
     """By its newest lease. `code`: its start is over, with that; None: nobody knows of one."""
     if lease.epoch <= (after or 0):
-        return Verdict(EXIT_DONE if code is None else code, "it has not begun")
+        return StartWish(EXIT_DONE if code is None else code, "it has not begun")
     words = lease.last_words
     if words is None:
         return _untold(lease, now_unix_ns, code)
     if words.exit_code != EXIT_SAVED_START_ME_AGAIN:
-        return Verdict(words.exit_code, words.words)
+        return StartWish(words.exit_code, words.words)
     if words.by_person:
-        return Verdict(EXIT_DONE, f"stopped by a person, who starts it again: {words.words}")
-    return Verdict(EXIT_SAVED_START_ME_AGAIN, f"start it again: {words.words}")
+        return StartWish(EXIT_DONE, f"stopped by a person, who starts it again: {words.words}")
+    return StartWish(EXIT_SAVED_START_ME_AGAIN, f"start it again: {words.words}")
 
 
-def _untold(lease: LeaseView, now_unix_ns: int, code: int | None) -> Verdict:
+def _untold(lease: LeaseView, now_unix_ns: int, code: int | None) -> StartWish:
     if code is not None:
-        return Verdict(code, f"it has not told how it ended; what has run ended with {code}")
+        return StartWish(code, f"it has not told how it ended; what has run ended with {code}")
     silent_s = (now_unix_ns - (lease.seen_unix_ns or 0)) / 1e9
     runs = lease.state is LeaseState.HELD
     if runs or (lease.state is LeaseState.UNKNOWN and silent_s < SILENT_AFTER_S):
-        return Verdict(EXIT_DONE, "it runs")
+        return StartWish(EXIT_DONE, "it runs")
     words = "it has ended without a word: start it again"
-    return Verdict(EXIT_SAVED_START_ME_AGAIN, words)
+    return StartWish(EXIT_SAVED_START_ME_AGAIN, words)
