@@ -75,6 +75,7 @@ HEAVY = {
     "altair", "jinja2", "vl_convert", "grpc", "google", "prometheus_client", "tensorboardX",
     "starlette", "uvicorn", "anyio", "yaml",
 }  # fmt: skip
+READS = ("holdfast.config", "holdfast.engines.ssh.host_side")
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ORDERED_CONSUMERS = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "sum"}
 
@@ -147,8 +148,9 @@ def violations(modules: list[Module]) -> list[str]:
             found += [f"{module.name}:{edge.line} {why}" for why in breaches(module.name, edge)]
         if layer_of(module.name) == "core":
             found += [f"{module.name}:{line} {why}" for line, why in impurities(module.tree)]
-        # A standby's environment is that of the program which it will become, not ours.
-        if module.name != "holdfast.config" and layer_of(module.name) != "standby":
+        # A standby's environment is that of the program which it will become, not ours; what runs
+        # on a host before we are there has none of ours.
+        if module.name not in READS and layer_of(module.name) != "standby":
             found += [f"{module.name}:{n} reads the environment" for n in env_reads(module.tree)]
     return found + cycles(edges) + heavy_at_import(edges)
 

@@ -21,6 +21,7 @@ from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, ConfigurationError
 from holdfast.journal.agreed import agree, agreed, differences
 from holdfast.journal.attempts import attempts
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.machines import MachinesBook, read_machines
 from holdfast.journal.store import RunFolder
 from holdfast.provision.cloud_tpu.client import CloudTpu
@@ -87,10 +88,16 @@ def cloud(project: str, zone: str, api: str) -> Iterator[CloudTpu]:
 
 @contextmanager
 def looked_after(
-    folder: RunFolder, machines: Machines, policy: RecoverPolicy
+    folder: RunFolder,
+    machines: Machines,
+    policy: RecoverPolicy,
+    knows_gone: Callable[[RunHolder], bool] = lambda _holder: False,
 ) -> Iterator[RunRecovery]:
-    """The run's machines, looked after by this process; its lease is given back at the end."""
-    book = MachinesBook(folder, on_wait=lambda words: tell("info", words))
+    """The run's machines, looked after by this process; its lease is given back at the end.
+
+    `knows_gone`: see `MachinesBook`.
+    """
+    book = MachinesBook(folder, lambda words: tell("info", words), knows_gone)
     with cloud(machines.project, machines.zone, machines.api) as provider:
         recovery = RunRecovery(
             machines,

@@ -18,7 +18,7 @@ from holdfast.cli.run import said_words
 from holdfast.cli.saves import saves_of
 from holdfast.config import inherited_environment, run_store
 from holdfast.core.hosts.engine import MOST_HOSTS, Submission
-from holdfast.engines.protocol import Engine, EngineError, Ordered
+from holdfast.engines.protocol import Engine, EngineError, Ordered, SpokenEngine
 from holdfast.engines.registry import checked_options, engine_module
 from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, RunHeld
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, view
@@ -93,6 +93,8 @@ def submit(
     found = _pairs(options)
     checked_options(engine_name, found)
     engine = module.make(found, inherited_environment())
+    if isinstance(engine, SpokenEngine):
+        engine.say = say
     run = check_name(name) if name else default_name(command)
     runs = RunStore.at(run_store(store))
     place = runs.shown if "://" in runs.shown else str(runs.root)  # wherever the hosts begin

@@ -41,10 +41,12 @@ TPU_VARIABLE = "HOLDFAST_TPU_ENDPOINT"
 LISTENS_VARIABLE = "HOLDFAST_LISTENS"
 LISTENS_MARK = f"{LISTENS_VARIABLE}=1".encode()  # as /proc shows it
 STARTED_VARIABLE = "HOLDFAST_MACHINE_STARTED"
+# Of a run that was started over SSH (engines/ssh): the folder there, and what it waited for.
+SSH_VARIABLES = ("HOLDFAST_SSH_JOB", "HOLDFAST_SSH_WAITS")
 WORKING_COPY_VARIABLE = "HOLDFAST_WORKING_COPY"
 RAY_WAITS_VARIABLE = "HOLDFAST_RAY_WAITS"  # what the agents of `holdfast.engines.ray` have
 SERVE_TOKEN_VARIABLE = "HOLDFAST_SERVE_TOKEN"  # noqa: S105 - a name
-_LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):\d{1,5}")
+_LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):\d{1,5}|unix:/.+")
 SECRET_MIN_CHARS = 4
 _UNIX_NS_DIGITS = 19
 SUMMARIES, AGREED, CALIBRATED = "summaries", "agreed", "calibrated.json"
@@ -97,6 +99,7 @@ def strange_variables() -> tuple[str, ...]:
     known |= {CONFIG_VARIABLE, DEBUG_VARIABLE, HOST_VARIABLE, OWNER_VARIABLE, TPU_VARIABLE}
     known |= {LISTENS_VARIABLE, STARTED_VARIABLE, SERVE_TOKEN_VARIABLE, WORKING_COPY_VARIABLE}
     known |= {RAY_WAITS_VARIABLE}
+    known |= set(SSH_VARIABLES)
     strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     return tuple(f"{name} is not a variable of ours{near(name, known)}" for name in strangers)
 

@@ -12,9 +12,9 @@ who is lost. Events are the differences between two looks (`core.hosts.engine.ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from holdfast.core.hosts.engine import EngineHost, EngineWait, Submission
 from holdfast.errors import HoldfastError
@@ -79,6 +79,13 @@ class Engine(Protocol):
 
     def release(self, ordered: Ordered) -> str:
         """Give all hosts back, also those that have not come; what was done, for people."""
+
+
+@runtime_checkable
+class SpokenEngine(Protocol):
+    """An engine whose `submit` takes its time: it says to `say` what it does meanwhile."""
+
+    say: Callable[[str], None]
 
 
 class EngineOption(NamedTuple):

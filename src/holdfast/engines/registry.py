@@ -29,6 +29,7 @@ ENGINES: dict[str, EngineRow] = {
         ),
     ),
     "slurm": EngineRow("slurm", lambda environment: bool(environment.get("SLURM_JOB_ID"))),
+    "ssh": EngineRow("ssh", lambda environment: bool(environment.get("HOLDFAST_SSH_WAITS"))),
 }
 
 

@@ -29,8 +29,17 @@ from holdfast.journal.atomic import (
 from holdfast.journal.attempts import attempts
 from holdfast.journal.fields import field as raw_field
 from holdfast.journal.fields import text, whole
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.incidents import incident_of, last_lines, story_of, write_incident
-from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.lease import (
+    SILENT_AFTER_S,
+    Lease,
+    LeaseState,
+    WatchedHolder,
+    acquire,
+    heartbeat,
+    view,
+)
 from holdfast.journal.machine_facts import MachineFacts
 from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
@@ -97,10 +106,15 @@ def tell_loss(folder: RunFolder, words: str, cause: str) -> tuple[int, str] | No
 
 @dataclass(slots=True)
 class MachinesBook:
-    """The record of one run; see `holdfast.provision.recovery.Book`."""
+    """The record of one run; see `holdfast.provision.recovery.Book`.
+
+    `knows_gone`: whether it is certain that this holder's machine is no more, or runs nothing more
+    of ours. Then nobody has to watch it.
+    """
 
     folder: RunFolder
     on_wait: Callable[[str], None] = lambda _words: None
+    knows_gone: Callable[[RunHolder], bool] = lambda _holder: False
     _lease: Lease | None = field(default=None, repr=False)
     _facts: MachineFacts = field(init=False, repr=False)
 
@@ -120,7 +134,12 @@ class MachinesBook:
     def hold(self) -> None:
         """Take the run's lease; raises RunHeld, StoreUnavailable."""
         if self._lease is None:
-            self._lease = acquire(self.folder, on_wait=self.on_wait)
+            before = view(self.folder)
+            watched, holder = None, before.holder
+            if before.state is LeaseState.UNKNOWN and holder and self.knows_gone(holder):
+                beat = heartbeat(self.folder, before.epoch)
+                watched = WatchedHolder(before.epoch, SILENT_AFTER_S, beat=beat)
+            self._lease = acquire(self.folder, on_wait=self.on_wait, watched=watched)
 
     def renew(self) -> None:
         """Show life, if the lease is held; raises RunHeld when it was taken over."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from holdfast.core.exits import ExitCause
-from holdfast.core.hosts.fleet import LOSS_CAUSE, ActOutcome
+from holdfast.core.hosts.fleet import LOSS_CAUSE, ActOutcome, Resource
 from holdfast.core.hosts.recover import (
     Act,
     Action,
@@ -93,7 +93,9 @@ class RunRecovery:
     """One run's machines, looked after by this process.
 
     `clock` gives unix nanoseconds, `jitter` numbers from [0, 1); `say` takes a level and a
-    sentence. `is_done`: whether the run is, and needs no machines any more.
+    sentence. `is_done`: whether the run is, and needs no machines any more. `let_go`: asked
+    before the lease is taken for a deletion, to end what may still run on what is deleted. `seen`:
+    what the last look that was answered has brought.
     """
 
     machines: Machines
@@ -105,6 +107,8 @@ class RunRecovery:
     jitter: Callable[[], float]
     say: Callable[[str, str], None]
     is_done: Callable[[], bool] = lambda: False
+    let_go: Callable[[Decision], None] = lambda _decision: None
+    seen: tuple[Resource, ...] = ()
     _waits: RecoveryWaits = field(default_factory=RecoveryWaits, repr=False)
     _operation: str = field(default="", repr=False)
     _said: str = field(default="", repr=False)
@@ -150,6 +154,8 @@ class RunRecovery:
             reason = f"the run is done: nothing is made or deleted ({decision.reason})"
             return Decision(Action(Act.REST, action.name), decision.record, reason)
         if not self.book.is_held:
+            if action.act is Act.DELETE:
+                self.let_go(decision)
             try:
                 self.book.hold()
             except RunHeld as error:
@@ -191,7 +197,8 @@ class RunRecovery:
     def _seen(self, record: RecoveryRecord) -> ResourcesSeen | Unseen:
         name = name_of(self.machines.prefix, record.generation)
         try:
-            return ResourcesSeen(self.provider.describe(self.machines, name))
+            self.seen = self.provider.describe(self.machines, name)
+            return ResourcesSeen(self.seen)
         except ProviderError as error:
             return Unseen(str(error))
 

@@ -11,7 +11,9 @@ its versions v2 and v2alpha1:
 
 What takes time takes as long as `creating` and `deleting` say. With `scripts`, a folder, the
 startup script of a node that becomes ready is run there as a process of this machine, and killed
-with its node. What the service does is in `tpu_service`, how it is spoken to in `tpu_wire`.
+with its node. With `machines` a node has hosts: what that object gives. `at`: a socket to listen at
+too, for who has another network. What the service does is in `tpu_service`, how it is spoken to in
+`tpu_wire`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any, ClassVar
 import grpc
 
 from holdfast.testing.scripted import ScriptedEmulator
-from holdfast.testing.tpu_scripts import StartupScripts
+from holdfast.testing.tpu_scripts import NodeMachines, StartupScripts
 from holdfast.testing.tpu_service import (
     NO_CAPACITY,
     NO_QUOTA,
@@ -42,9 +44,16 @@ class TpuEmulator(ScriptedEmulator):
 
     name: ClassVar[str] = "emulator of Cloud TPU's API"
 
-    def __init__(self, *, scripts: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        scripts: Path | None = None,
+        machines: NodeMachines | None = None,
+        at: Path | None = None,
+    ) -> None:
         super().__init__()
-        self._scripts = StartupScripts(scripts)
+        self._at = at
+        self._scripts = StartupScripts(scripts, machines)
         self._service = TpuService(self._scripts, lambda: self.elapsed())
         self.nodes, self.queued = self._service.nodes, self._service.queued
         self.calls = self._service.calls
@@ -59,6 +68,8 @@ class TpuEmulator(ScriptedEmulator):
         )
         self.port: int = self._server.add_insecure_port("127.0.0.1:0")
         self.endpoint = f"127.0.0.1:{self.port}"
+        if self._at is not None:
+            self._server.add_insecure_port(f"unix:{self._at}")
         self._server.start()
 
     def call(self, method: str, request: Any) -> Any:

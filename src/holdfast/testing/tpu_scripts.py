@@ -10,9 +10,21 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.testing.gce import GceEmulator
+
+
+class NodeMachines(Protocol):
+    """Something that has machines for nodes, by their full names."""
+
+    def take(self, name: str) -> Sequence[str]:
+        """A node is ready: the addresses of its hosts."""
+
+    def give_back(self, name: str) -> None:
+        """It is taken, or deleted; again is harmless."""
 
 
 class StartupScripts:
@@ -21,26 +33,33 @@ class StartupScripts:
     Of node NAME the script is `NAME.sh` there, and what it prints `NAME.log`.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, machines: NodeMachines | None = None) -> None:
+        self._machines = machines
         self._folder = None if folder is None else folder.resolve()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._metadata: dict[str, GceEmulator] = {}
 
-    def start(self, name: str, script: str, slice_id: int | None = None) -> None:
-        """A node is ready; `name` is its full one, `slice_id` its number among several."""
-        if self._folder is None or not script:
-            return
+    def start(self, name: str, script: str, slice_id: int | None = None) -> Sequence[str]:
+        """A node is ready; `name` is its full one, `slice_id` its number among several.
+
+        Returns its hosts' addresses.
+        """
+        if self._folder is not None and script:
+            self._run(self._folder, name, script, slice_id)
+        return () if self._machines is None else self._machines.take(name)
+
+    def _run(self, folder: Path, name: str, script: str, slice_id: int | None) -> None:
         stem = name.rpartition("/")[2]
-        path = self._folder / f"{stem}.sh"
+        path = folder / f"{stem}.sh"
         path.write_text(script)
         metadata = self._metadata[name] = GceEmulator()
         metadata.do("set", "attributes/agent-worker-number", "0")
         about = "ZONE: 'z'\n" if slice_id is None else f"MEGASCALE_SLICE_ID: '{slice_id}'\n"
         metadata.do("set", "attributes/tpu-env", about)
-        with (self._folder / f"{stem}.log").open("wb") as log:
+        with (folder / f"{stem}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(
                 ["env", f"GCE_METADATA_HOST=127.0.0.1:{metadata.port}", "bash", str(path)],
-                cwd=self._folder,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -54,6 +73,8 @@ class StartupScripts:
 
     def kill(self, name: str) -> None:
         """A machine that is taken takes its processes with it."""
+        if self._machines is not None:
+            self._machines.give_back(name)
         metadata = self._metadata.pop(name, None)
         if metadata is not None:
             metadata.close()

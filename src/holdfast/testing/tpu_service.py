@@ -242,7 +242,11 @@ class TpuService:
     def _ready(self, name: str, slice_id: int | None = None) -> None:
         node = self.nodes[name]
         node.state, node.health = State.READY, ALPHA.Node.Health.HEALTHY
-        self.scripts.start(name, node.metadata.get("startup-script", ""), slice_id)
+        script = node.metadata.get("startup-script", "")
+        node.network_endpoints = [
+            ALPHA.NetworkEndpoint(ip_address=one)
+            for one in self.scripts.start(name, script, slice_id)
+        ]
 
     def _operation(self) -> Any:
         name = f"projects/p/locations/z/operations/operation-{next(self._numbers)}"

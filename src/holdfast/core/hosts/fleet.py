@@ -73,7 +73,10 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One slice. `words`: the service's own description of its health."""
+    """One slice. `words`: the service's own description of its health.
+
+    `addresses`: of each of its hosts, in their order: within the network, and from outside ("").
+    """
 
     name: str
     state: SliceState
@@ -82,6 +85,7 @@ class Slice:
     maintenance: Maintenance | None = None
     symptoms: tuple[str, ...] = ()
     autocheckpoint: bool | None = None  # None: the service does not say
+    addresses: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_well(self) -> bool:

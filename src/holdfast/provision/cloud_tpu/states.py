@@ -72,6 +72,10 @@ def slice_of(node: Any) -> Slice:
         maintenance=_maintenance(getattr(node, "upcoming_maintenance", None)),
         symptoms=tuple(_symptom(one) for one in node.symptoms),
         autocheckpoint=getattr(node, "autocheckpoint_enabled", None),
+        addresses=tuple(
+            (line(one.ip_address), line(one.access_config.external_ip if one.access_config else ""))
+            for one in node.network_endpoints
+        ),
     )
 
 

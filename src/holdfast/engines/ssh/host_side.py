@@ -1,0 +1,467 @@
+"""What Holdfast does on a host before it is there: sent over SSH, and run by the host's own Python.
+
+It needs nothing but the standard library of Python 3.7. Orders come on standard input, one JSON
+object a line; each is answered by a line, and it ends when the connection does. What it has started
+goes on: the run's process has a session of its own.
+
+    ~/.holdfast/pushed/RUN-ID/trees/HASH/    a working tree, whole or not there
+                              HASH.tar.gz    the archive that it came in, for other hosts
+                              installed.json, install.log, job.json, job.code, job.log, secret
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+PIECE_BYTES = 1 << 18
+LOG_BYTES = 1 << 16  # of an answer
+TAIL_BYTES = 2000
+DIAL_S = 10.0
+STALL_S = 60.0
+MARK = "HOLDFAST_SSH_JOB"  # in the environment of all that a job has started
+WAITS = "HOLDFAST_SSH_WAITS"
+# What a job ended with is known although nobody was connected then.
+WRAPPER = (
+    "trap : TERM INT HUP; code=$1; shift; "
+    '"$@"; ended=$?; echo "$ended" > "$code.new" && mv "$code.new" "$code"'
+)
+
+
+class HostError(Exception):
+    """A sentence for who is connected."""
+
+
+class Archive:
+    """An archive as it arrives. Other hosts may read it meanwhile; nobody believes it before."""
+
+    def __init__(self, path: Path, total: int) -> None:
+        self.path, self.total, self.there = path, total, 0
+        self.changed = threading.Condition()
+        self.is_broken = False
+
+    def take(self, source: Any, digest: str) -> None:
+        """All of it, into the file; raises HostError when it is not that archive."""
+        seen = hashlib.sha256()
+        try:
+            with self.path.open("wb") as out:
+                while self.there < self.total:
+                    piece = source.read(min(PIECE_BYTES, self.total - self.there))
+                    if not piece:
+                        raise HostError("the connection ended in the middle of the archive")
+                    out.write(piece)
+                    out.flush()
+                    seen.update(piece)
+                    with self.changed:
+                        self.there += len(piece)
+                        self.changed.notify_all()
+            if not hmac.compare_digest(seen.hexdigest(), digest):
+                raise HostError("what came is not the archive that was announced")
+        except BaseException:
+            with self.changed:
+                self.is_broken = True
+                self.changed.notify_all()
+            raise
+
+    def give(self, peer: socket.socket) -> None:
+        """All of it to another host, as it comes."""
+        with self.path.open("rb") as source:
+            sent = 0
+            while sent < self.total:
+                ready = self._more_than(sent)
+                if ready <= sent:
+                    return
+                while sent < ready:
+                    piece = source.read(min(PIECE_BYTES, ready - sent))
+                    peer.sendall(piece)
+                    sent += len(piece)
+
+    def _more_than(self, count: int) -> int:
+        """How much there is, once that is more; the same again where nothing comes any more."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.there > count or self.is_broken, STALL_S)
+            return count if self.is_broken else self.there
+
+
+class HostHere:
+    """The host on which it runs, for one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.trees = folder / "trees"
+        self.serving: socket.socket | None = None
+
+    def look(self, order: dict[str, Any]) -> dict[str, Any]:
+        """How it stands here, and what the job has printed since."""
+        self.trees.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (self.folder.parent, self.folder):
+            path.chmod(0o700)
+        told = os.environ.get("SSH_CONNECTION", "").split()
+        log, at = self._log(int(order.get("log_at", 0)))
+        return {
+            "hostname": socket.gethostname(),
+            "boot_id": _read("/proc/sys/kernel/random/boot_id").strip(),
+            "address": told[2] if len(told) == 4 else "",
+            "python": list(sys.version_info[:3]),
+            "machine": platform.machine(),
+            "cpus": os.cpu_count(),
+            "trees": sorted(one.name for one in self.trees.iterdir() if "." not in one.name),
+            "installed": self._json("installed.json"),
+            "job": self._job(),
+            "now_unix_ns": time.time_ns(),
+            "log": log,
+            "log_at": at,
+        }
+
+    def push(self, order: dict[str, Any], source: BinaryIO) -> dict[str, Any]:
+        """Take a working tree, from who is connected or from another host."""
+        digest, total = order["tree"], int(order["bytes"])
+        self._write("pushed.json", {"tree": digest, "unix_ns": time.time_ns()})
+        for old in self.folder.glob("*.part*"):
+            shutil.rmtree(str(old), ignore_errors=True) if old.is_dir() else old.unlink()
+        free = shutil.disk_usage(str(self.folder)).free
+        wanted = total + int(order["unpacked_bytes"])
+        if free < wanted:
+            raise HostError(
+                f"the disk of {self.folder} has {free >> 20} MiB left, and the tree needs "
+                f"{(wanted >> 20) + 1}"
+            )
+        part = self.folder / f"{digest}.part"
+        archive = Archive(part, total)
+        self._serve(archive, order["token"])
+        if order["from"] is None:
+            archive.take(source, digest)
+        else:
+            with _dialled(order["from"], order["token"]) as peer, peer.makefile("rb") as stream:
+                archive.take(stream, digest)
+        self._unpack(part, digest)
+        whole = self.folder / f"{digest}.tar.gz"
+        part.rename(whole)
+        archive.path = whole
+        for old in self.folder.glob("*.tar.gz"):
+            if old != whole:
+                old.unlink()
+        return {}
+
+    def offer(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Have other hosts take a tree that is here."""
+        whole = self.folder / f"{order['tree']}.tar.gz"
+        if not whole.exists():
+            raise HostError("its archive is not here any more")
+        archive = Archive(whole, whole.stat().st_size)
+        archive.there = archive.total
+        return self._serve(archive, order["token"])
+
+    def install(self, order: dict[str, Any]) -> dict[str, Any]:
+        """The user's command in the tree; what it printed last is told where it fails."""
+        before = time.time_ns()
+        log = self.folder / "install.log"
+        code = 0
+        if order["command"]:
+            with log.open("wb") as out:
+                code = subprocess.call(
+                    ["/bin/sh", "-c", order["command"]],
+                    cwd=str(self.trees / order["tree"]),
+                    env=self._environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                )
+        version = self._version(order["program"]) if code == 0 else ""
+        told = {
+            "tree": order["tree"],
+            "command": order["command_digest"],
+            "code": code,
+            "version": version,
+            "start_unix_ns": before,
+            "end_unix_ns": time.time_ns(),
+            "tail": "" if code == 0 else _tail(log),
+        }
+        self._write("installed.json", told)
+        return told
+
+    def start(self, order: dict[str, Any]) -> dict[str, Any]:
+        """The run, in a session of its own; again while it runs is harmless."""
+        known = self._job()
+        if known["state"] == "running":
+            return known
+        end_all(self.folder.name, signal.SIGKILL)  # of one that has died and left something
+        secret = order.get("secret")
+        if secret is not None:
+            self._secret(secret)
+        words = [str(self.folder / "secret") if one is None else one for one in order["words"]]
+        code = self.folder / "job.code"
+        with contextlib.suppress(FileNotFoundError):
+            code.unlink()
+        environment = dict(self._environment(), **order["environment"])
+        environment.update({MARK: self.folder.name, WAITS: self._waits(order)})
+        with (self.folder / "job.log").open("ab") as out:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", WRAPPER, "sh", str(code), *words],
+                cwd=str(self.trees / order["tree"]),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        told = {
+            "pid": process.pid,
+            "ticks": _ticks(process.pid),
+            "boot_id": _read("/proc/sys/kernel/random/boot_id").strip(),
+            "tree": order["tree"],
+            "index": order["index"],
+            "since_unix_ns": time.time_ns(),
+        }
+        self._write("job.json", told)
+        return self._job()
+
+    def end(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Have the job end, in the time that is given to it; then all that it has left."""
+        job = self._job()
+        if job["state"] == "running":
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job["pid"], signal.SIGTERM)
+            give_up = time.monotonic() + float(order["grace_s"])
+            while end_all(self.folder.name, 0) and time.monotonic() < give_up:
+                time.sleep(0.05)  # the controller, too, gives the run back
+        give_up = time.monotonic() + 5.0
+        while end_all(self.folder.name, signal.SIGKILL) and time.monotonic() < give_up:
+            time.sleep(0.02)
+        return self._job()
+
+    # --- its parts ------------------------------------------------------------------------------
+
+    def _serve(self, archive: Archive, token: str) -> dict[str, Any]:
+        """Who knows the token gets the archive, as long as this connection lives."""
+        if self.serving is not None:
+            self.serving.close()
+        server = self.serving = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        server.bind(("0.0.0.0", 0))  # noqa: S104 - whoever dials must know the token
+        server.listen(64)
+        told = {"port": server.getsockname()[1]}
+
+        def give(peer: socket.socket) -> None:
+            with contextlib.suppress(OSError), peer:
+                peer.settimeout(STALL_S)
+                said = b""
+                while len(said) < len(token):
+                    piece = peer.recv(len(token) - len(said))
+                    if not piece:
+                        return
+                    said += piece
+                if hmac.compare_digest(said, token.encode()):
+                    archive.give(peer)
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):  # closed
+                while True:
+                    peer, _ = server.accept()
+                    threading.Thread(target=give, args=(peer,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        say(told)
+        return told
+
+    def _unpack(self, archive: Path, digest: str) -> None:
+        target = self.trees / digest
+        if target.exists():
+            return
+        draft = self.trees / f"{digest}.part"
+        draft.mkdir()
+        with tarfile.open(str(archive), "r:gz") as tar:
+            if hasattr(tarfile, "tar_filter"):
+                tar.extractall(str(draft), filter="tar")
+            else:
+                tar.extractall(str(draft))  # noqa: S202
+        draft.rename(target)
+
+    def _job(self) -> dict[str, Any]:
+        job: dict[str, Any] = self._json("job.json") or {}
+        if not job:
+            return {"state": "none"}
+        is_same = job.get("boot_id") == _read("/proc/sys/kernel/random/boot_id").strip()
+        if is_same and job.get("ticks") and _ticks(job["pid"]) == job["ticks"]:
+            return dict(job, state="running")
+        path = self.folder / "job.code"
+        code = _read(str(path)).strip()
+        if not code.isdigit():
+            return dict(job, state="ended", code=None)
+        ago_ns = time.time_ns() - path.stat().st_mtime_ns
+        return dict(job, state="ended", code=int(code), ended_ago_ns=ago_ns)
+
+    def _log(self, at: int) -> tuple[str, int]:
+        """What was printed since that place, whole lines; -1: the last lines alone."""
+        path = self.folder / "job.log"
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as log:
+                at = max(0, size - TAIL_BYTES) if at < 0 or at > size else at
+                log.seek(at)
+                found = log.read(LOG_BYTES)
+        except OSError:
+            return "", max(at, 0)
+        cut = found.rfind(b"\n") + 1 or (len(found) if len(found) == LOG_BYTES else 0)
+        return found[:cut].decode(errors="replace"), at + cut
+
+    def _environment(self) -> dict[str, str]:
+        own = str(Path.home() / ".local" / "bin")  # of `pip install --user`
+        return dict(os.environ, PATH=os.pathsep.join([own, os.environ.get("PATH", os.defpath)]))
+
+    def _version(self, program: list[str]) -> str:
+        try:
+            done = subprocess.run(
+                [*program, "--version"],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
+        except OSError:
+            return ""
+        words = done.stdout.decode(errors="replace").split()
+        return words[-1] if done.returncode == 0 and words else ""
+
+    def _waits(self, order: dict[str, Any]) -> str:
+        """What this start has waited for, if it is the first since the push."""
+        told: dict[str, Any] = self._json("installed.json") or {}
+        if told.get("told"):
+            return ""
+        self._write("installed.json", dict(told, told=True))
+        pushed: dict[str, Any] = self._json("pushed.json") or {}
+        is_same = pushed.get("tree") == order["tree"]
+        begun = int(pushed["unix_ns"] if is_same else told.get("start_unix_ns", 0))
+        done = int(told.get("end_unix_ns", 0))
+        if not 0 < begun < done:
+            return ""
+        found = [f"pull:{begun}:{done}"]
+        boot = _boot_unix_ns()
+        if order.get("is_new") and 0 < boot < begun:
+            found.insert(0, f"boot:{boot}:{begun}")
+        return ",".join(found)
+
+    def _secret(self, text: str) -> None:
+        path = self.folder / "secret.new"
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        descriptor = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as out:
+            out.write(text)
+        path.rename(self.folder / "secret")
+
+    def _json(self, name: str) -> Any:
+        try:
+            return json.loads(_read(str(self.folder / name)))
+        except ValueError:
+            return None
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        draft = self.folder / f"{name}.new"
+        draft.write_text(json.dumps(value))
+        draft.rename(self.folder / name)
+
+
+def end_all(mark: str, number: int) -> int:
+    """A signal (0: none) to all processes that a job has started; how many there are."""
+    wanted = f"{MARK}={mark}".encode()
+    found = 0
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - entries vanish
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry), number)
+                found += 1
+    return found
+
+
+def _dialled(places: list[list[Any]], token: str) -> socket.socket:
+    """The first of these hosts that answers."""
+    said = "nobody was named"
+    for address, port in places:
+        try:
+            peer = socket.create_connection((address, port), DIAL_S)
+            peer.settimeout(STALL_S)
+            peer.sendall(token.encode())
+        except OSError as error:
+            said = f"{address}: {error}"
+        else:
+            return peer
+    raise HostError(f"no other host could be reached ({said})")
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        return log.read().decode(errors="replace")
+
+
+def _ticks(pid: int) -> int:
+    """When a process began, in ticks of the kernel; 0: there is none, or it has ended."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else 0
+
+
+def _boot_unix_ns() -> int:
+    for line in _read("/proc/stat").splitlines():
+        if line.startswith("btime "):
+            return int(line.split()[1]) * 10**9
+    return 0
+
+
+def say(answer: dict[str, Any]) -> None:
+    """A line for who is connected."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def main(folder: str) -> None:
+    """Obey until the connection ends."""
+    source = sys.stdin.buffer
+    host = HostHere(Path.home() / ".holdfast" / "pushed" / folder)
+    while True:
+        line = source.readline()
+        if not line:
+            os._exit(0)  # also where a thread still gives an archive away
+        order = json.loads(line)
+        name = order["do"]
+        try:
+            answer = host.push(order, source) if name == "push" else getattr(host, name)(order)
+            say({"ok": answer})
+        except (HostError, OSError) as error:
+            _left_behind(host)
+            say({"error": str(error)})
+            if name == "push" and order["from"] is None:
+                os._exit(1)  # what follows on this connection is the rest of the archive
+
+
+def _left_behind(host: HostHere) -> None:
+    for part in [*host.folder.glob("*.part"), *host.trees.glob("*.part")]:
+        if part.is_dir():
+            shutil.rmtree(str(part), ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                part.unlink()

@@ -1,0 +1,39 @@
+"""What runs on a host before Holdfast is there, as far as no process is needed."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.engines.ssh import host_side
+from holdfast.engines.ssh.host_side import Archive, HostError
+
+
+def test_it_needs_nothing_but_an_old_python() -> None:
+    text = Path(host_side.__file__).read_text()
+    tree = ast.parse(text, feature_version=(3, 7))
+    for node in ast.walk(tree):
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) else []
+        assert all(name.partition(".")[0] in sys.stdlib_module_names for name in names), names
+
+
+def test_another_archive_is_not_taken(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"ours").hexdigest()
+    Archive(tmp_path / "a", 4).take(io.BytesIO(b"ours"), digest)
+    with pytest.raises(HostError, match="not the archive that was announced"):
+        Archive(tmp_path / "b", 4).take(io.BytesIO(b"evil"), digest)
+    with pytest.raises(HostError, match="ended in the middle"):
+        Archive(tmp_path / "c", 4).take(io.BytesIO(b"our"), digest)
+
+
+def test_who_waits_for_more_of_a_broken_archive_is_let_go(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a", 8)
+    with pytest.raises(HostError):
+        archive.take(io.BytesIO(b"half"), "0")
+    assert archive._more_than(4) == 4

@@ -1,0 +1,129 @@
+"""How hosts are named and reached, and what a client's complaint means."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from holdfast.cli.push import targets_of
+from holdfast.core.hosts.engine import Submission
+from holdfast.core.hosts.fleet import Resource, ResourceState, Slice, SliceState
+from holdfast.engines.ssh import waits
+from holdfast.engines.ssh.archive import PackedTree
+from holdfast.engines.ssh.engine import hosts_named
+from holdfast.engines.ssh.spread import PushJob
+from holdfast.engines.ssh.words import Reach, Target, complaint, connect_words, is_destination
+from holdfast.errors import ConfigurationError
+
+
+def test_what_a_user_names_is_no_option_and_no_line_of_a_shell() -> None:
+    for text in ("-oProxyCommand=x", "a b", "a;b", "$(x)", "", "a\nb", "a'b"):
+        assert not is_destination(text), text
+    for text in ("h1", "me@10.0.0.1", "node-1.zone.c.project", "[::1]", "user_1@h"):
+        assert is_destination(text), text
+
+
+def test_the_words_of_openssh() -> None:
+    reach = Reach("conf", "me", "key", "hosts")
+    words = connect_words(reach, Target("lm-g2-w0", 0, "10.0.0.1", alias="lm-g2-w0"))
+    assert words[:8] == ["ssh", "-T", "-F", "conf", "-i", "key", "-l", "me"]
+    assert words[-3:-1] == ["--", "10.0.0.1"]
+    options = dict(one.split("=") for one in words[8:-3] if one != "-o")
+    assert options["StrictHostKeyChecking"] == "accept-new"
+    assert options["BatchMode"] == "yes"
+    assert (options["HostKeyAlias"], options["UserKnownHostsFile"]) == ("lm-g2-w0", "hosts")
+    assert shlex.split(words[-1])[:3] == ["python3", "-u", "-c"]
+
+
+def test_the_words_of_gcloud() -> None:
+    reach = Reach(user="me", gcloud=("--project=p", "--tunnel-through-iap"))
+    words = connect_words(reach, Target("x", 3, "", node="lm-g1-0", worker=1))
+    tpu_vm = ["gcloud", "compute", "tpus", "tpu-vm", "ssh", "me@lm-g1-0", "--worker=1"]
+    assert words[:-1] == [*tpu_vm, "--project=p", "--tunnel-through-iap"]
+    assert shlex.split(words[-1].removeprefix("--command="))[0] == "python3"
+
+
+CHANGED = (
+    "@@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed."
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "words", "needs_person"),
+    [
+        (255, CHANGED, "its host key has changed", True),
+        (255, "me@h: Permission denied (publickey).", "it refuses this user's key (me@h:", True),
+        (255, "ssh: Could not resolve hostname x: Name", "there is no host of that name", True),
+        (255, "ssh: connect to host h port 22: Connection refused", "nothing listens there", False),
+        (255, "ssh: connect to host h port 22: Connection timed out", "it does not answer", False),
+        (127, "bash: python3: command not found", "there is no python3", True),
+        (1, "dash: 1: python3: not found", "there is no python3", True),
+        (255, "", "the connection ended (255)", False),
+        (255, "client_loop: send disconnect: Broken pipe", "client_loop", False),
+    ],
+)
+def test_a_complaint_is_a_sentence(code, said, words, needs_person) -> None:
+    found = complaint(code, said)
+    assert found.words.startswith(words)
+    assert found.needs_person is needs_person
+
+
+def test_hosts_are_named_once_each(tmp_path) -> None:
+    listed = tmp_path / "hosts"
+    listed.write_text("# mine\nh1\n\n me@h2  # the second\n")
+    assert hosts_named(f"@{listed}") == ("h1", "me@h2")
+    assert hosts_named("a, b,") == ("a", "b")
+    for text, words in {
+        "": "no hosts were named",
+        "a,a": "named twice",
+        "a,-b": "no host for ssh",
+        f"@{tmp_path}/none": "cannot be read",
+    }.items():
+        with pytest.raises(ConfigurationError, match=words):
+            hosts_named(text)
+
+
+def slices(*counts: int) -> Resource:
+    parts = tuple(
+        Slice(f"lm-g1-{n}", SliceState.READY, addresses=tuple(
+            (f"10.0.{n}.{w}", f"34.0.{n}.{w}" if w else "") for w in range(count)))
+        for n, count in sorted(enumerate(counts), key=lambda pair: f"{pair[0]}")
+    )  # fmt: skip
+    return Resource("lm-g1", ResourceState.UP, slices=parts, slices_wanted=len(counts))
+
+
+def test_hosts_of_slices_are_numbered_slice_by_slice() -> None:
+    found = targets_of(slices(*[2] * 11))
+    assert [(one.index, one.slice, one.node, one.worker) for one in found] == [
+        (2 * n + w, str(n), f"lm-g1-{n}", w) for n in range(11) for w in range(2)
+    ]
+    assert [one.destination for one in found[:2]] == ["10.0.0.0", "34.0.0.1"]
+    assert targets_of(slices(2), is_internal=True)[1].destination == "10.0.0.1"
+    assert targets_of(slices(2))[0].slice == ""
+    assert len({one.alias for one in found}) == 22
+    with pytest.raises(ConfigurationError, match="lm-g1-0 has 2, lm-g1-1 has 1 hosts"):
+        targets_of(slices(2, 1))
+
+
+def test_each_host_is_told_who_it_is(tmp_path) -> None:
+    wanted = Submission(
+        "ssh", "lm", "id", "gs://b/r", 4, 0, ("python", "t.py"), None, ("--grace", "9")
+    )
+    job = PushJob(
+        wanted, PackedTree("d", tmp_path, 1, 1, 1), secret="s" * 40, program=("v/holdfast",)
+    )
+    words = job.words(Target("x", 3, "h", slice="1"), "10.0.0.9")
+    assert words == [
+        "v/holdfast", "run", "--name", "lm", "--store", "gs://b/r", "--hosts", "4", "--grace", "9",
+        "--host-index", "3", "--slice", "1", "--host-address", "10.0.0.9", "--secret-file", None,
+        "--", "python", "t.py",
+    ]  # fmt: skip
+
+
+def test_a_start_tells_what_it_waited_for() -> None:
+    found = waits({"HOLDFAST_SSH_WAITS": "boot:5:7,pull:7:9,lunch:1:2,pull:x:3"})
+    assert [(one.kind, one.start_unix_ns, one.end_unix_ns) for one in found] == [
+        ("boot", 5, 7), ("pull", 7, 9),
+    ]  # fmt: skip
+    assert waits({}) == ()
