@@ -2,7 +2,7 @@
 
     with RayLab(3, folder) as ray:
         ray.start(["holdfast", "submit", "--engine", "ray", ...])   # on the head
-        ray.kill_raylet(1); ray.power_off(2); ray.power_on(2)
+        ray.kill_raylet(1); ray.power_off(2); ray.mend()
 
 Ray must be installed in this Python. Nothing reaches outside: a host has no way out.
 """
@@ -22,6 +22,7 @@ import pytest
 from lab import Host, Lab, LabProcess
 
 PORT = 6379
+RAYLET = "[^ ]*/raylet/raylet "
 _LIMIT_S = 120.0
 _LOOK_S = 0.2
 _STORE_BYTES = 80 << 20
@@ -48,11 +49,14 @@ class RayLab:
         self.address = f"{self.head.address}:{PORT}"
         self._stack = ExitStack()
         self._daemons: dict[int, LabProcess] = {}
+        self._drained: set[int] = set()
 
     def __enter__(self) -> RayLab:
         with self._stack as stack:
             stack.enter_context(self.lab)
-            for host in self.lab.hosts:
+            self.start_node(self.head.index)
+            self.wait_for(1)  # a node gives up on a head that takes long
+            for host in self.lab.hosts[1:]:
                 self.start_node(host.index)
             self.wait_for(self.nodes + 1)
             self._stack = stack.pop_all()
@@ -93,29 +97,47 @@ class RayLab:
         env = {name: value for name, value in self.env.items() if name != "RAY_ADDRESS"}
         self._daemons[index] = host.start(start, cwd=self.lab.shared, env=env)
 
-    def raylet(self, index: int) -> int:
-        """The process of a host's raylet, by the id that it has there."""
-        return int(self._pids("raylet/raylet", index).split()[0])
+    def pids(self, pattern: str, index: int) -> list[int]:
+        """Processes of a host whose command has that, by the ids that they have there."""
+        found = self.lab.hosts[index].start(["pgrep", "-f", f"^{pattern}"]).wait()
+        return [int(pid) for pid in found.split()]
 
-    def _pids(self, pattern: str, index: int) -> str:
-        host = self.lab.hosts[index]
-        return host.start(["pgrep", "-f", pattern]).wait(0)
+    def find(self, pattern: str) -> tuple[int, int]:
+        """The one host with such a process, and its id."""
+        found = [
+            (one.index, pid) for one in self.lab.hosts for pid in self.pids(pattern, one.index)
+        ]
+        (only,) = found
+        return only
 
     def kill_raylet(self, index: int, number: int = signal.SIGKILL) -> None:
-        self.lab.hosts[index].kill(self.raylet(index), number)
+        (pid,) = self.pids(RAYLET, index)
+        self.lab.hosts[index].kill(pid, number)
+
+    def drain(self, index: int, deadline_s: int) -> None:
+        """Tell Ray that the node will be taken."""
+        self._drained.add(index)
+        node = self.alive()[self.lab.hosts[index].address]
+        words = ["--address", self.address, "--node-id", node]
+        words += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "maintenance"]
+        words += ["--deadline-remaining-seconds", deadline_s]
+        self.start([sys.executable, "-m", "ray.scripts.scripts", "drain-node", *words]).wait(0)
+
+    def free_cpus(self) -> int:
+        """Of all nodes that live, as Ray counts them."""
+        return int(self._asked()["free_cpus"])
 
     def power_off(self, index: int) -> None:
         self.lab.hosts[index].power_off()
 
-    def power_on(self, index: int) -> None:
-        self.lab.hosts[index].power_on()
-        self.start_node(index)
-
     def alive(self) -> dict[str, str]:
         """Of nodes that live: by address, the id."""
+        return self._asked()["nodes"]
+
+    def _asked(self) -> dict:
         out = self.start([sys.executable, HERE / "ray_nodes.py"]).wait()
-        line = next((one for one in out.splitlines() if one.startswith("{")), "{}")
-        return json.loads(line)
+        line = next((one for one in out.splitlines() if one.startswith("{")), "")
+        return json.loads(line) if line else {"nodes": {}, "free_cpus": 0}
 
     def wait_for(self, count: int) -> None:
         """Until so many nodes live, the head among them."""
@@ -123,7 +145,23 @@ class RayLab:
         while len(self.alive()) != count:
             said = "\n".join(one.text[-1500:] for one in self._daemons.values())
             assert time.monotonic() < end_s, f"not {count} nodes\n{said}"
+            for index, daemon in list(self._daemons.items()):  # it waits a minute for itself only
+                if daemon.code() is not None and "timed out during startup" in daemon.text:
+                    self.start_node(index)
             time.sleep(_LOOK_S)
+
+    def mend(self) -> None:
+        """Have a node on every host that has power, whatever befell it; none is drained."""
+        alive, on = self.alive(), [one for one in self.lab.hosts if one.is_on]
+        for host in on:
+            if host.address not in alive or host.index in self._drained:
+                for pid in self.pids(RAYLET, host.index):  # one that was stopped
+                    host.kill(pid, signal.SIGKILL)
+                self.start_node(host.index)
+        if self._drained:
+            self.wait_for(len(on) - len(self._drained))
+        self._drained.clear()
+        self.wait_for(len(on))
 
 
 def skip_without_ray() -> None:

@@ -1,4 +1,4 @@
-"""Prints the living nodes of the cluster RAY_ADDRESS, as JSON: by address, the id."""
+"""Prints the living nodes of the cluster RAY_ADDRESS, and the CPUs that are free, as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import json
 import os
 
 from ray._raylet import GcsClient
+from ray.core.generated.gcs_pb2 import GcsNodeInfo
 
 client = GcsClient(address=os.environ["RAY_ADDRESS"])
-found = client.get_all_node_info(timeout=5).values()
-print(json.dumps({one.node_manager_address: one.node_id.hex() for one in found if one.state == 0}))
+living = [
+    one
+    for one in client.get_all_node_info(timeout=5).values()
+    if one.state == GcsNodeInfo.GcsNodeState.ALIVE
+]
+told = {
+    usage.node_id: usage
+    for usage in client.get_all_resource_usage(timeout=5).resource_usage_data.batch
+}
+free = sum(
+    told[one.node_id].resources_available.get("CPU", 0) for one in living if one.node_id in told
+)
+nodes = {one.node_manager_address: one.node_id.hex() for one in living}
+print(json.dumps({"nodes": nodes, "free_cpus": free}))

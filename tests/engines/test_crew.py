@@ -11,7 +11,6 @@ from holdfast.core.hosts.crew import (
     MOST_SHORT_LIVES,
     PUT_OFF_NS,
     SECOND_NS,
-    STOP_SETTLES_NS,
     ActorState,
     AgentState,
     Crew,
@@ -167,11 +166,9 @@ def test_how_the_run_ended_before_this_order_is_an_older_story() -> None:
     assert crew.look(0, [at(link=OPEN)], before) == [StartAgent(0, "it is the first")]
 
 
-def test_a_run_that_people_have_stopped_is_over_once_no_node_turns_out_to_be_lost() -> None:
-    crew, stopped = started(at()), CrewRun(1, 75, "stopped")
-    assert crew.look(2, [ended(75)], stopped) == []
-    assert crew.look(STOP_SETTLES_NS, [ended(75)], stopped) == []
-    assert crew.look(2 + STOP_SETTLES_NS, [ended(75)], stopped) == [GiveBack(75, "stopped")]
+def test_a_run_that_a_person_has_stopped_is_over() -> None:
+    crew, stopped = started(at()), CrewRun(1, 75, "stopped", by_person=True)
+    assert crew.look(2, [ended(75)], stopped) == [GiveBack(75, "stopped")]
 
 
 @pytest.mark.parametrize("how", ["announced", "drained", "gone"])

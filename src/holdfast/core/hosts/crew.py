@@ -28,8 +28,6 @@ LASTED_NS = 60 * SECOND_NS  # a life longer than that is no failure to start
 LONGEST_PAUSE_NS = 60 * SECOND_NS
 LINK_PAUSE_NS = SECOND_NS
 MOST_SHORT_LIVES = 5  # in a row, of all agents: then it is given up
-# After a stop, until it is known that no node was lost: Ray sees one without power after 14 s.
-STOP_SETTLES_NS = 20 * SECOND_NS
 RELEASE_MARGIN_NS = 15 * SECOND_NS
 KILLED_NS = 5 * SECOND_NS
 
@@ -72,13 +70,15 @@ class CrewPlace:
 class CrewRun:
     """How the run stands by its store. `term`: of the newest controller; 0: there was none.
 
-    `code` and `words`: how that one has ended the run; None: it has not. `there`: hosts that the
-    run hears; `going`: those that are announced to go, by their own sources.
+    `code` and `words`: how that one has ended the run; None: it has not. `by_person`: somebody has
+    asked for that end. `there`: hosts that the run hears; `going`: those that are announced to go,
+    by their own sources.
     """
 
     term: int = 0
     code: int | None = None
     words: str = ""
+    by_person: bool = False
     there: frozenset[int] = frozenset()
     going: frozenset[int] = frozenset()
 
@@ -162,8 +162,6 @@ class Crew:
     is_over: bool = False
     _of: dict[int, _Known] = field(default_factory=dict)
     _drained: set[str] = field(default_factory=set)
-    _is_disturbed: bool = False  # a host was announced to go, or its node went
-    _stopped_since_ns: int | None = None
     _asked_ns: int | None = None
     _killed_ns: int | None = None
     _is_stop_asked: bool = False
@@ -178,8 +176,6 @@ class Crew:
             return []
         for place in places:
             self._note(now_ns, place)
-        gone = any(self._known(one).starts and not one.node for one in places)
-        self._is_disturbed |= bool(run.going) or gone or any(_drains(one) for one in places)
         over = self._over(now_ns, places, run)
         if over is not None:
             self.is_over = True
@@ -229,7 +225,6 @@ class Crew:
     def _over(self, now_ns: int, places: Sequence[CrewPlace], run: CrewRun) -> GiveBack | None:
         opened = [one for one in places if one.link is ActorState.OPEN]
         if any(one.agent is AgentState.RUNNING for one in opened):
-            self._stopped_since_ns = None
             return self._over_by_force(now_ns)
         is_known = all(one.link is ActorState.OPEN for one in places if one.node)
         if self.is_released and is_known:
@@ -238,7 +233,7 @@ class Crew:
             return self._over_by_force(now_ns)
         ended = [one for one in opened if one.agent is AgentState.ENDED]
         if ended and run.term > self.since_term and run.code is not None:
-            return self._over_by_words(now_ns, run)
+            return self._over_by_words(run)
         if any(one.code == EXIT_DONE for one in ended):  # no agent says so of a run that goes on
             return GiveBack(EXIT_DONE, "done")
         if ended and len(ended) == len(places) and all(map(self._is_hopeless, ended)):
@@ -246,22 +241,16 @@ class Crew:
             return GiveBack(worst.code, f"no agent could stay; host {worst.index}: {worst.words}")
         return None
 
-    def _over_by_words(self, now_ns: int, run: CrewRun) -> GiveBack | None:
+    def _over_by_words(self, run: CrewRun) -> GiveBack | None:
         """The run has ended, by its own words, and all agents that can be seen have."""
         if run.code is None:
             return None
-        if run.code != EXIT_SAVED_START_ME_AGAIN:
+        if run.code != EXIT_SAVED_START_ME_AGAIN or run.by_person:
             return GiveBack(run.code, run.words)
-        if self._is_disturbed:  # nobody wanted it to end: it goes on when its hosts are there
-            self.since_term, self._is_disturbed = run.term, False
-            for known in self._of.values():
-                known.not_before_ns, known.short_lives = 0, 0
-            return None
-        if self._stopped_since_ns is None:
-            self._stopped_since_ns = now_ns
-        if now_ns - self._stopped_since_ns < STOP_SETTLES_NS:
-            return None
-        return GiveBack(run.code, run.words)
+        self.since_term = run.term  # saved for a notice: it goes on when its hosts are there
+        for known in self._of.values():
+            known.not_before_ns, known.short_lives = 0, 0
+        return None
 
     def _over_by_force(self, now_ns: int) -> GiveBack | None:
         if self._killed_ns is None or now_ns - self._killed_ns < KILLED_NS:

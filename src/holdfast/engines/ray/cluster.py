@@ -35,7 +35,7 @@ def connect(options: RayOptions) -> Any:
             f"the address {address} is for Ray's client, which needs grpcio: pip install "
             "'ray[client]'"
         )
-    _dial(address.removeprefix(CLIENT))
+    dial(address.removeprefix(CLIENT))
     try:
         ray.init(
             address=address or "auto",
@@ -45,12 +45,12 @@ def connect(options: RayOptions) -> Any:
             logging_level=logging.ERROR,
         )
     except Exception as error:
-        raise _refused(address, error) from error
+        raise refused(address, error) from error
     return ray
 
 
-def _dial(address: str) -> None:
-    """Ray itself waits a minute for one that is not there."""
+def dial(address: str) -> None:
+    """Raises EngineError where nobody listens: Ray itself waits a minute for that."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():
         return
@@ -63,7 +63,8 @@ def _dial(address: str) -> None:
         ) from None
 
 
-def _refused(address: str, error: Exception) -> EngineError | ConfigurationError:
+def refused(address: str, error: Exception) -> EngineError | ConfigurationError:
+    """What Ray has said, in a sentence."""
     words = " ".join(str(error).split())
     if "ersion mismatch" in words:
         return ConfigurationError(

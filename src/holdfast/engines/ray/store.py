@@ -42,6 +42,7 @@ def look_at_run(folder: RunFolder) -> CrewRun:
         lease.epoch,
         None if last is None else last.exit_code,
         "" if last is None else last.words,
+        last is not None and last.by_person,
         there,
         # Without a part, and put there by nobody: its own sources have said that it will go.
         frozenset(emptied - quarantined(folder).keys()) if emptied else frozenset(),
