@@ -1,4 +1,4 @@
-"""`holdfast submit --engine ray`: from the command to all ranks training; from a lost host to a step.
+"""`holdfast submit --engine ray`: from the command to all ranks training, and a lost host.
 
     .venv-ray/bin/python bench/submit_ray.py --times 5 [--only submit,off]
 

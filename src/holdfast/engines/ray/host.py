@@ -65,9 +65,9 @@ class RayHost:
 
     def look(self) -> AgentSight:
         """How the agent is now."""
-        status = read_status(self._folder)
-        if has_keeper(self._folder) and "code" not in status:
+        if has_keeper(self._folder):
             return AgentSight(AgentState.RUNNING)
+        status = read_status(self._folder)
         if not status:
             return AgentSight(AgentState.NONE)
         return AgentSight(AgentState.ENDED, int(status.get("code", KILLED)), self._last_words())
