@@ -106,6 +106,7 @@ TRIED: dict[str, list[list[str]]] = {
     "stop": [["stop", "lm"]],
     "save": [["save", "lm"]],
     "again": [["again", "lm"], ["again", f"no{POISON}"]],
+    "preload": [["preload", "lm"], ["preload", f"no{POISON}"]],
     "release": [["release", "lm"], ["release", "lm", "--accept-stored"]],
     "profile": [["profile", "lm"], ["profile", "lm", "--last"], ["profile", f"no{POISON}"]],
     "rollback": [["rollback", "lm", "--to", f"x{POISON}"]],

@@ -30,6 +30,7 @@ from holdfast.journal.attempts import attempts, lineage, next_number
 from holdfast.journal.calibrated import Calibration, read_calibrations, write_calibration
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.history_file import read_history
+from holdfast.journal.learned_imports import FILE, learned_imports
 from holdfast.journal.lease import LeaseState, acquire, view
 from holdfast.journal.rollbacks import clear_settled, standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
@@ -37,6 +38,7 @@ from holdfast.report.evidence import evidence_of
 from holdfast.runs.cache import SummaryCache, encoded
 from holdfast.session.messages import FollowerSays, LeaderSays, Welcome
 from holdfast.snapshot.keep import Keep, read_keep
+from holdfast.standby.warm import learned_files
 
 _FIRST = "attempts/0000"
 
@@ -50,6 +52,20 @@ def run_at(place: Path) -> RunFolder:
     """A run with nothing in it but its run.json."""
     put(place / RUN / "run.json", good("run.json"))
     return RunStore.at(place).get(RUN)
+
+
+_IMPORTS = json.dumps(
+    {"format": 1, "modules": [["os", "/x/os.py"], ["sys", None]], "mapped": ["/x/a.so.1"]}
+).encode()
+
+
+def _read_imports(data: bytes, place: Path) -> None:
+    folder = run_at(place)
+    put(place / RUN / FILE, data)
+    found = learned_imports(folder)
+    if found is not None:
+        for paths in learned_files(found.modules, found.mapped):
+            assert all(isinstance(path, str) for path in paths)
 
 
 def _read_run(data: bytes, place: Path) -> None:
@@ -368,6 +384,7 @@ TARGETS = [
     Target("run_json", _read_run, lambda: [good("run.json")], mutate_json),
     Target("attempt", _read_attempt, lambda: [good("attempts/0001/attempt.json")], mutate_json),
     Target("attempt_end", _read_end, lambda: [good("attempts/0000/end.json")], mutate_json),
+    Target("imports", _read_imports, lambda: [_IMPORTS], mutate_json),
     Target("lease", _read_lease, lambda: [good("lease/000001.json")], mutate_json),
     Target("request", _read_request,
            lambda: [good(f"control/{name}.json") for name in ("000001-save", "000002-stop")],

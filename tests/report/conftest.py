@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
+from holdfast.core.preloaded import PreloadedPart
 from holdfast.report.findings import (
     CompilationFindings,
     DisruptionEvidence,
     Findings,
+    PreloadFindings,
     RestartFindings,
     Resumed,
     RolledBack,
@@ -78,6 +80,13 @@ def findings() -> Findings:
             RolledBack(3, 0, None, 0, "holdfast rollback by me@here"),
         ),
         resumed=(Resumed(1, 131, from_memory=False), Resumed(2, 1400, from_memory=True)),
+        preloads=(
+            PreloadFindings(
+                2_000_000_000,
+                "node-7",
+                (PreloadedPart("packages", 9, 1_200_000, None, 2_000_000_000),),
+            ),
+        ),
         saves=SaveFindings(1200, 1_440_000_000, 9, 8, 4_000_000_000),
         compilations=CompilationFindings(12, 1, round(3.4 * NS_PER_S)),
         notes=("12 records were dropped: the disk was full",),

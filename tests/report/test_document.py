@@ -46,6 +46,18 @@ def test_the_compilation_cache_is_told_if_there_was_one(findings: Findings) -> N
     assert document(replace(findings, compilations=None))["compile_cache"] is None
 
 
+def test_what_was_preloaded_is_told(findings: Findings) -> None:
+    assert document(findings)["preloads"] == [
+        {
+            "at": "1970-01-01T00:00:02.000+00:00",
+            "host": "node-7",
+            "parts": [
+                {"what": "packages", "files": 9, "bytes": 1200000, "from_disk": None, "took_s": 2.0}
+            ],
+        }
+    ]
+
+
 def test_saves_and_restores_are_told(findings: Findings) -> None:
     told = document(findings)
     assert told["resumed"][1] == {"attempt": 2, "step": 1400, "from_memory": True}

@@ -69,7 +69,7 @@ class Homing:
 
         It is said once there is a program.
         """
-        self._why_none = why_none
+        self.why_none = why_none
         self._local = local
         self._home = home
         self._limit_bytes = limit_bytes
@@ -103,7 +103,7 @@ class Homing:
 
     def _run(self) -> None:
         try:
-            self._seed()
+            self.seed(SEED_LIMIT_S)
         finally:
             self._seeded.set()
         with contextlib.suppress(OSError):
@@ -121,27 +121,33 @@ class Homing:
         """A priority belongs to a thread, on Linux: that of this one."""
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
-    def _seed(self) -> None:
-        """Copy what is at home and not here, the last used first, while there is time and room."""
+    def seed(self, limit_s: float) -> tuple[int, int]:
+        """Copy what is at home and not here, the last used first, while there is time and room.
+
+        How many programs are here then, and how many bytes were copied.
+        """
         if self._home is None:
-            return
-        until_s = time.monotonic() + SEED_LIMIT_S
+            return 0, 0
+        until_s = time.monotonic() + limit_s
         _copy_voids(self._home, self._local)
         stored = self._home.entries()
         self._at_home = {kept.name for kept in stored}
         here = {kept.name for kept in self._local.entries()} | aside(self._local.folder)
         room_bytes = self._limit_bytes
+        files = copied_bytes = 0
         for kept in stored:
             room_bytes -= kept.size_bytes
             if room_bytes < 0 or time.monotonic() > until_s or self._closing.is_set():
-                return
+                break
             if kept.name in here:
+                files += 1
                 continue
             data = self._home.read_sound(kept.name)
             if data is None:
                 self._at_home.discard(kept.name)  # what this host compiles takes its place
-            else:
-                self._local.write(kept.name, data, used_unix_ns=kept.used_unix_ns)
+            elif self._local.write(kept.name, data, used_unix_ns=kept.used_unix_ns):
+                files, copied_bytes = files + 1, copied_bytes + len(data)
+        return files, copied_bytes
 
     def _round(self) -> None:
         try:
@@ -156,8 +162,8 @@ class Homing:
         if changed_ns == self._looked_at_ns and not self._failed:
             return
         self._looked_at_ns = changed_ns
-        if self._why_none and self._local.entries():
-            self._local.say_once(self._why_none)
+        if self.why_none and self._local.entries():
+            self._local.say_once(self.why_none)
         self._failed = self._home is not None and not self._bring_home(self._home)
         self._local.bound(self._limit_bytes)
 

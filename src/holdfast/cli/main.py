@@ -24,6 +24,7 @@ from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, HoldfastError
 COMMANDS = {
     "run": "Run COMMAND, keep it going, and record where its time went.",
     "submit": "Have an engine give hosts to a run, and start it on each.",
+    "preload": "Read into this host's memory what a start of RUN will read.",
     "report": "Show the goodput of RUN, what it lost, and why.",
     "serve": "Show the runs of a store in a browser, live.",
     "ls": "List the runs of a store.",

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from holdfast.agent.launch import forget_imports
+from holdfast.agent.launch import forget_imports, imports_path
 from holdfast.agent.linked_agent import AgentPlace, LinkedAgent
 from holdfast.agent.linked_hosts import LinkedHosts
 from holdfast.agent.own_addresses import is_loopback, own_addresses
@@ -67,6 +67,7 @@ from holdfast.errors import (
 from holdfast.journal.adopt import bring_home
 from holdfast.journal.attempts import attempts
 from holdfast.journal.hosts_table import read_hosts, tell_hosts
+from holdfast.journal.learned_imports import ImportsKeeper
 from holdfast.journal.lease import (
     LastWords,
     Lease,
@@ -102,7 +103,7 @@ def take_part(asked: RunAsked, controls: Sequence[str], *, ends_job: bool = Fals
     `controls`: what the controller is started with, too. `ends_job`: see `cli.job_end`.
     """
     settings, folder, screen = asked.settings, asked.folder, asked.screen
-    index = _index(settings)
+    index = host_index(settings)
     secret = _secret(settings, folder)
     scratch = own_scratch(folder, settings, f"-host{index}")
     with _only_one(scratch, folder.identity.run_id, index, settings.host_lost_s) as mine:
@@ -120,6 +121,7 @@ def take_part(asked: RunAsked, controls: Sequence[str], *, ends_job: bool = Fals
         agent = LinkedAgent(folder, job, here, screen, partial(_start, controls))
         agent.listener = asked.notices.listener(agent.noticed, agent.say_later, job.grace_ns)
         asked.notices.say(screen)
+        agent.upkeep.tasks.append(ImportsKeeper(folder, imports_path(scratch, 0)))
         over = agent.run()
     level = "info" if over.exit_code == EXIT_DONE else "warning"
     screen.say(level, f"host {index}: {over.words}")
@@ -353,7 +355,7 @@ def _digest(secret: bytes, text: str) -> str:
     return hmac.digest(secret, text.encode(errors="surrogatepass"), "sha256").hex()
 
 
-def _index(settings: Settings) -> int:
+def host_index(settings: Settings) -> int:
     """The flag's, else the cluster's; raises ConfigurationError."""
     hosts = settings.hosts + settings.spares
     of = f"--hosts {settings.hosts} and --spares {settings.spares} make hosts 0 to {hosts - 1}"

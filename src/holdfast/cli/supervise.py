@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.agent.fence import fence
 from holdfast.agent.host_agent import HostAgent
 from holdfast.agent.job import Command, Job
-from holdfast.agent.launch import forget_imports
+from holdfast.agent.launch import forget_imports, imports_path
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.programs import seed_programs
 from holdfast.agent.standbys import StandbyJob
@@ -40,6 +40,7 @@ from holdfast.journal.clocks import read_clock_pair
 from holdfast.journal.control import ControlInbox
 from holdfast.journal.elsewhere import telling
 from holdfast.journal.folders import controller_journal
+from holdfast.journal.learned_imports import ImportsKeeper
 from holdfast.journal.lease import LastWords, Lease, acquire
 from holdfast.journal.names import check_name, default_name, new_id
 from holdfast.journal.replicate import Replicator
@@ -374,6 +375,8 @@ class RunStart:
         upkeep.add(LiveFiles(live.parent, [Replicator(live, folder.journal_dir / live.name)]))
         inbox = ControlInbox(folder, epoch)
         upkeep.tasks.append(lambda: self._obey(supervisor, inbox))
+        if job.host is None:  # else each agent keeps its own
+            upkeep.tasks.append(ImportsKeeper(folder, imports_path(job.scratch, 0)))
         if (exporter := self.exporter) is not None:
             exporter.look()
             upkeep.tasks.append(exporter.look)

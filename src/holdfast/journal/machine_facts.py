@@ -1,6 +1,7 @@
 """What happens to a run's machines, as facts in a journal of whoever looks after them.
 
-    journal/machines-INCARNATION.hfj   what was waited for, and what attempts were lost to
+    journal/machines-INCARNATION.hfj   what was waited for, what attempts were lost to, and what
+                                       was read into memory before they began
 
 One journal a process, as everywhere: it is made with its first fact, lives in local scratch, and is
 brought home at each one. A process that dies leaves all but a minute of what it saw. Recording
@@ -12,10 +13,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.core.ledger.facts import WaitFact
+from holdfast.core.preloaded import PreloadedPart
 from holdfast.errors import HoldfastError
 from holdfast.journal.clocks import boot_id, read_clock_pair
 from holdfast.journal.facts.lines import parse_statement
@@ -67,6 +70,11 @@ class MachineFacts:
         """The attempt's machine was found lost then."""
         self._state("attempt_lost", attempt=attempt, cause=cause, at_ns=at_unix_ns)
 
+    def preloaded(self, parts: Sequence[PreloadedPart], at_unix_ns: int) -> None:
+        """Files were read into this host's memory by then, before they were needed."""
+        said = [part.to_json() for part in parts]
+        self._state("preload", at_ns=at_unix_ns, host=os.uname().nodename, parts=said)
+
     def close(self) -> None:
         """Bring the rest home; where that fails, the next start on this host does it."""
         writer, self._writer = self._writer, None
@@ -79,7 +87,7 @@ class MachineFacts:
         if self._replicator is not None:
             self._replicator.close()
 
-    def _state(self, fact: str, **fields: str | int) -> None:
+    def _state(self, fact: str, **fields: Any) -> None:
         with self._trouble_said():
             writer = self._writer = self._writer or self._made()
             boottime_ns, unix_ns = read_clock_pair()

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
+from holdfast.core.preloaded import PreloadedPart
 from holdfast.report.findings import Findings, RestartFindings, SaveFindings
 from holdfast.report.host_findings import host_to_json
 from holdfast.report.words import iso
@@ -91,12 +92,30 @@ def document(findings: Findings) -> dict[str, Any]:
         ],
         "saving": findings.saving,
         "resumed": [asdict(one) for one in findings.resumed],
+        "preloads": [
+            {
+                "at": iso(one.at_ns),
+                "host": one.host,
+                "parts": [_preloaded(part) for part in one.parts],
+            }
+            for one in findings.preloads
+        ],
         "saves": None if findings.saves is None else _saves(findings.saves),
         "compile_cache": _compilations(findings),
         "hosts": [host_to_json(one) for one in findings.hosts],
         "profile": None if findings.profile is None else findings.profile.to_json(),
         "metrics": {one.name: one.to_json() for one in findings.curves},
         "notes": list(findings.notes),
+    }
+
+
+def _preloaded(part: PreloadedPart) -> dict[str, Any]:
+    return {
+        "what": part.what,
+        "files": part.files,
+        "bytes": part.nbytes,
+        "from_disk": part.from_disk,
+        "took_s": part.took_ns / NS_PER_S,
     }
 
 

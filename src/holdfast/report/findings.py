@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from holdfast.core.durations import in_words
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.program import Basis
+from holdfast.core.preloaded import PreloadedPart
 from holdfast.profiles.summary import ProfileSummary
 from holdfast.report.words import counted, duration
 from holdfast.runs.curves import Curve
@@ -143,6 +145,21 @@ class LaunchFindings:
 
 
 @dataclass(frozen=True, slots=True)
+class PreloadFindings:
+    """What was read into a host's memory before the run needed it, by then."""
+
+    at_ns: int
+    host: str
+    parts: tuple[PreloadedPart, ...]
+
+    def words(self, origin_ns: int) -> str:
+        """All of it in a line; `origin_ns`: when the run was asked for."""
+        when = f"by {in_words(self.at_ns - origin_ns)} after the request"
+        parts = "; ".join(part.words for part in self.parts)
+        return f"preloaded on {self.host} {when}: {parts}"
+
+
+@dataclass(frozen=True, slots=True)
 class SaveFindings:
     """How many saves there were, and what they cost."""
 
@@ -227,6 +244,7 @@ class Findings:
     announced: tuple[LastAnnounced, ...] = ()
     saving: str | None = None  # how often is saved to which tier, and why
     resumed: tuple[Resumed, ...] = ()
+    preloads: tuple[PreloadFindings, ...] = ()  # the last few
     saves: SaveFindings | None = None  # None: there were none
     compilations: CompilationFindings | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())

@@ -23,6 +23,7 @@ from holdfast.report.findings import (
     Findings,
     LastAnnounced,
     LaunchFindings,
+    PreloadFindings,
     Resumed,
     RolledBack,
     SaveFindings,
@@ -64,6 +65,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
         announced=_announced(recorded, account.end_ns),
         saving=recorded.facts.controllers.saving,
         resumed=_resumed(launched),
+        preloads=_preloads(recorded),
         saves=_saves(recorded),
         compilations=_compilations(recorded),
         notes=(
@@ -119,6 +121,12 @@ def _compilations(recorded: RecordedLedger) -> CompilationFindings | None:
     """What the ranks found in their compilation cache; None when they looked for nothing."""
     hits, misses, saved_ns = recorded.facts.compilations()
     return CompilationFindings(hits, misses, saved_ns) if hits or misses else None
+
+
+def _preloads(recorded: RecordedLedger) -> tuple[PreloadFindings, ...]:
+    """In their order."""
+    found = sorted(recorded.facts.controllers.preloads.items())
+    return tuple(PreloadFindings(at_ns, one.host, one.parts) for at_ns, one in found)
 
 
 def _saves(recorded: RecordedLedger) -> SaveFindings | None:

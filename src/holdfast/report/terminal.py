@@ -40,6 +40,7 @@ from holdfast.report.words import (
 
 MAX_WIDTH = 110
 STORIES_SHOWN = 8
+PRELOADS_SHOWN = 4
 HOSTS_SHOWN = 16
 LEAST_SHOWN = 0.01  # of a disruption's time: shorter phases have no line of their own
 LINES_OF_OUTPUT = 3
@@ -126,7 +127,7 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield Text()
     if findings.saves is not None:
         yield Text(findings.saves.words, "dim")
-    yield from _first_start(findings.account, page)
+    yield from _first_start(findings, page)
     yield from _disruptions(findings, page, every_story)
     yield from _hosts(findings, page)
     if findings.profile is not None:
@@ -286,15 +287,17 @@ def _steps_in_words(account: Account) -> str:
     return f"{counted(account.steps_kept, 'step')} kept, {account.lost_steps:,} lost"
 
 
-def _first_start(account: Account, page: Page) -> Iterator[RenderableType]:
+def _first_start(findings: Findings, page: Page) -> Iterator[RenderableType]:
     """Where the time went until the first step of all was done."""
-    phases = account.first_start_ns
+    phases = findings.account.first_start_ns
     if not phases:
         return
     words = first_start_in_words(sum(phases.values()), is_over=STEP in phases)
     title = Text.assemble(("first start", "bold"), f": {words}")
     yield Rule(title, align="left", characters=page.glyph("─", "-"), style="dim")
     yield from _waterfall(phases, page)
+    for preload in findings.preloads[-PRELOADS_SHOWN:]:
+        yield Text(clean(preload.words(findings.account.start_ns)))
     yield Text()
 
 

@@ -7,6 +7,7 @@ to restore; the next one will.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import threading
@@ -38,8 +39,24 @@ def _write(path: Path, modules: Iterable[tuple[str, object]], restores: bool = F
     if RESTORE not in named and IMPORTED_BY_IT in named:
         spec = importlib.util.find_spec(RESTORE)
         named[RESTORE] = None if spec is None else spec.origin
-    document = {"format": FORMAT, "restores": restores, "modules": list(named.items())}
+    document = {
+        "format": FORMAT,
+        "restores": restores,
+        "modules": list(named.items()),
+        "mapped": mapped_libraries(),
+    }
     write_report(path, document)
+
+
+def mapped_libraries(maps: Path = Path("/proc/self/maps")) -> list[str]:
+    """The shared objects that this process has loaded, modules or not: what a preload reads."""
+    found: dict[str, None] = {}
+    with contextlib.suppress(OSError):
+        for line in maps.read_text(errors="surrogateescape").splitlines():
+            path = line.partition("/")[1] + line.partition("/")[2]
+            if ".so" in path and not path.endswith(" (deleted)"):
+                found[path] = None
+    return sorted(found)
 
 
 def _named(modules: Iterable[tuple[str, object]]) -> Iterator[tuple[str, str | None]]:

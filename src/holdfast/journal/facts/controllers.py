@@ -27,6 +27,7 @@ from holdfast.journal.facts.lines import (
     HostStated,
     OtherStated,
     PartsStated,
+    PreloadStated,
     ProgramStated,
     RunEnded,
     RunStated,
@@ -48,6 +49,8 @@ class Controllers:
         self.suspected: Suspected | None = None
         """The last time that ranks seemed to hang."""
         self.hosts = KnownHosts()
+        self.preloads: dict[int, PreloadStated] = {}
+        """The last of them, by when they were over."""
         self.is_wrong = False
         """Something came late that belongs before what was given."""
         self._families: dict[str, list[FollowedJournal]] = {}  # by what they looked after, in order
@@ -122,6 +125,10 @@ class Controllers:
             case AnnouncedStated(at_ns):
                 if self._announced is None or (at_ns, place) >= self._announced[:2]:
                     self._announced = at_ns, place, statement
+            case PreloadStated(at_ns):
+                self.preloads[at_ns] = statement
+                while len(self.preloads) > _RECENT:
+                    del self.preloads[min(self.preloads)]
             case SavingStated(at_ns):
                 if self._saving is None or (at_ns, place) >= self._saving[:2]:
                     self._saving = at_ns, place, statement

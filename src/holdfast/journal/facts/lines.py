@@ -16,6 +16,7 @@ from holdfast.core.ledger.facts import CapacityFact, FaultFact, NoticeFact, Wait
 from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
 from holdfast.core.ledger.program import MAX_FLOPS, MAX_TOKENS, Declared, Reached, ToldProgram
 from holdfast.core.notices.board import MOST_ANNOUNCED
+from holdfast.core.preloaded import PreloadedPart
 from holdfast.journal.fields import MAX_ATTEMPT, text, texts, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.sidecar import Payload
@@ -24,6 +25,7 @@ from holdfast.journal.sidecar import Payload
 _SAVES = ("memory", "memory_blocked_ns", "disk", "drains", "drained_ns")
 MAX_CHIPS = 2**31 - 1
 MAX_HOST = 2**20  # and rank
+MOST_PRELOADED = 10  # kinds of files
 MEMORY, DISK = "memory", "disk"
 TIERS = (MEMORY, DISK)
 
@@ -109,6 +111,15 @@ class AnnouncedStated:
 
 
 @dataclass(frozen=True, slots=True)
+class PreloadStated:
+    """What was read into a host's memory before it was needed, by then."""
+
+    at_ns: int
+    host: str
+    parts: tuple[PreloadedPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SavingStated:
     """How often was saved to which tier from then on, and why."""
 
@@ -182,6 +193,7 @@ OtherStated = (
     RunStated
     | ProgramStated
     | RunEnded
+    | PreloadStated
     | SavingStated
     | SavesStated
     | WaitFact
@@ -242,6 +254,20 @@ def _events(payload: Payload, offset_ns: int) -> Iterator[AnnouncedEvent]:
         if deadline_ns is not None:
             deadline_ns += offset_ns
         yield AnnouncedEvent(text(one, "words"), since_ns, deadline_ns)
+
+
+def _preloaded(payload: Payload) -> Iterator[PreloadedPart]:
+    parts = payload.get("parts")
+    if not isinstance(parts, Sequence) or not all(isinstance(one, Mapping) for one in parts):
+        raise ValueError("its parts are no list of objects")
+    for one in parts[:MOST_PRELOADED]:
+        yield PreloadedPart(
+            text(one, "what"),
+            whole(one, "files"),
+            whole(one, "bytes"),
+            whole_or_none(one, "from_disk"),
+            whole(one, "took_ns", high=MAX_TIME_NS),
+        )
 
 
 def _host(payload: Payload, at_ns: int) -> HostStated:
@@ -315,6 +341,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             return PartsStated(attempt(), tuple(_parts(payload)))
         case "run_end":
             return RunEnded(at("at_ns"))
+        case "preload":
+            return PreloadStated(at("at_ns"), text(payload, "host"), tuple(_preloaded(payload)))
         case "saving":
             return SavingStated(at("at_ns"), text(payload, "words"))
         case "announced":
