@@ -40,7 +40,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     plain = Part._block
 
     def spied(self: Part, descriptor: int, start: int, view: memoryview) -> None:
-        found.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, start))
+        found.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, start))
         plain(self, descriptor, start, view)
 
     monkeypatch.setattr(Part, "_block", spied)
