@@ -227,7 +227,7 @@ def _do(*words: str, env: dict[str, str] | None = None) -> None:
 
 def read_part(part: str, mount: Path) -> None:
     """What `holdfast preload` does, of one part alone."""
-    from holdfast.agent.preload import Preload, checkpoint_asked, data_asked, packages_asked
+    from holdfast.agent.preload import ReadAhead, checkpoint_asked, data_asked, packages_asked
     from holdfast.agent.programs import preload_programs
     from holdfast.journal.learned_imports import learned_imports
     from holdfast.journal.scratch import CACHE_FOLDER, scratch_dir
@@ -246,7 +246,7 @@ def read_part(part: str, mount: Path) -> None:
         asked = data_asked([str(mount / "data")], 1 << 40)
     if asked is not None:
         argv = [str(Path(sys.executable).resolve()), "none.py"]
-        Preload([asked], 1 << 40, argv, dict(os.environ)).run(LIMIT_S)
+        ReadAhead([asked], 1 << 40, argv, dict(os.environ)).run(LIMIT_S)
 
 
 if __name__ == "__main__":

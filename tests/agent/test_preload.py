@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.agent import preload as module
 from holdfast.agent.preload import (
-    Preload,
+    ReadAhead,
     checkpoint_asked,
     data_asked,
     packages_asked,
@@ -123,10 +123,10 @@ def test_in_words() -> None:
     assert odd.endswith("; 3 are not on this host; 2 cannot be read (/x: Permission denied)")
 
 
-def preload(tmp_path: Path, **more: object) -> Preload:
+def preload(tmp_path: Path, **more: object) -> ReadAhead:
     (tmp_path / "data").write_bytes(b"x" * 3_000_000)
     asked = [data_asked([str(tmp_path / "data")], 2_000_000)]
-    found = Preload(asked, 1 << 30, [sys.executable, "t.py"], dict(os.environ))
+    found = ReadAhead(asked, 1 << 30, [sys.executable, "t.py"], dict(os.environ))
     for name, value in more.items():
         setattr(found, name, value)
     return found

@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
             found.append((limit_s,))
             return [READ]
 
-    monkeypatch.setattr(agent, "Preload", Answers)
+    monkeypatch.setattr(agent, "ReadAhead", Answers)
     return found
 
 
@@ -109,5 +109,3 @@ def test_which_of_several_hosts(folder: RunFolder, monkeypatch: pytest.MonkeyPat
     assert found == [([2, 3], 6)]
     missing = ran(folder.name, "--hosts", "3").exception
     assert "which of the hosts 0 to 2 is this?" in str(missing)
-
-

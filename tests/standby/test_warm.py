@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.standby import warm
-from holdfast.standby.warm import Part, files_below, guessed_files, learned_files, parts_of
+from holdfast.standby.warm import FilesPart, files_below, guessed_files, learned_files, parts_of
 
 SITE = "/env/lib/python3/site-packages"
 ENOUGH = 1 << 40
@@ -25,8 +25,8 @@ def file(folder: Path, name: str, size_bytes: int) -> tuple[str]:
     return (str(path),)
 
 
-def read(files: Iterable[Sequence[str]], most_bytes: int = ENOUGH, **more: Any) -> Part:
-    part = Part("data", files, most_bytes, **more)
+def read(files: Iterable[Sequence[str]], most_bytes: int = ENOUGH, **more: Any) -> FilesPart:
+    part = FilesPart("data", files, most_bytes, **more)
     part.work()
     return part
 
@@ -37,13 +37,13 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     monkeypatch.setattr(warm, "PIECE_BYTES", 100)
     monkeypatch.setattr(warm, "BLOCK_BYTES", 100)
-    plain = Part._block
+    plain = FilesPart._block
 
-    def spied(self: Part, descriptor: int, start: int, view: memoryview) -> None:
+    def spied(self: FilesPart, descriptor: int, start: int, view: memoryview) -> None:
         found.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, start))
         plain(self, descriptor, start, view)
 
-    monkeypatch.setattr(Part, "_block", spied)
+    monkeypatch.setattr(FilesPart, "_block", spied)
     return found
 
 

@@ -60,9 +60,11 @@ def checkpoint_asked(
 
     In the order of the ranks, which read side by side.
     """
-    if elsewhere(folder.ckpt_dir) is not None:
-        return None, "checkpoints in an object store are read by the ranks alone"
+    if not ranks:
+        return None, "a spare has no part of one yet"
     try:
+        if elsewhere(folder.ckpt_dir) is not None:
+            return None, "those in an object store are read by the ranks alone"
         newest, damage = newest_sound(folder.ckpt_dir, lineage(attempts(folder).records))
         if newest is None:
             return None, "; ".join(damage.values()) or "there is no checkpoint yet"
@@ -90,7 +92,7 @@ def data_asked(places: Sequence[str], most_bytes: int) -> PreloadAsked:
     return {"what": DATA, "files": list(places), "most_bytes": most_bytes}
 
 
-class Preload:
+class ReadAhead:
     """One process that reads, and what it has told. `python`: as the run's command would be."""
 
     def __init__(

@@ -122,8 +122,10 @@ def _asked(
 
 
 def _ranks(settings: Settings) -> Sequence[int]:
-    """Those that this host has, if it gets the part that its number says."""
+    """Those that this host has, if it gets the part that its number says; none of a spare's."""
     index = _host_index(settings)
+    if index >= settings.hosts:
+        return ()
     return range(index * settings.local_ranks, (index + 1) * settings.local_ranks)
 
 
@@ -160,13 +162,13 @@ def _read(
     command: Sequence[str],
     environment: dict[str, str],
 ) -> list[PreloadedPart]:
-    from holdfast.agent.preload import Preload
+    from holdfast.agent.preload import ReadAhead
     from holdfast.snapshot.room import memory_free_bytes
 
     most, why = most_bytes(memory_free_bytes(), max_bytes)
     if not most:
         raise ConfigurationError(f"nothing may be read: {why}")
-    process = Preload(in_order_of_need(asked), most, command, environment)
+    process = ReadAhead(in_order_of_need(asked), most, command, environment)
     done = process.run(limit_s)
     if any(part.is_cut for part in done):
         say(f"not all of it was read: at most {most:,} bytes are, {why}")

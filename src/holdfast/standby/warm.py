@@ -38,7 +38,7 @@ LEFT_OUT = frozenset(["tests", "test", "include", "share"])  # folders of packag
 PR_SET_PDEATHSIG = 1
 
 
-class Part:
+class FilesPart:
     """One kind of files, in their order, and how far it has come; for several threads.
 
     `in_turn`: files are read side by side, as ranks read their shards; else one after the other.
@@ -269,7 +269,7 @@ def files_below(places: Iterable[str]) -> Iterator[tuple[str]]:
                 yield (os.path.join(folder, file),)
 
 
-def parts_of(asked: dict[str, Any]) -> Iterator[Part]:
+def parts_of(asked: dict[str, Any]) -> Iterator[FilesPart]:
     """The parts that are asked for. Each is bounded by what those before it have left."""
     left_bytes = int(asked["most_bytes"])
     for one in asked["parts"]:
@@ -280,7 +280,7 @@ def parts_of(asked: dict[str, Any]) -> Iterator[Part]:
             files = guessed_files(one["guessed"])
         else:
             files = files_below(one["files"])
-        part = Part(one["what"], files, most_bytes, in_turn=one.get("in_turn", False))
+        part = FilesPart(one["what"], files, most_bytes, in_turn=one.get("in_turn", False))
         yield part
         left_bytes -= most_bytes - part.left_bytes
 
