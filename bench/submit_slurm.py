@@ -1,14 +1,14 @@
 """`holdfast submit --engine slurm` on a real Slurm of four nodes, which are hosts of the lab.
 
-    python bench/submit_slurm.py --starts 7 --preemptions 5
+    python bench/submit_slurm.py --starts 5 --preemptions 4
 
-*start*: from the command until the first step of all ranks (three hosts and a spare), beside the
-same trainer by `holdfast run` on one host of the lab, in turn. *preempted*: from the first SIGTERM
-of a preemption until the first new step of all ranks. Ours of it is what lies before the job is
-requeued and what follows on the first line of its script; what lies between is Slurm's: it makes
-the other job's nodes free, waits (`cred_expire`), and schedules. Whose a second is, the job's own
-output says, as it is read here. All hosts share this machine's cores and its clock; the trainer
-is numpy. The numbers are seconds.
+*start*: from the command until the first step of all ranks (three hosts and a spare); in turn the
+same by `holdfast run` on each of these hosts, past Slurm, and on one host alone. *preempted*: from
+the first SIGTERM of a preemption until the first new step of all ranks. Ours of it is what lies
+before the job is requeued and what follows on the first line of its script; what lies between is
+Slurm's: it makes the other job's nodes free, waits (`cred_expire`), and schedules. Whose a second
+is, the job's own output says, as it is read here. All hosts share this machine's cores and its
+clock; the trainer is numpy. The numbers are seconds.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from several_hosts import TRAINER, Progress, until
 
 TESTS, SOURCES = (Path(__file__).parents[1] / name for name in ("tests", "src"))
 sys.path[:0] = [str(TESTS / name) for name in ("", "e2e", "lab")]
+from lab import LabProcess  # noqa: E402
 from slurm_lab import SlurmLab  # noqa: E402
 
 NODES, HOSTS, FAR = 4, 3, 100_000
@@ -54,6 +55,7 @@ class Submitted:
             "PROGRESS": self._folder / "progress",
         }
         self.began_s = 0.0
+        self._processes: list[LabProcess] = []
 
     def submit(self) -> str:
         """Its job; by then the command has returned."""
@@ -64,18 +66,25 @@ class Submitted:
         assert found, said
         return found[1]
 
-    def by_hand(self) -> None:
-        """On one host of the lab."""
+    def by_hand(self, hosts: int, spares: int = 0) -> None:
+        """On hosts of the lab, past Slurm."""
         self.began_s = time.time()
-        words = [*HOLDFAST, "run", "--name", self.name, *self._command]
-        self._process = self.slurm.lab.hosts[0].start(words, env=self.env)
+        words: list[object] = [*HOLDFAST, "run", "--name", self.name]
+        if hosts > 1:
+            words += ["--hosts", hosts, "--spares", spares]
+        for index in range(hosts + spares):
+            place = ["--host-index", index] if hosts > 1 else []
+            command = [*words, *place, *self._command]
+            host = self.slurm.lab.hosts[index]
+            self._processes.append(host.start(command, env=self.env))
 
     def stop(self, job: str = "") -> None:
+        """`holdfast stop`, and wait until all is over."""
         self._told("stop", self.name)
         if job:
             until(lambda: "JobState=COMPLETED" in self.job(job), "the end of the job")
-        else:
-            self._process.wait()
+        for process in self._processes:
+            process.wait()
 
     def job(self, job: str) -> str:
         return str(self.slurm.tell("scontrol", "--oneliner", "show", "job", job))
@@ -112,18 +121,26 @@ def start(slurm: SlurmLab, name: str) -> dict[str, float]:
     trains_s = began_s + run.progress.next_step(began_s, after=0)
     script_s = float(run.said(job, STAMP))
     run.stop(job)
-    alone = Submitted(slurm, f"{name}-alone", 1)
-    alone.by_hand()
-    alone_s = alone.progress.next_step(alone.began_s, after=0)
-    alone.stop()
+    many = _by_hand(slurm, f"{name}-many", HOSTS, NODES - HOSTS)
+    alone = _by_hand(slurm, f"{name}-alone", 1)
     return {
         "submit → all ranks train": trains_s - began_s,
         "  the command": returned_s - began_s,
         "  until the script begins": script_s - returned_s,
         "  script → all ranks train": trains_s - script_s,
-        "one host by hand": alone_s,
-        "difference": trains_s - began_s - alone_s,
+        "the same hosts by hand": many,
+        "one host by hand": alone,
+        "submit less one host": trains_s - began_s - alone,
+        "submit less hosts by hand": trains_s - began_s - many,
     }
+
+
+def _by_hand(slurm: SlurmLab, name: str, hosts: int, spares: int = 0) -> float:
+    run = Submitted(slurm, name, hosts)
+    run.by_hand(hosts, spares)
+    found = run.progress.next_step(run.began_s, after=0)
+    run.stop()
+    return found
 
 
 def preempted(slurm: SlurmLab, name: str) -> dict[str, float]:
@@ -157,8 +174,8 @@ def preempted(slurm: SlurmLab, name: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--starts", type=int, default=7)
-    parser.add_argument("--preemptions", type=int, default=5)
+    parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--preemptions", type=int, default=4)
     asked = parser.parse_args()
     compileall.compile_dir(str(SOURCES), quiet=1)
     trials: list[tuple[Callable[[SlurmLab, str], dict[str, float]], int]] = [

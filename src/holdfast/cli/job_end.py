@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.cli.again import wants_again
+from holdfast.config import start_of_job
 from holdfast.core.hosts.members import GONE
 from holdfast.engines.registry import engine_here
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, HoldfastError
@@ -39,7 +40,7 @@ def end_lost_job(
         lease = view(folder)
         if not is_first(index, read_hosts(folder, lease.epoch) or ()):
             return
-        wanted = wants_again(lease, time.time_ns(), code=code)
+        wanted = wants_again(lease, time.time_ns(), job=start_of_job(), code=code)
         done = end_job(environment, again=wanted.exit_code == EXIT_SAVED_START_ME_AGAIN)
     except HoldfastError as error:
         say("warning", f"The job has lost the host of its script, and cannot be ended: {error}")

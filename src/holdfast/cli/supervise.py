@@ -21,7 +21,13 @@ from holdfast.agent.supervisor import RunHosts, Screen, Supervisor
 from holdfast.cache.seal import read_seal
 from holdfast.cli.engine_waits import tell_waits
 from holdfast.cli.exporting import beside, check_libraries
-from holdfast.config import inherited_environment, listens, machine_started_unix_ns, resolve
+from holdfast.config import (
+    inherited_environment,
+    listens,
+    machine_started_unix_ns,
+    resolve,
+    start_of_job,
+)
 from holdfast.config.kinds import HOT, INSTANCE, OFF
 from holdfast.config.settings import Settings
 from holdfast.controller.asked import event_of
@@ -341,7 +347,9 @@ class RunStart:
         level = "info" if code == 0 else "warning" if code == 75 else "error"
         self.screen.say(level, f"run {self.folder.name!r}: {finish.words}; see {self.look}")
         by_person = supervisor.machine.course.stopping.is_by_person
-        words = ended(LastWords(code, finish.words, finish.leaves_memory, by_person))
+        words = ended(
+            LastWords(code, finish.words, finish.leaves_memory, by_person, start_of_job())
+        )
         counts = True
         with contextlib.suppress(HoldfastError):  # the next start, elsewhere, need not wait for us
             counts = self.lease.end(words)

@@ -174,6 +174,15 @@ def _count(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else None
 
 
+def start_of_job() -> str:
+    """The cluster's name for this start of its job, as `17.2`; "": it tells none.
+
+    Slurm alone does: a job that is requeued keeps its number, and counts.
+    """
+    job, restarts = (os.environ.get(f"SLURM_{name}", "") for name in ("JOB_ID", "RESTART_COUNT"))
+    return "" if _count(job) is None else f"{job}.{_count(restarts) or 0}"
+
+
 def decline_jax_preemption() -> bool:
     """Have a JAX that is imported later leave SIGTERM alone; False: the user has chosen."""
     if os.environ.get(_JAX_PREEMPTION):

@@ -71,13 +71,15 @@ class LastWords(NamedTuple):
     """How a supervisor ended its run: with which exit code, and in words.
 
     `leaves_memory`: a set in memory is newer than all that is durable, or may be. `by_person`:
-    somebody has asked for that end, and starts the run again when they like.
+    somebody has asked for that end, and starts the run again when they like. `job`: the cluster's
+    name for the start that has ended so; "": it has none.
     """
 
     exit_code: int
     words: str
     leaves_memory: bool = True
     by_person: bool = False
+    job: str = ""
 
 
 class WatchedHolder(NamedTuple):
@@ -357,7 +359,8 @@ def _last_words(folder: RunFolder, epoch: int) -> LastWords | None:
         raw = read_json(_path(folder, epoch, _RELEASED))
         leaves_memory = raw.get("leaves_memory", True) is not False
         code, by_person = whole(raw, "exit_code", high=255), raw.get("by_person") is True
-        return LastWords(code, text(raw, "words"), leaves_memory, by_person)
+        job = text({"job": "", **raw}, "job")
+        return LastWords(code, text(raw, "words"), leaves_memory, by_person, job)
     return None
 
 

@@ -19,9 +19,6 @@
 
 module load cuda && export CACHE="$TMPDIR/cache"
 
-# The newest lease of the run: a later one is of this start.
-lease=$(holdfast again lm --store /shared/runs --lease) || exit
-
 # A preemption leaves 30 s (KillWait).
 code=0
 srun --nodes=8 --ntasks-per-node=1 --cpus-per-task=96 --cpu-bind=none --no-kill --kill-on-bad-exit=0 \
@@ -30,7 +27,7 @@ srun --nodes=8 --ntasks-per-node=1 --cpus-per-task=96 --cpu-bind=none --no-kill 
     -- python train.py --name 'it'"'"'s' || code=$?
 
 # 75: it has saved, and wants to be started again; not so after `holdfast stop`.
-holdfast again lm --store /shared/runs --after "$lease" --code "$code"
+holdfast again lm --store /shared/runs --code "$code"
 code=$?
 [ "$code" -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
 exit "$code"
