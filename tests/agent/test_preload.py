@@ -120,7 +120,7 @@ def test_in_words() -> None:
     assert "disk" not in replace(part, from_disk=None).words
     assert replace(part, files=1, is_cut=True).words.startswith("packages: 1 file, the first 412")
     odd = replace(part, missing=3, unread=2, why="/x: Permission denied").words
-    assert odd.endswith("; 3 are not on this host; 2 cannot be read (/x: Permission denied)")
+    assert odd.endswith("; 3 not on this host; 2 unreadable (/x: Permission denied)")
 
 
 def preload(tmp_path: Path, **more: object) -> ReadAhead:

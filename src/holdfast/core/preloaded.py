@@ -43,9 +43,9 @@ class PreloadedPart:
             words += f" ({from_disk} of it from disk)"
         words += f" in {in_words(self.took_ns)}"
         if self.missing:
-            words += f"; {self.missing:,} are not on this host"
+            words += f"; {self.missing:,} not on this host"
         if self.unread:
-            words += f"; {self.unread:,} cannot be read ({self.why})"
+            words += f"; {self.unread:,} unreadable ({self.why})"
         elif self.why:
             words += f"; {self.why}"
         return words
