@@ -69,7 +69,7 @@ VERSIONS_FLAGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test virtual contracts tests-real check lint format types demo faults faults-hosts chaos chaos-hosts crash browser prometheus fuzz schedules \
+.PHONY: help setup test virtual contracts tests-real check lint format types demo autocheckpoint faults faults-hosts chaos chaos-hosts crash browser prometheus fuzz schedules \
 	bench race race-hosts kills truth agent-trainers trainers adapters ray reference program parity hosts notices versions docs picture clean
 
 help: ## Say what can be made
@@ -193,6 +193,9 @@ prometheus: $(STAMP) ## Rules, dashboard and numbers against a real Prometheus s
 
 demo: $(STAMP) ## Train a language model through a notice, a SIGKILL and a crash; show the report
 	$(BIN)/python examples/demo/demo.py $(DEMO_FLAGS)
+
+autocheckpoint: $(STAMP) ## The same maintenance announced and not: goodput of both, and a picture (2 minutes)
+	$(BIN)/python examples/demo/autocheckpoint.py --picture docs/images/autocheckpoint.svg
 
 faults: $(STAMP) ## Every fault there is, for one rank and two, FAULTS_TIMES times in a row
 	for time in $$(seq $(FAULTS_TIMES)); do \

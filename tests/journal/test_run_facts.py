@@ -210,6 +210,21 @@ def test_what_an_attempt_was_lost_to_is_told_by_whoever_found_it_first(
     assert told_of(tmp_path).of(AttemptFact)[0].cause == "stopped"
 
 
+def test_why_a_host_fell_silent_is_found_out_afterwards(make_writer, controller, tmp_path):
+    fact(controller, "run", name="r", requested_ns=0, chips=1)
+    for number in range(2):
+        fact(controller, "attempt_start", attempt=number, at_ns=(100 * number + 1) * S)
+        cause = ("host_lost", "hang")[number]
+        fact(controller, "attempt_end", attempt=number, at_ns=(100 * number + 20) * S, cause=cause)
+    assert [one.cause for one in told_of(tmp_path).of(AttemptFact)] == ["host_lost", "hang"]
+    laptop = {"rank": CONTROLLER_RANK, "boot": "boot-b", "clock": (0, 2000 * S)}
+    found = make_writer("journal/machines-a.hfj", **laptop)
+    for number in range(2):
+        fact(found, "attempt_lost", attempt=number, at_ns=0, cause="machine_maintenance")
+    told = [one.cause for one in told_of(tmp_path).of(AttemptFact)]
+    assert told == ["machine_maintenance", "hang"]
+
+
 def test_waits_for_machines_before_the_run_has_said_anything(make_writer, controller, tmp_path):
     laptop = make_writer("journal/machines-a.hfj", rank=CONTROLLER_RANK, clock=(0, 1000 * S))
     fact(laptop, "wait", kind="queue", start_ns=3 * S, end_ns=7 * S)

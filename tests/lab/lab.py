@@ -78,6 +78,10 @@ class Lab:
     def mend(self, index: int) -> None:
         self._cable.block(index, hears=True, speaks=True)
 
+    def limit(self, index: int, bytes_per_s: float) -> None:
+        """It sends no faster than that."""
+        self._cable.limit(index, bytes_per_s)
+
     def delay(self, delay_ms: float) -> None:
         """Every frame takes that long, each way."""
         self._cable.delay(delay_ms / 1e3)

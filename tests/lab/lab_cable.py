@@ -16,6 +16,7 @@ import time
 MTU = 9000
 _HEADER_BYTES = 14
 _FRAMES_AT_ONCE = 64
+_BACKLOG_S = 0.1  # of a line with a rate: what does not fit is lost, as in life
 
 
 def address(index: int) -> str:
@@ -37,6 +38,8 @@ class Cable:
         self._deaf: set[int] = set()  # what is sent to these is lost
         self._dumb: set[int] = set()  # what these send is lost
         self._delay_s = 0.0
+        self._rates: dict[int, float] = {}  # bytes in a second that these send
+        self._free_s: dict[int, float] = {}  # when the line of these is free again
         self._late: list[tuple[float, int, int, bytes]] = []
         self._order = itertools.count()
         self._selector = selectors.DefaultSelector()
@@ -68,6 +71,11 @@ class Cable:
         """Every frame takes that long."""
         with self._lock:
             self._delay_s = delay_s
+
+    def limit(self, index: int, bytes_per_s: float) -> None:
+        """The host sends no faster than that."""
+        with self._lock:
+            self._rates[index] = bytes_per_s
 
     def close(self) -> None:
         self._is_over = True
@@ -101,12 +109,25 @@ class Cable:
     def _send(self, sender: int, frame: bytes) -> None:
         is_for_all = frame[0] & 1
         receivers = [n for n in self._ends if n != sender] if is_for_all else [frame[5]]
+        late_s = self._delay_s + self._line_s(sender, len(frame))
+        if late_s > self._delay_s + _BACKLOG_S:
+            return
         for receiver in receivers:
-            if self._delay_s:
-                due_s = time.monotonic() + self._delay_s
+            if late_s:
+                due_s = time.monotonic() + late_s
                 heapq.heappush(self._late, (due_s, next(self._order), receiver, frame))
             else:
                 self._deliver(receiver, frame)
+
+    def _line_s(self, sender: int, count: int) -> float:
+        """How long the sender's line is busy with what it has, and with so many bytes more."""
+        if sender not in self._rates:
+            return 0.0
+        now_s = time.monotonic()
+        begins_s = max(now_s, self._free_s.get(sender, 0.0))
+        if begins_s - now_s <= _BACKLOG_S:
+            self._free_s[sender] = begins_s + count / self._rates[sender]
+        return begins_s - now_s + count / self._rates[sender]
 
     def _deliver(self, receiver: int, frame: bytes) -> None:
         if receiver in self._ends and receiver not in self._deaf:

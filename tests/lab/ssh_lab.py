@@ -136,6 +136,30 @@ class SshLab:
         )
 
 
+class LabNodes:
+    """Nodes of the emulator of Cloud TPU whose hosts are machines of the lab."""
+
+    def __init__(self, ssh: SshLab, hosts: int) -> None:
+        self._ssh, self._hosts = ssh, hosts
+        self._of: dict[str, list[Host]] = {}
+
+        self.booting_s: list[float] = []  # what each node's hosts took, until SSH listened
+
+    def take(self, name: str) -> list[str]:
+        busy = [host for hosts in self._of.values() for host in hosts]
+        mine = [one for one in self._ssh.machines if one not in busy][: self._hosts]
+        self._of[name] = mine
+        began_s = time.monotonic()
+        for host in mine:
+            self._ssh.boot(host)
+        self.booting_s.append(time.monotonic() - began_s)
+        return [host.address for host in mine]
+
+    def give_back(self, name: str) -> None:
+        for host in self._of.pop(name, []):
+            host.power_off()
+
+
 def until(is_so: object, what: str) -> None:
     """Wait for something that a machine does."""
     end_s = time.monotonic() + _LIMIT_S

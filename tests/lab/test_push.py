@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import Host, LabProcess
+from lab import LabProcess
 from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_FAILED, EXIT_SAVED, EXIT_UNAVAILABLE
-from ssh_lab import SshLab, until
+from ssh_lab import LabNodes, SshLab, until
 
 pytestmark = pytest.mark.real
 
@@ -121,8 +121,9 @@ def test_the_laptop_is_killed_and_the_same_command_goes_on(make_ssh) -> None:
     first.wait(-signal.SIGKILL)
     ssh.allow(9)
     until(lambda: "did 9\n" in (ssh.pushed(2) / "job.log").read_text(), "it trains on")
-    ssh.allow(1000)
     second = ssh.up("--machines", "h1,h2")
+    second.saw("did 9$")
+    ssh.allow(1000)
     assert f"did {STEPS}" in second.wait(EXIT_DONE)
     assert "run 'lm': done" in second.text
     assert not re.search("pushing|starting", second.text), second.text
@@ -189,7 +190,7 @@ def test_what_keeps_a_host_away_is_one_sentence(make_ssh) -> None:
     lacking = ssh.up("--machines", "h1,h2", *nowhere).wait(EXIT_UNAVAILABLE)
     assert "hosts 0, 1: there is no Holdfast after the install" in lacking
     ssh.lab.hosts[2].power_off()
-    limited = ssh.up("--machines", "h1,h2", "--limit", 2).wait(EXIT_UNAVAILABLE)
+    limited = ssh.up("--machines", "h1,h2", "--limit", 14).wait(EXIT_UNAVAILABLE)
     assert re.search(r"host 1 \(h2\): (there is no way to it|it does not answer)", limited)
     ssh.boot(ssh.lab.hosts[2])  # the same name and address, and another key
     changed = ssh.up("--machines", "h1,h2").wait(EXIT_UNAVAILABLE)
@@ -209,26 +210,6 @@ def test_what_keeps_a_host_away_is_one_sentence(make_ssh) -> None:
     assert "--install goes with --push" in ssh.holdfast(*plain).wait(EXIT_CONFIGURATION)
     path = {"PATH": str(ssh.folder)}
     assert "no ssh on this machine" in ssh.up("--machines", "h1", env=path).wait(EXIT_CONFIGURATION)
-
-
-class LabNodes:
-    """Nodes of the emulator of Cloud TPU whose hosts are machines of the lab."""
-
-    def __init__(self, ssh: SshLab, hosts: int) -> None:
-        self._ssh, self._hosts = ssh, hosts
-        self._of: dict[str, list[Host]] = {}
-
-    def take(self, name: str) -> list[str]:
-        busy = [host for hosts in self._of.values() for host in hosts]
-        mine = [one for one in self._ssh.machines if one not in busy][: self._hosts]
-        self._of[name] = mine
-        for host in mine:
-            self._ssh.boot(host)
-        return [host.address for host in mine]
-
-    def give_back(self, name: str) -> None:
-        for host in self._of.pop(name, []):
-            host.power_off()
 
 
 def test_a_slice_is_taken_and_both_are_made_again_pushed_and_train_on(make_ssh) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
 from holdfast.core.hosts.fleet import (
     ActOutcome,
+    Condition,
     Resource,
     ResourceState,
     Slice,
@@ -22,6 +24,8 @@ from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
 from holdfast.journal.clocks import RunClock
 from holdfast.journal.facts.followed import FollowedJournal
+from holdfast.journal.facts.lines import AttemptLost
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.incidents import incident_of
 from holdfast.journal.lease import acquire
 from holdfast.journal.machines import (
@@ -454,6 +458,32 @@ def test_only_an_attempt_that_was_left_open_is_told_its_loss(house):
     assert incident_of(house.folder, 2) is None
 
 
+@pytest.mark.parametrize(
+    ("cause", "late_s", "is_explained"),
+    [("host_lost", 20, True), ("host_lost", 4000, False), ("failed", 20, False)],
+)
+@pytest.mark.parametrize("has_stamp", [False, True])
+def test_silence_is_explained_afterwards(
+    house, monkeypatch, cause, late_s, is_explained, has_stamp
+):
+    """The others saw a host fall silent, and ended the attempt; its service says why."""
+    house.settle()
+    create_attempt(house.folder, 0, parent=None, resume_step=0, restore_set=None)
+    ended = AttemptEnd(cause, "nothing was heard of host 1", (None,), house.now - late_s * S)
+    end_attempt(house.folder, 0, ended)
+    if has_stamp:
+        one = Slice("lm-g1-0", SliceState.READY, maintained_unix_ns=house.now)
+        resource = Resource("lm-g1", ResourceState.UP, house.owner, (one,))
+        monkeypatch.setattr(house.cloud, "describe", lambda *_: (resource,))
+    else:
+        house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    house.settle()
+    house.settle()
+    found = [said for said in told(house) if isinstance(said, AttemptLost)]
+    why = "machine_maintenance" if has_stamp else "machine_preempted"
+    assert [(one.attempt, one.cause) for one in found] == ([(0, why)] if is_explained else [])
+
+
 def test_what_is_written_is_read_and_damage_is_told(house):
     assert read_machines(house.folder) == house.machines
     other = Machines("cloud-tpu", "lm", house.owner, "lm", "p", "z", "v6e-8", "v2-alpha")
@@ -467,3 +497,44 @@ def test_what_is_written_is_read_and_damage_is_told(house):
     path.with_name("machines.json").write_text('{"provider": 1}')
     with pytest.raises(StoreUnavailable, match="is damaged"):
         read_machines(house.folder)
+
+
+def of_another_host(house, monkeypatch):
+    """The run is held by a supervisor of a machine that can only be watched; how long it took."""
+    import holdfast.journal.lease as leases
+
+    holder = replace(RunHolder.current(), host="h1", boot_id="another", pid=4711)
+    acquire(house.folder, holder)
+    slept = []
+    watch = leases._watch
+
+    def watched(folder, epoch, first, silent_after_s, clock, sleep):
+        slept.append(silent_after_s)
+        return watch(folder, epoch, first, 0.0, clock, lambda _s: None)
+
+    monkeypatch.setattr(leases, "_watch", watched)
+    return slept
+
+
+@pytest.mark.parametrize(("is_gone", "waits_s"), [(True, 0.0), (False, 30.0)])
+def test_nobody_watches_a_holder_whose_machine_is_known_to_be_gone(
+    house, monkeypatch, is_gone, waits_s
+):
+    house.settle()
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    watched_s = of_another_host(house, monkeypatch)
+    house.book.knows_gone = lambda holder: is_gone and holder.boot_id == "another"
+    house.settle()
+    assert watched_s == [waits_s]
+    assert list(house.cloud.there) == ["lm-g2"]
+
+
+def test_what_still_runs_is_let_go_before_the_lease_is_taken(house):
+    house.settle()
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    asked = []
+    house.recovery.let_go = lambda decision: asked.append(
+        (decision.action.name, decision.record.condition, house.book.is_held)
+    )
+    house.settle()
+    assert asked == [("lm-g1", Condition.PREEMPTED, False)]

@@ -42,7 +42,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 LOOK_S = 1.0  # at the machines; at their service as --every says
 BRIEF_S = 0.2  # where something was just done
 SOON_S = 2.0  # at their service, where one has just been lost
-LET_GO_S = 1.0  # for what still runs on machines that are deleted
+LET_GO_S = 0.5  # for what still runs on machines that are deleted
 STOPPED = "stopped"  # how an attempt ends that somebody has asked to
 IAP = "iap"
 
@@ -225,7 +225,9 @@ class PushLoop:
         try:
             while (code := self._turn()) is None:
                 if limit_s is not None and time.monotonic() - began_s > limit_s:
-                    say("it is not done yet; what runs goes on: give the same command again")
+                    why = "".join(f"; host {i}: {one.reason}" for i, one in self.fleet.steps.items()
+                                  if one.step is HostAct.WAIT)  # fmt: skip
+                    say(f"it is not done yet{why}; what runs goes on: give the command again")
                     return EXIT_UNAVAILABLE
             return code
         except KeyboardInterrupt:
@@ -271,13 +273,15 @@ class PushLoop:
             return None
         if self.fleet.job is None or len(targets) != len(self._known):
             self._pack(targets)
+        names = {one.name for one in targets}
+        self.fleet.forget([one for one in self._known if one.name not in names])
         self._known = targets
         is_busy = self.fleet.step(targets)
         self._is_late = any(isinstance(one, Unreached) for one in self.fleet.told.values())
         if (code := self._over()) is not None:
             return code
         if not is_busy:
-            time.sleep(LOOK_S)
+            time.sleep(BRIEF_S if self._is_late else LOOK_S)
         return None
 
     def _over(self) -> int | None:

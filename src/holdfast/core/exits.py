@@ -51,6 +51,16 @@ MACHINE_PREEMPTED, MACHINE_MAINTENANCE = "machine_preempted", "machine_maintenan
 LOSS_CAUSES = (ExitCause.HOST_LOST.value, MACHINE_PREEMPTED, MACHINE_MAINTENANCE)
 
 
+def learned_later(cause: str, found: str | None) -> str:
+    """An attempt's cause, by what was found out afterwards of its machine.
+
+    A host that fell silent is all that the others see; its service knows why. What else ended it
+    stands.
+    """
+    is_only_silence = cause == ExitCause.HOST_LOST.value
+    return found if is_only_silence and found in (MACHINE_PREEMPTED, MACHINE_MAINTENANCE) else cause
+
+
 @value
 class RankReport:
     """The exception that ended a rank: its type's name, text, `file:line`, and whole traceback.

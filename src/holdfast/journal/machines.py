@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.exits import MACHINE_MAINTENANCE, ExitCause
 from holdfast.core.hosts.fleet import Condition
 from holdfast.core.hosts.recover import GenerationPhase, RecoveryRecord
 from holdfast.core.hosts.wanted import Machines
@@ -45,6 +46,10 @@ from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 
 FOLDER = "machines"
+HOST_LOST = ExitCause.HOST_LOST.value
+MINUTE_NS = 60 * 10**9
+NEAR_NS = 10 * MINUTE_NS  # a stamp is of the same event as a loss
+LATE_NS = 60 * MINUTE_NS  # it takes time until somebody looks
 MACHINES_FILE, RECORD_FILE, SEEN_FILE = "machines.json", "record.json", "seen.json"
 
 
@@ -117,6 +122,7 @@ class MachinesBook:
     knows_gone: Callable[[RunHolder], bool] = lambda _holder: False
     _lease: Lease | None = field(default=None, repr=False)
     _facts: MachineFacts = field(init=False, repr=False)
+    _explained: set[int] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
         self._facts = MachineFacts(self.folder, self.on_wait)
@@ -174,6 +180,22 @@ class MachinesBook:
         loss = tell_loss(self.folder, words, cause)
         if loss is not None:
             self._facts.lost(*loss, at_unix_ns)
+        elif cause != HOST_LOST:
+            self._explain(cause, at_unix_ns, within_ns=LATE_NS)
+
+    def maintained(self, at_unix_ns: int) -> None:
+        """Put on record that the machines were maintained then, if an attempt was lost to that."""
+        self._explain(MACHINE_MAINTENANCE, at_unix_ns, within_ns=NEAR_NS)
+
+    def _explain(self, cause: str, at_unix_ns: int, within_ns: int) -> None:
+        """Of the newest attempt that is over: it saw a host fall silent then, and not why."""
+        over = [one for one in attempts(self.folder).records if one.end is not None]
+        end = over[-1].end if over else None
+        if end is None or end.cause != HOST_LOST or over[-1].attempt in self._explained:
+            return
+        if abs(at_unix_ns - end.ended_unix_ns) <= within_ns:
+            self._explained.add(over[-1].attempt)
+            self._facts.lost(over[-1].attempt, cause, at_unix_ns)
 
     def waited(self, kind: str, start_unix_ns: int, end_unix_ns: int) -> None:
         """Put on record what was waited for."""

@@ -63,6 +63,9 @@ class Book(Protocol):
     def lost(self, words: str, cause: str, at_unix_ns: int) -> None:
         """Put on record what the run's attempt was lost to, if one was left open."""
 
+    def maintained(self, at_unix_ns: int) -> None:
+        """Put on record that the machines were maintained then, if an attempt was lost to that."""
+
     def waited(self, kind: str, start_unix_ns: int, end_unix_ns: int) -> None:
         """Put on record what the run, without machines, has waited for."""
 
@@ -142,6 +145,9 @@ class RunRecovery:
             return refused
         decision = self.look()
         action = decision.action
+        if self.policy.may_create or self.policy.may_delete:
+            for at_unix_ns in self._maintained():
+                self.book.maintained(at_unix_ns)
         if action.act is Act.CREATE and self._operation:
             return self._waiting(decision, f"{action.name} is being made")
         if action.act not in (Act.DELETE, Act.CREATE) or action.is_forbidden:
@@ -193,6 +199,10 @@ class RunRecovery:
             self.sleep(min(duration_s, RENEW_S))
             duration_s -= RENEW_S
         self.book.renew()
+
+    def _maintained(self) -> list[int]:
+        stamps = (part.maintained_unix_ns for one in self.seen for part in one.slices)
+        return sorted({at_unix_ns for at_unix_ns in stamps if at_unix_ns is not None})
 
     def _seen(self, record: RecoveryRecord) -> ResourcesSeen | Unseen:
         name = name_of(self.machines.prefix, record.generation)

@@ -136,8 +136,10 @@ class TpuEmulator(ScriptedEmulator):
         maintain(self._service.node(node), words)
 
     def verb_window(self, node: str, start: str) -> None:
-        """Announce maintenance of a node whose window opens then (RFC 3339)."""
-        self._service.node(node).upcoming_maintenance = ALPHA.UpcomingMaintenance(
+        """Announce maintenance of a node whose window opens then (RFC 3339), to its hosts too."""
+        found = self._service.node(node)
+        self._scripts.announce_window(found.name, start)
+        found.upcoming_maintenance = ALPHA.UpcomingMaintenance(
             window_start_time=start,
             maintenance_status=ALPHA.UpcomingMaintenance.MaintenanceStatus.PENDING,
         )

@@ -71,6 +71,11 @@ class StartupScripts:
         if name in self._metadata:
             self._metadata[name].do("maintenance-event")
 
+    def announce_window(self, name: str, start: str) -> None:
+        """Have a node's metadata server say when its maintenance begins (RFC 3339)."""
+        if name in self._metadata:
+            self._metadata[name].do("upcoming", start)
+
     def kill(self, name: str) -> None:
         """A machine that is taken takes its processes with it."""
         if self._machines is not None:

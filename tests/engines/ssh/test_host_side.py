@@ -23,17 +23,23 @@ def test_it_needs_nothing_but_an_old_python() -> None:
         assert all(name.partition(".")[0] in sys.stdlib_module_names for name in names), names
 
 
+def taken(path: Path, total: int, sent: bytes, digest: str) -> None:
+    archive = Archive(path, total)
+    with archive.file:
+        archive.take(io.BytesIO(sent), digest)
+
+
 def test_another_archive_is_not_taken(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"ours").hexdigest()
-    Archive(tmp_path / "a", 4).take(io.BytesIO(b"ours"), digest)
+    taken(tmp_path / "a", 4, b"ours", digest)
     with pytest.raises(HostError, match="not the archive that was announced"):
-        Archive(tmp_path / "b", 4).take(io.BytesIO(b"evil"), digest)
+        taken(tmp_path / "b", 4, b"evil", digest)
     with pytest.raises(HostError, match="ended in the middle"):
-        Archive(tmp_path / "c", 4).take(io.BytesIO(b"our"), digest)
+        taken(tmp_path / "c", 4, b"our", digest)
 
 
 def test_who_waits_for_more_of_a_broken_archive_is_let_go(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a", 8)
-    with pytest.raises(HostError):
+    with archive.file, pytest.raises(HostError):
         archive.take(io.BytesIO(b"half"), "0")
     assert archive._more_than(4) == 4

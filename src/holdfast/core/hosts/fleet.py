@@ -76,6 +76,7 @@ class Slice:
     """One slice. `words`: the service's own description of its health.
 
     `addresses`: of each of its hosts, in their order: within the network, and from outside ("").
+    `maintained_unix_ns`: when it was maintained last, where its description says so.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Slice:
     symptoms: tuple[str, ...] = ()
     autocheckpoint: bool | None = None  # None: the service does not say
     addresses: tuple[tuple[str, str], ...] = ()
+    maintained_unix_ns: int | None = None
 
     @property
     def is_well(self) -> bool:

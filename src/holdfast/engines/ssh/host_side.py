@@ -49,8 +49,9 @@ class HostError(Exception):
 class Archive:
     """An archive as it arrives. Other hosts may read it meanwhile; nobody believes it before."""
 
-    def __init__(self, path: Path, total: int) -> None:
-        self.path, self.total, self.there = path, total, 0
+    def __init__(self, path: Path, total: int, there: int = 0) -> None:
+        self.total, self.there = total, there
+        self.file = path.open("r+b" if there else "w+b")  # under whatever name it is later on
         self.changed = threading.Condition()
         self.is_broken = False
 
@@ -58,17 +59,16 @@ class Archive:
         """All of it, into the file; raises HostError when it is not that archive."""
         seen = hashlib.sha256()
         try:
-            with self.path.open("wb") as out:
-                while self.there < self.total:
-                    piece = source.read(min(PIECE_BYTES, self.total - self.there))
-                    if not piece:
-                        raise HostError("the connection ended in the middle of the archive")
-                    out.write(piece)
-                    out.flush()
-                    seen.update(piece)
-                    with self.changed:
-                        self.there += len(piece)
-                        self.changed.notify_all()
+            while self.there < self.total:
+                piece = source.read(min(PIECE_BYTES, self.total - self.there))
+                if not piece:
+                    raise HostError("the connection ended in the middle of the archive")
+                self.file.write(piece)
+                self.file.flush()
+                seen.update(piece)
+                with self.changed:
+                    self.there += len(piece)
+                    self.changed.notify_all()
             if not hmac.compare_digest(seen.hexdigest(), digest):
                 raise HostError("what came is not the archive that was announced")
         except BaseException:
@@ -79,16 +79,15 @@ class Archive:
 
     def give(self, peer: socket.socket) -> None:
         """All of it to another host, as it comes."""
-        with self.path.open("rb") as source:
-            sent = 0
-            while sent < self.total:
-                ready = self._more_than(sent)
-                if ready <= sent:
-                    return
-                while sent < ready:
-                    piece = source.read(min(PIECE_BYTES, ready - sent))
-                    peer.sendall(piece)
-                    sent += len(piece)
+        sent = 0
+        while sent < self.total:
+            ready = self._more_than(sent)
+            if ready <= sent:
+                return
+            while sent < ready:
+                piece = os.pread(self.file.fileno(), min(PIECE_BYTES, ready - sent), sent)
+                peer.sendall(piece)
+                sent += len(piece)
 
     def _more_than(self, count: int) -> int:
         """How much there is, once that is more; the same again where nothing comes any more."""
@@ -151,7 +150,6 @@ class HostHere:
         self._unpack(part, digest)
         whole = self.folder / f"{digest}.tar.gz"
         part.rename(whole)
-        archive.path = whole
         for old in self.folder.glob("*.tar.gz"):
             if old != whole:
                 old.unlink()
@@ -162,8 +160,8 @@ class HostHere:
         whole = self.folder / f"{order['tree']}.tar.gz"
         if not whole.exists():
             raise HostError("its archive is not here any more")
-        archive = Archive(whole, whole.stat().st_size)
-        archive.there = archive.total
+        size = whole.stat().st_size
+        archive = Archive(whole, size, size)
         return self._serve(archive, order["token"])
 
     def install(self, order: dict[str, Any]) -> dict[str, Any]:

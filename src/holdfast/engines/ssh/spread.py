@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,8 @@ from holdfast.engines.ssh.words import Reach, Target
 RELAY_WAIT_S = 30.0  # for a host that is to give a tree on
 MOST_AT_ONCE = 256
 NO_LIMIT = None
+ANSWER_S = 1.0  # a host may take for its answer before the others go on
+NOT_YET = Unreached("it has not answered yet")
 SECRET = "\0secret"  # noqa: S105 - stands in a host's words for a file in a place of its own
 
 
@@ -115,12 +117,16 @@ class SshFleet:
     _memory: dict[str, HostMemory] = field(default_factory=dict)
     _log_at: dict[str, int] = field(default_factory=dict)
     _said: dict[int, str] = field(default_factory=dict)
+    _is_closed: bool = False
+    _pending: dict[str, Future[ReachedHost | Unreached]] = field(default_factory=dict)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_AT_ONCE))
 
     def close(self) -> None:
         """End the connections; what runs over there goes on."""
-        for session in self._sessions.values():
+        self._is_closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for session in list(self._sessions.values()):
             session.close()
-        self._sessions.clear()
 
     def forget(self, targets: Iterable[Target]) -> None:
         """These machines are no more."""
@@ -128,12 +134,21 @@ class SshFleet:
             self._drop(one)
             self._memory.pop(one.name, None)
             self._log_at.pop(one.name, None)
+            self._pending.pop(one.name, None)
 
-    def look(self, targets: Sequence[Target]) -> dict[int, ReachedHost | Unreached]:
-        """How each of them stands, or why it cannot be reached."""
-        found = dict(
-            zip([one.index for one in targets], self._all(self._look, targets), strict=True)
-        )
+    def look(
+        self, targets: Sequence[Target], within_s: float | None = None
+    ) -> dict[int, ReachedHost | Unreached]:
+        """How each of them stands, or why it cannot be reached.
+
+        A machine that is gone says no goodbye. Who has not answered `within_s` is asked on, beside.
+        """
+        asked = {one.name: self._asked_on(one) for one in targets}
+        wait(asked.values(), within_s)
+        found: dict[int, ReachedHost | Unreached] = {}
+        for one in targets:
+            is_late = not asked[one.name].done()
+            found[one.index] = NOT_YET if is_late else self._pending.pop(one.name).result()
         now_ns = time.monotonic_ns()
         for one in targets:
             memory = self._memory.setdefault(one.name, HostMemory())
@@ -146,7 +161,7 @@ class SshFleet:
         """Look, and do what is to be done now; False: that was nothing."""
         job = self.job
         assert job is not None  # noqa: S101
-        told = self.look(targets)
+        told = self.look(targets, ANSWER_S)
         memory = {one.index: self._memory[one.name] for one in targets}
         self.steps = next_steps(told, memory, job.wanted)
         self.verdict, self.why = verdict(self.steps)
@@ -175,6 +190,8 @@ class SshFleet:
         order = {"do": "end", "grace_s": grace_s}
 
         def ended(one: Target) -> bool:
+            if (pending := self._pending.pop(one.name, None)) is not None:
+                pending.result()
             with_limit = grace_s + 30.0
             return self._tried(one, lambda: self._session(one).ask(order, limit_s=with_limit))
 
@@ -182,6 +199,12 @@ class SshFleet:
         return tuple(one for one, is_over in zip(targets, are_over, strict=True) if is_over)
 
     # --- one host ---------------------------------------------------------------------------------
+
+    def _asked_on(self, target: Target) -> Future[ReachedHost | Unreached]:
+        found = self._pending.get(target.name)
+        if found is None:
+            found = self._pending[target.name] = self._pool.submit(self._look, target)
+        return found
 
     def _look(self, target: Target) -> ReachedHost | Unreached:
         try:
@@ -329,6 +352,8 @@ class SshFleet:
 
     def _session(self, target: Target) -> HostSession:
         found = self._sessions.get(target.name)
+        if self._is_closed:
+            raise ConnectionLostError(NOT_YET)
         if found is None:
             found = self._sessions[target.name] = HostSession(self.reach, target, self.folder)
         return found
@@ -349,7 +374,8 @@ class SshFleet:
         for one in targets:
             step, reason, _ = self.steps[one.index]
             is_news = step in (HostAct.WAIT, HostAct.REST) and self._said.get(one.index) != reason
-            if is_news and reason != "it trains" and not reason.startswith("waits for host"):
+            is_usual = reason in ("it trains", NOT_YET.words) or reason.startswith("waits for host")
+            if is_news and not is_usual:
                 self.say(f"host {one.index} ({one.name}): {reason}")
             self._said[one.index] = reason
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from holdfast.core.exits import learned_later
 from holdfast.core.ledger.facts import AttemptFact, RestoreFact
 from holdfast.journal.attempts import ATTEMPT_FILE, END_FILE, launched_and_ended
 from holdfast.journal.facts.followed import FollowedJournal, Place, Touched
@@ -56,8 +57,10 @@ class KnownAttempt:
 
     @property
     def cause(self) -> str | None:
-        """Why it ended, as a journal says."""
-        return None if self.ended is None else self.ended[2]
+        """Why it ended, as a journal says, or as was found out afterwards."""
+        if self.ended is None or self.ended[2] is None:
+            return None
+        return learned_later(self.ended[2], None if self.lost is None else self.lost[2])
 
     def launched_ns(self) -> int | None:
         """When it was, or else when its first journal was made; None: it left none."""

@@ -55,6 +55,9 @@ _QUEUED = {
 }
 _FRACTION = re.compile(r"\.\d+")
 WORDS_CHARS = 200
+_MAINTAINED = re.compile(
+    r"maintenance event at\s+(\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?)", re.IGNORECASE
+)
 
 
 def last_part(name: str) -> str:
@@ -72,6 +75,7 @@ def slice_of(node: Any) -> Slice:
         maintenance=_maintenance(getattr(node, "upcoming_maintenance", None)),
         symptoms=tuple(_symptom(one) for one in node.symptoms),
         autocheckpoint=getattr(node, "autocheckpoint_enabled", None),
+        maintained_unix_ns=_maintained(node.health_description),
         addresses=tuple(
             (line(one.ip_address), line(one.access_config.external_ip if one.access_config else ""))
             for one in node.network_endpoints
@@ -144,6 +148,12 @@ def _maintenance(window: Any) -> Maintenance | None:
         end_unix_ns=_unix_ns(window.window_end_time),
         is_ongoing=_word(window, "maintenance_status") == "ONGOING",
     )
+
+
+def _maintained(description: str) -> int | None:
+    """The stamp in "The TPU had a maintenance event at 2026-11-27T02:03:04.5Z"."""
+    found = _MAINTAINED.search(description)
+    return None if found is None else _unix_ns(found[1])
 
 
 def _unix_ns(text: str) -> int | None:
