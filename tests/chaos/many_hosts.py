@@ -43,7 +43,7 @@ CALM_S = (0.0, 3.0)  # between two blows
 LASTS_S = (0.2, 6.0)  # what is mended again: shorter and longer than a host is waited for
 END_S = 180.0  # from the last blow to the end of the run
 LEFT_S = 30.0
-OPENS_S = 4.0  # an agent has opened its run by then
+OPENS_S = 60.0  # an agent has opened its run by then, however busy the machine is
 GOOD_CODES = (0, -signal.SIGKILL)
 LONG_S = 45.0  # a silent controller is followed after 30, and hosts that are away come back
 OF_BLOWS = ("killed", "host_lost", "unknown", "peer_lost")  # causes that blows have
@@ -97,7 +97,6 @@ class Run:
         self.agents: dict[int, labs.LabProcess] = {}
         self.all: list[labs.LabProcess] = []
         self.is_store_away = False
-        self.started_s = 0.0
         for host in lab.hosts:
             self.start(host)
 
@@ -117,7 +116,6 @@ class Run:
         agent = host.start([*run, "--", sys.executable, VICTIM, STEPS], env=env)
         self.agents[host.index] = agent
         self.all.append(agent)
-        self.started_s = time.monotonic()
 
     def tend(self) -> bool:
         """Start again what was killed; whether all have ended by themselves."""
@@ -222,7 +220,9 @@ class Run:
     def take_store(self) -> Iterator[int]:
         away = self.store.with_name("store-away")
         # An agent that begins without a store makes one, and another run in it.
-        time.sleep(max(0.0, self.started_s + OPENS_S - time.monotonic()))
+        give_up_s = time.monotonic() + OPENS_S
+        while not all(map(_has_opened, self.agents.values())) and time.monotonic() < give_up_s:
+            time.sleep(0.1)
         self.is_store_away = True
         self.store.rename(away)
         yield -1
@@ -237,6 +237,10 @@ class Run:
 
     def _wait(self) -> None:
         time.sleep(self.dice.uniform(*LASTS_S))
+
+
+def _has_opened(agent: labs.LabProcess) -> bool:
+    return agent.code() is not None or "This is host" in agent.text
 
 
 BLOWS: dict[str, Callable[[Run], Iterator[int]]] = {

@@ -34,6 +34,30 @@ def starts_ns(index: int) -> int:
     return next(at_ns for at_ns in looks if look(succession, at_ns, FREE) is FollowStep.START)
 
 
+def test_an_agent_gives_up_after_three_controllers_in_a_row_that_end_by_themselves() -> None:
+    succession = Succession(0)
+    assert [succession.has_failed() for _ in range(3)] == [False, False, True]
+    succession = Succession(0)
+    for _ in range(5):
+        assert not succession.has_failed()
+        assert not succession.has_failed()
+        succession.has_found_one()
+
+
+@pytest.mark.parametrize("is_mounted", [True, False])
+def test_a_controller_that_ends_while_the_store_is_away_is_no_failure(is_mounted: bool) -> None:
+    """Two were killed before, and a third cannot begin: the store comes back, and so does one."""
+    succession = Succession(0)
+    look(succession, 0, HELD)
+    succession.has_failed()
+    succession.has_failed()
+    if is_mounted:  # an empty folder is there in its place
+        look(succession, SECOND_NS, FREE)
+    else:
+        succession.store_is_away(SECOND_NS)
+    assert not succession.has_failed()
+
+
 def test_the_first_host_starts_a_controller_at_once_and_the_others_one_after_another() -> None:
     assert [starts_ns(index) for index in range(4)] == [index * TURN_NS for index in range(4)]
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.store import RunStore
-from holdfast.session.supervised import STORE_LIMIT_S, folder_of
+from holdfast.session.restore import _while_there
+from holdfast.session.store_away import STORE_LIMIT_S, folder_of
+from holdfast.snapshot.receipt import MANIFEST, shard_name
+from holdfast.snapshot.sealed import read_sealed, write_sealed
+from holdfast.snapshot.sets import check_size
 
 
 class Clock:
@@ -55,3 +60,38 @@ def test_a_folder_on_which_nothing_is_mounted_any_more_is_said(tmp_path):
     store.mkdir()
     with pytest.raises(StoreUnavailable, match=r"run 'r' is not in .*/store any more; check that"):
         place.get_again("r")
+
+
+def test_a_restore_waits_for_it_and_calls_nothing_damaged(tmp_path):
+    """The manifest is missing while the whole store is: that says nothing of the checkpoint."""
+    store = tmp_path / "store"
+    folder = RunStore.at(str(store)).create("r")
+    manifest = folder.ckpt_dir / "0000-000000000001" / MANIFEST
+    manifest.parent.mkdir()
+    write_sealed(manifest, {"step": 1})
+    clock = Clock(store, 10.0)
+    wait = partial(folder_of, clock_s=clock.now_s, sleep=clock.sleep)
+    assert _while_there(folder, lambda: read_sealed(manifest), wait) == {"step": 1}
+    assert clock.at_s == pytest.approx(10.0, abs=1.0)
+
+
+def test_a_file_that_is_missing_in_a_store_that_is_there_is_damage(tmp_path):
+    store = tmp_path / "store"
+    folder = RunStore.at(str(store)).create("r")
+    reads = []
+
+    def read():
+        reads.append(1)
+        return read_sealed(folder.ckpt_dir / "0000-000000000001" / MANIFEST)
+
+    with pytest.raises(CorruptCheckpoint, match="is missing"):
+        _while_there(folder, read)
+    assert len(reads) == 1
+
+
+def test_a_shard_that_is_not_listed_is_looked_for_where_it_should_be(tmp_path):
+    set_dir = RunStore.at(str(tmp_path / "store")).create("r").ckpt_dir / "0000-000000000001"
+    set_dir.mkdir()
+    with pytest.raises(CorruptCheckpoint, match="is missing") as found:
+        check_size(set_dir, 0, 100)
+    assert found.value.__cause__.filename == str(set_dir / shard_name(0))

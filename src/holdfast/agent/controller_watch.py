@@ -33,7 +33,6 @@ from holdfast.link.values import Claim
 SECOND_NS = 1_000_000_000
 UNLINKED_S, LINKED_S = 0.1, 2.0  # between two looks
 ALL_LOOKS = 4000  # a second at most, of all hosts together, while none has a link
-FAILURES = 3  # of controllers, one after another
 LEAVE_S = 5.0
 TELL_NS = 15 * SECOND_NS  # without a link to a holder that listens
 SILENT_S = 10.0  # a holder that does not listen may be no controller of several hosts
@@ -78,7 +77,6 @@ class ControllerWatch:
         self._silent_looks = 0
         # Of a holder that has another version: its lease, and its heartbeat when that was seen.
         self._other_version: tuple[int, bytes] | None = None
-        self._failures = 0
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
 
@@ -154,11 +152,12 @@ class ControllerWatch:
         if code == EXIT_SAVED_START_ME_AGAIN:
             self._succession.has_given_back(now_ns())
             return False
-        self._failures += code != 0
-        if self._failures >= FAILURES:
-            code = code if code > 0 else EXIT_UNAVAILABLE
-            self._seen(Sighting(over=Over(code, "the controller of the run cannot be started")))
+        if code != 0 and self._succession.has_failed():
+            self._gives_up(code if code > 0 else EXIT_UNAVAILABLE)
         return False
+
+    def _gives_up(self, code: int) -> None:
+        self._seen(Sighting(over=Over(code, "the controller of the run cannot be started")))
 
     def _start_one(self) -> None:
         try:
@@ -166,8 +165,9 @@ class ControllerWatch:
             over_before, still_s = self._succession.over_before, still_ns / SECOND_NS
             self._child = self._start(WatchedHolder(epoch, still_s, over_before, beat))
         except OSError as error:
-            self._failures += 1
             self._say("warning", f"The controller of the run cannot be started: {error}")
+            if self._succession.has_failed():
+                self._gives_up(EXIT_UNAVAILABLE)
 
     def _follow(self, lease: LeaseView, at_ns: int) -> None:
         where = read_listening(self._folder, lease.epoch)
@@ -191,7 +191,8 @@ class ControllerWatch:
             return
         claim = Claim(where.addresses, where.port, lease.epoch, where.certificate)
         if claim != self._claim:
-            self._claim, self._failures = claim, 0
+            self._claim = claim
+            self._succession.has_found_one()
             self._linked_ns = at_ns  # who comes late, or from another one, has only begun to dial
             self._seen(Sighting(claim=claim))
         if not self.is_linked:

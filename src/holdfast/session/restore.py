@@ -6,17 +6,23 @@ import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, CorruptCheckpoint, PartNotFetched
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
+from holdfast.journal.store import RunFolder
 from holdfast.session.attachment import Attachment
 from holdfast.session.contents import STATE, Contents
 from holdfast.session.reshape import OWN, SHARED, reshape
 from holdfast.session.say import say
+from holdfast.session.store_away import folder_of, is_back
+
+MOST_ABSENCES = 5  # of the store, in one restore
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ def restore(
     """See `Run.restore`, and `Run.framework`, which gives the `folder`."""
     attachment.come_in(lambda: _look_ahead(init))
     started_ns, external = now_ns(), None
+    there: Callable[[Callable[[], Any]], Any] = partial(_while_there, attachment.folder)
     token = attachment.writer.open_span("restore")
     try:
         while True:
@@ -49,8 +56,9 @@ def restore(
             else:
                 try:
                     if folder is not None:
-                        external = _verified(attachment, resume, folder)
-                    stored = _read(attachment, resume, contents, like, init, only)
+                        external = there(partial(_verified, attachment, resume, folder))
+                    how = attachment, resume, contents, like, init, only
+                    stored = there(partial(_read, *how))
                 except PartNotFetched as error:  # it may come in the next attempt
                     raise PartNotFetched(f"{resume.set_name}: {error}") from error
                 except CorruptCheckpoint as error:
@@ -84,6 +92,19 @@ def _verified(attachment: Attachment, resume: Resume, folder: Path) -> str:
         )
     verify_external(external, folder, attachment.rank, attachment.world_size)
     return external.path
+
+
+def _while_there(
+    folder: RunFolder, read: Callable[[], _T], wait: Callable[[str, str], object] = folder_of
+) -> _T:
+    """What is read; again where the store was away meanwhile: what is not there is no damage."""
+    for _ in range(MOST_ABSENCES):
+        try:
+            return read()
+        except CorruptCheckpoint as error:
+            if not is_back(folder, error, wait):
+                raise
+    return read()
 
 
 def _read(

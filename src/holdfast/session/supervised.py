@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -19,50 +18,20 @@ from holdfast.errors import (
     ConfigurationError,
     CorruptCheckpoint,
     HoldfastError,
-    StoreUnavailable,
 )
 from holdfast.journal import doorbell, gate
 from holdfast.journal.layout import REPORT_SUFFIX, RankPhase, Word
 from holdfast.journal.rank_journal import session_journal
-from holdfast.journal.store import RunFolder, RunStore
 from holdfast.session import ahead, imports, signals
 from holdfast.session.attachment import Attachment, Programs, identity
 from holdfast.session.crash import write_report
 from holdfast.session.joining import dial_when_heard
 from holdfast.session.leaving import end_soon
 from holdfast.session.memory import RamPlace
-from holdfast.session.say import say
 from holdfast.session.stacks import answer_for_stacks
+from holdfast.session.store_away import folder_of
 from holdfast.session.warming import Warming
 from holdfast.snapshot.keep import Keep
-
-STORE_LIMIT_S = 60.0
-STORE_LOOK_S = 0.2
-
-
-def folder_of(
-    store: str,
-    run: str,
-    *,
-    clock_s: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> RunFolder:
-    """The run's folder. Its supervisor had it a moment ago: if it is not there, it is waited for.
-
-    Raises StoreUnavailable: it does not come back, so another attempt may find it.
-    """
-    began_s, has_told = clock_s(), False
-    while True:
-        try:
-            return RunStore.at(store).get_again(run)
-        except StoreUnavailable as error:
-            waited_s, why = clock_s() - began_s, error
-        if waited_s >= STORE_LIMIT_S:
-            raise StoreUnavailable(f"no run store for {waited_s:.0f} s: {why}") from why
-        if not has_told:
-            say(f"Waiting for the run store: {why}")
-            has_told = True
-        sleep(STORE_LOOK_S)
 
 
 class Supervised(Attachment):

@@ -12,6 +12,8 @@ folder above knows; nothing here depends on it.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -142,7 +144,8 @@ def _check_size(vault: Vault, files: Files, name: str, rank: int, want_bytes: in
         return
     where = vault.where(name, shard_name(rank))
     if have_bytes is None:
-        raise CorruptCheckpoint(f"{where} is missing")
+        missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where)
+        raise CorruptCheckpoint(f"{where} is missing") from missing
     raise CorruptCheckpoint(f"{where} has {have_bytes} bytes, not {want_bytes}")
 
 

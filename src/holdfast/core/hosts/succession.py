@@ -25,6 +25,7 @@ LONGEST_TURN_NS = 10 * SECOND_NS
 STILL_NS = 28 * SECOND_NS
 BEAT_NS = 5 * SECOND_NS  # between two beats (journal.lease.HEARTBEAT_S)
 REST_NS = 60 * SECOND_NS  # of a host whose controller had no link to the others
+MOST_FAILURES = 3  # of controllers that were started here, one after another
 
 
 class FollowStep(StrEnum):
@@ -59,15 +60,26 @@ class Succession:
         self._beat: tuple[int, bytes] = (0, b"")
         self._beat_ns = 0
         self._rests_until_ns = 0
+        self._failures = 0
 
     def store_is_away(self, at_ns: int) -> None:
-        """Nothing is known: no time counts."""
+        """Nothing is known: no time counts, and no controller could have begun."""
+        self._failures = 0
         self._absent_since_ns = None
         self._beat_ns = at_ns
 
     def has_given_back(self, at_ns: int) -> None:
         """The controller that was started here has left the run to others."""
         self._rests_until_ns = at_ns + REST_NS
+
+    def has_failed(self) -> bool:
+        """The controller that was started here has ended by itself; whether no other will do."""
+        self._failures += 1
+        return self._failures >= MOST_FAILURES
+
+    def has_found_one(self) -> None:
+        """There is a controller that listens."""
+        self._failures = 0
 
     def watched(self, at_ns: int) -> tuple[int, bytes, int]:
         """Of which lease the heartbeat is watched, the last beat, and how long ago that was."""
