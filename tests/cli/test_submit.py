@@ -63,7 +63,7 @@ class MadeUpEngine:
         return self.standings
 
     def replace(self, ordered: Ordered, host: str, reason: str) -> str:
-        return f"{host} is replaced"
+        return f"{host} is replaced: {reason}"
 
     def release(self, ordered: Ordered) -> str:
         self.released.append(ordered.job)
@@ -199,6 +199,12 @@ def test_an_engine_is_asked_only_what_was_submitted_here(engine: MadeUpEngine, s
     assert CliRunner().invoke(release, ["lm", "--accept-stored"]).output == "job 17 is cancelled\n"
     assert engine.released == ["18"]
     assert kept(folder)[0] is not None
+
+
+def test_a_machine_is_replaced_by_its_engine(engine: MadeUpEngine, store: Path) -> None:
+    taken(store)
+    words = ["lm", "--replace", "n2", "--reason", "it is slow"]
+    assert CliRunner().invoke(hosts, words).output == "n2 is replaced: it is slow\n"
 
 
 def test_ls_says_of_whom_hosts_are_asked(engine: MadeUpEngine, store: Path) -> None:

@@ -47,12 +47,6 @@ def looking_options(
     return lambda command: every(most(command))
 
 
-def accept_option(command: F) -> F:
-    """`--accept-stored`."""
-    words = "Use the machine settings of the store, although this host has not agreed to them."
-    return click.option("--accept-stored", is_flag=True, help=words)(command)
-
-
 def agreed_machines(folder: RunFolder, accept_stored: bool) -> Machines:
     """What the run's machines are made of, as the store says and this user has agreed.
 

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from holdfast.cli.fleet import accept_option, agreed_machines, cloud, rows, show
-from holdfast.cli.places import open_run, store_option
+from holdfast.cli.fleet import agreed_machines, cloud, rows, show
+from holdfast.cli.places import accept_option, open_run, store_option
 from holdfast.core.hosts.fleet import Resource
 from holdfast.errors import ConfigurationError
 

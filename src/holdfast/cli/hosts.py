@@ -11,8 +11,8 @@ import click
 
 from holdfast.cli.door import coloured_line
 from holdfast.cli.ls import ago
-from holdfast.cli.orders import order_lines, standing_json
-from holdfast.cli.places import open_run, store_option
+from holdfast.cli.orders import known_order, order_lines, standing_json
+from holdfast.cli.places import accept_option, open_run, store_option
 from holdfast.core.durations import clock_words, in_words
 from holdfast.core.hosts.placement import ranks_words
 from holdfast.core.visible import clean
@@ -47,6 +47,12 @@ MOST_HOSTS = 1_000_000
     type=click.IntRange(0, MOST_HOSTS - 1),
     help="Host HOST may have a part again.",
 )
+@click.option(
+    "--replace",
+    metavar="NAME",
+    help="Have the engine give another machine for the one of that name, as it names it.",
+)
+@accept_option
 @click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def hosts(
@@ -55,6 +61,8 @@ def hosts(
     quarantine: int | None,
     reason: str,
     release: int | None,
+    replace: str | None,
+    accept_stored: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -63,6 +71,10 @@ def hosts(
     A host without a part is a spare. Of a run that is over it shows how they stood last.
     """
     folder = open_run(run, store)
+    if replace is not None:
+        engine, ordered = known_order(folder, accept_stored=accept_stored)
+        click.echo(engine.replace(ordered, replace, reason))
+        return
     if quarantine is not None or release is not None:
         _change(folder, quarantine, reason, release)
         return

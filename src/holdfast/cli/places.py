@@ -18,6 +18,12 @@ def store_option(command: F) -> F:
     return click.option("--store", metavar="PLACE", help="Where runs live.")(command)
 
 
+def accept_option(command: F) -> F:
+    """`--accept-stored`."""
+    words = "Use what the store says of machines and jobs, though this host has not agreed to it."
+    return click.option("--accept-stored", is_flag=True, help=words)(command)
+
+
 def open_run(name: str, store: str | None) -> RunFolder:
     """The run of that name; raises UnknownRun, StoreUnavailable or ConfigurationError."""
     return RunStore.at(run_store(store)).get(name)

@@ -7,13 +7,12 @@ import sys
 import click
 
 from holdfast.cli.fleet import (
-    accept_option,
     agreed_machines,
     concluded,
     looked_after,
     looking_options,
 )
-from holdfast.cli.places import open_run, store_option
+from holdfast.cli.places import accept_option, open_run, store_option
 from holdfast.cli.seconds import Seconds
 from holdfast.core.hosts.recover import Act, RecoverPolicy
 from holdfast.errors import ConfigurationError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.fleet import accept_option, agreed_machines, cloud, looking_options, tell
-from holdfast.cli.places import open_run, store_option
+from holdfast.cli.fleet import agreed_machines, cloud, looking_options, tell
+from holdfast.cli.places import accept_option, open_run, store_option
 from holdfast.core.hosts.fleet import ActOutcome, to_rehearse
 from holdfast.core.hosts.recover import name_of
 from holdfast.errors import EXIT_DONE, EXIT_UNAVAILABLE, EXIT_USER_FAILURE

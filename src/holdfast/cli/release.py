@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.fleet import accept_option
 from holdfast.cli.orders import known_order, order_json
-from holdfast.cli.places import open_run, store_option
+from holdfast.cli.places import accept_option, open_run, store_option
 from holdfast.journal.submitted import keep
 
 

@@ -11,14 +11,13 @@ from typing import Any
 import click
 
 from holdfast.cli.fleet import (
-    accept_option,
     agreed_machines,
     cloud,
     concluded,
     looked_after,
     looking_options,
 )
-from holdfast.cli.places import store_option
+from holdfast.cli.places import accept_option, store_option
 from holdfast.cli.push import (
     NAMES,
     MadeMachines,
