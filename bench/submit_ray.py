@@ -23,6 +23,9 @@ from pathlib import Path
 
 from several_hosts import TRAINER, Progress, until
 
+from holdfast.journal.lease import view
+from holdfast.journal.store import RunStore
+
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS / name) for name in ("", "e2e", "lab", "engines")]
 from ray_lab import RayLab  # noqa: E402
@@ -77,16 +80,24 @@ class Trial:
         return [one.index for one in self.ray.lab.hosts[1:] if one.is_on]
 
     def off(self) -> float:
-        """Seconds from the loss of the host of rank 0 until all ranks have done a new step."""
-        pattern = f"{self.trainer} {FAR}"
+        """Seconds from the loss of a host that trains until all ranks have done a new step.
+
+        Not of the controller's: its loss is seen after 30 s, with Ray or without.
+        """
         time.sleep(3.0)  # steps are in memory on two hosts
-        rows = json.loads(
-            self.ray.start([*HOLDFAST, "hosts", self.name, "--store", self.store, "--json"]).wait(0)
-        )["hosts"]
-        del pattern
-        address = next(row["address"] for row in rows if row["trains_as"] == 1)
-        index = next(one.index for one in self.ray.lab.hosts if one.address == address)
-        newest = max(step for step, _, _ in self.progress.steps(1))
+        words = ["hosts", self.name, "--store", self.store, "--json"]
+        rows = json.loads(self.ray.start([*HOLDFAST, *words]).wait(0))["hosts"]
+        holder = view(RunStore.at(str(self.store)).get(self.name)).holder
+        index = next(
+            one.index
+            for one in self.ray.lab.hosts
+            for row in rows
+            if row["address"] == one.address
+            and row["trains_as"] is not None
+            and holder is not None
+            and holder.host != f"h{one.index}"
+        )
+        newest = max(step for rank in range(HOSTS) for step, _, _ in self.progress.steps(rank))
         struck_s = time.time()
         self.ray.power_off(index)
         return self.progress.next_step(struck_s, newest + 1)

@@ -35,7 +35,12 @@ _SHORT = {
     "RAY_health_check_timeout_ms": 1000,
     "RAY_health_check_failure_threshold": 3,
 }
-_QUIET = {"RAY_USAGE_STATS_ENABLED": 0, "RAY_DISABLE_DOCKER_CPU_WARNING": 1}
+# Ray gives its workers niceness 15, and this machine has other work.
+_QUIET = {
+    "RAY_worker_niceness": 0,
+    "RAY_USAGE_STATS_ENABLED": 0,
+    "RAY_DISABLE_DOCKER_CPU_WARNING": 1,
+}
 
 
 class RayLab:

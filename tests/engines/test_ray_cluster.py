@@ -206,6 +206,15 @@ def test_what_is_not_there_is_said(ray: RayLab) -> None:
     assert "Holdfast is not installed on the cluster's nodes" in said
 
 
+def test_a_client_submits_from_outside_the_cluster(ray: RayLab) -> None:
+    run = RunOnRay(ray)
+    run.allow(FAR)
+    run.submit("-o", f"address=ray://{ray.head.address}:10001").wait(EXIT_DONE)
+    run.follow()
+    run.is_done()
+    run.says("over with 0: done")
+
+
 def test_a_drain_is_a_notice_and_the_spare_goes_on_before_the_deadline(ray: RayLab) -> None:
     run = RunOnRay(ray, steps=400)
     run.begin(7)
@@ -221,12 +230,12 @@ def test_a_drain_is_a_notice_and_the_spare_goes_on_before_the_deadline(ray: RayL
 
 
 def test_a_host_without_power_is_replaced_and_its_bundle_becomes_a_spare(ray: RayLab) -> None:
+    """The controller is lost with it. So either the spare goes on, or the agent that is new."""
     run = RunOnRay(ray)
     run.begin(7)
-    off = run.trainer
-    ray.power_off(off)
-    run.saw(r"in the place of host 0")
-    run.says("spare")
+    ray.power_off(run.trainer)
+    run.saw("did 7$", 2)
+    run.says("  spare  ")
     run.allow(FAR)
     run.is_done()
     run.says("over with 0: done")

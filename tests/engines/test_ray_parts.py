@@ -63,6 +63,7 @@ def test_what_is_reserved_and_brought_along(tmp_path: Path) -> None:
         ("runtime_env", "{", "is no JSON"),
         ("working_dir", "/nowhere/at/all", "is no folder here"),
         ("address", "http://head:8265", "that of Ray's dashboard"),
+        ("address", "local", "a cluster that ends with this command"),
     ],
 )
 def test_an_option_that_cannot_be_meant(option: str, value: str, said: str) -> None:

@@ -94,10 +94,11 @@ class RayHost:
             told = {RAY_WAITS_VARIABLE: json.dumps({"waits": [*waits, mine]})}
             environment = agent_environment(inherited_environment(), _of_raylet()) | told
             words = agent_words(self._told, self._folder / NOTICE, environment)
-            keeper = [sys.executable, "-m", main.__module__, str(self._folder), "--", *words]
+            niceness = str(os.getpriority(os.PRIO_PROCESS, os.getppid()))
+            keeper = [sys.executable, "-m", main.__module__, str(self._folder), niceness, "--"]
             try:
                 ended = subprocess.run(
-                    keeper, cwd=cwd, env=environment, timeout=START_LIMIT_S, check=False,
+                    [*keeper, *words], cwd=cwd, env=environment, timeout=START_LIMIT_S, check=False,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE, text=True,
                 )  # fmt: skip

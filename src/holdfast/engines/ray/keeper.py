@@ -1,6 +1,6 @@
 """A process that starts one agent, in a session of its own, and keeps how it has ended.
 
-    python -m holdfast.engines.ray.keeper FOLDER -- holdfast run ...
+    python -m holdfast.engines.ray.keeper FOLDER NICE -- holdfast run ...
 
 Ray ends the children of an actor with it, and an actor with its raylet. So this process leaves
 them: it forks, and lives on as nobody's child. The first process ends once the agent is started.
@@ -29,8 +29,11 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 MOST_LOG_BYTES = 64 << 20
 
 
-def main(folder: Path, command: list[str]) -> int:
-    """Start the command; 0 once it runs, 3 where another keeper is there."""
+def main(folder: Path, niceness: int, command: list[str]) -> int:
+    """Start the command; 0 once it runs, 3 where another keeper is there.
+
+    `niceness`: the raylet's. Ray's workers have 15, and not everybody may go back from there.
+    """
     started, tells = os.pipe()
     if os.fork():
         os.close(tells)
@@ -38,6 +41,8 @@ def main(folder: Path, command: list[str]) -> int:
         return said[0] if said else 1
     os.close(started)
     os.setsid()
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # Ray's workers hold back SIGINT
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not _lock(lock):
@@ -120,4 +125,4 @@ def _write(folder: Path, found: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[3:]))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[4:]))

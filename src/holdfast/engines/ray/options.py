@@ -34,6 +34,8 @@ def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> 
             f"the address {address!r} is that of Ray's dashboard; the cluster's own is HOST:6379 "
             "on its nodes, and ray://HOST:10001 from elsewhere"
         )
+    if address == "local":
+        raise _wrong("address", "local is a cluster that ends with this command")
     bundle = {"CPU": _number(options, "num_cpus", "1"), "GPU": _number(options, "gpus", "0")}
     for name, value in _object(options, "resources").items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
