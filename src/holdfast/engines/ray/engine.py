@@ -10,8 +10,9 @@ from typing import Any
 from holdfast.core.hosts.engine import Submission
 from holdfast.engines.protocol import EngineError, Ordered, OrderStanding
 from holdfast.engines.ray.cluster import connect, in_a_sentence
-from holdfast.engines.ray.foreman import Foreman, ForemanTold
+from holdfast.engines.ray.foreman import Foreman
 from holdfast.engines.ray.options import RayOptions
+from holdfast.engines.ray.placing import ForemanTold, make_group, open_host
 from holdfast.engines.ray.store import read_end, run_folder
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.journal.lease import view
@@ -49,13 +50,17 @@ class RayEngine:
     def submit(self, submission: Submission) -> Ordered:
         """Make the foreman, which does all the rest. Raises EngineError, ConfigurationError."""
         ray = connect(self._options)
+        from ray.util.placement_group import remove_placement_group
+
         name = _foreman_name(submission.run_id)
         order = new_id()
         told = ForemanTold(
             submission.to_json(), self._told_options(), name, order, _newest_term(submission),
             _grace_s(submission),
         )  # fmt: skip
+        group = foreman = None
         try:
+            group = make_group(told)
             foreman = (
                 ray.remote(Foreman)
                 .options(
@@ -68,8 +73,14 @@ class RayEngine:
                 )
                 .remote(told)
             )
+            for index in range(submission.all_hosts):
+                open_host(told, group, index)
             ray.get(foreman.standing.remote(), timeout=ANSWER_S)
         except Exception as error:
+            with contextlib.suppress(Exception):  # first who would make the rest anew
+                if foreman is not None:
+                    ray.kill(foreman)
+                remove_placement_group(group)
             raise in_a_sentence(error) from error
         words = f"Ray namespace {self._options.namespace}"
         job = f"{self._options.namespace}/{name}/{order}"

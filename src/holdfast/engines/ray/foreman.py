@@ -15,8 +15,9 @@ from typing import Any
 from holdfast.core.hosts import crew as ask
 from holdfast.core.hosts.crew import ActorState, AgentState, Crew, CrewPlace
 from holdfast.core.hosts.engine import EngineHost, HostStage, Submission
-from holdfast.engines.ray.host import AgentSight, HostTold, RayHost
+from holdfast.engines.ray.host import AgentSight
 from holdfast.engines.ray.options import RayOptions
+from holdfast.engines.ray.placing import ForemanTold, find_group, make_group, open_host
 from holdfast.engines.ray.private import RayHooks
 from holdfast.engines.ray.store import StoreLook
 
@@ -24,21 +25,6 @@ TURN_S = 0.25
 WATCH_S = 20.0  # a host's actor answers by then, also where nothing is new
 ANSWER_S = 5.0  # how long an actor is waited for that is to end something
 MS_NS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class ForemanTold:
-    """What a foreman is told, in each of its lives. `order`: this submission's own id.
-
-    `since_term`: of the run's newest controller before it. `grace_s`: of agents that are to go.
-    """
-
-    submission: dict[str, Any]
-    options: RayOptions
-    name: str
-    order: str
-    since_term: int
-    grace_s: float = 30.0
 
 
 @dataclass(slots=True)
@@ -145,7 +131,7 @@ class Foreman:
         from ray.util.placement_group import placement_group_table
 
         if self._group is None:
-            self._group = self._found_group() or self._new_group()
+            self._group = find_group(self._told) or make_group(self._told)
         is_settled = all(seat.node for seat in self._seats)
         if is_settled and time.monotonic() - self._looked_s < 1.0:
             return
@@ -217,26 +203,7 @@ class Foreman:
                 self._leave()
 
     def _open(self, seat: _Seat) -> None:
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        told = self._told
-        key = f"ray-{self._submission.run_id}-{told.order}-{seat.index}"
-        reserved = dict(told.options.bundle)
-        seat.actor = (
-            self._ray.remote(RayHost)
-            .options(
-                name=f"{told.name}-host-{seat.index}",
-                get_if_exists=True,
-                lifetime="detached",
-                max_restarts=0,
-                max_concurrency=4,
-                num_cpus=reserved.pop("CPU", 0),
-                num_gpus=reserved.pop("GPU", 0),
-                resources=reserved,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, seat.index),
-            )
-            .remote(HostTold(told.submission, seat.index, key, told.options.cwd))
-        )
+        seat.actor = open_host(self._told, self._group, seat.index)
         seat.asked = seat.actor.watch.remote(None, WATCH_S)
 
     def _start(self, seat: _Seat) -> None:
@@ -253,31 +220,6 @@ class Foreman:
         if words:
             self._say(f"host {index}: {words}")
 
-    # --- its group ----------------------------------------------------------------------------
-
-    def _found_group(self) -> Any:
-        """That of an earlier life; None: there is none."""
-        from ray.util.placement_group import get_placement_group
-
-        try:
-            return get_placement_group(self._told.name)
-        except ValueError:
-            return None
-
-    def _new_group(self) -> Any:
-        from ray.util.placement_group import placement_group
-
-        options = self._told.options
-        count = len(self._seats)
-        labels = {"bundle_label_selector": [options.labels] * count} if options.labels else {}
-        return placement_group(
-            [options.bundle] * count,
-            strategy="STRICT_SPREAD",
-            name=self._told.name,
-            lifetime="detached",
-            **labels,
-        )
-
     def _leave(self) -> None:
         """Give all back, and end."""
         from ray.util.placement_group import remove_placement_group
@@ -288,7 +230,7 @@ class Foreman:
             self._ray.wait(closed, num_returns=len(closed), timeout=ANSWER_S)
         for one in actors:
             self._ray.kill(one)
-        if (group := self._group or self._found_group()) is not None:
+        if (group := self._group or find_group(self._told)) is not None:
             remove_placement_group(group)
         self._ray.kill(self._ray.get_runtime_context().current_actor)
 
