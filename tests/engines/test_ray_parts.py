@@ -47,7 +47,10 @@ def test_what_is_reserved_and_brought_along(tmp_path: Path) -> None:
         {},
     )  # fmt: skip
     assert found.bundle == {"GPU": 8.0, "TPU": 4.0}
-    assert found.runtime_env == {"env_vars": {"A": "1"}, "working_dir": str(tmp_path)}
+    assert found.runtime_env == {"working_dir": str(tmp_path)}
+    assert found.variables == {"A": "1"}
+    early = '{"env_vars": {"A": "1", "PYTHONPATH": "/x"}}'
+    assert read_options({"runtime_env": early}, {}).variables == {}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,7 @@ def test_what_is_reserved_and_brought_along(tmp_path: Path) -> None:
         ("resources", '{"TPU": true}', "TPU is no number"),
         ("labels", '{"a": 1}', "a label is a text"),
         ("runtime_env", "{", "is no JSON"),
+        ("runtime_env", '{"env_vars": {"A": 1}}', "its env_vars are no texts"),
         ("working_dir", "/nowhere/at/all", "is no folder here"),
         ("address", "http://head:8265", "that of Ray's dashboard"),
         ("address", "local", "a cluster that ends with this command"),

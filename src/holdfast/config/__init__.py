@@ -345,6 +345,11 @@ def cluster_slice() -> str:
     return os.environ.get(SLICE_VARIABLE, "")
 
 
+def add_variables(variables: Mapping[str, str]) -> None:
+    """For this process and those that it starts: whoever has started it could not set them."""
+    os.environ.update(variables)
+
+
 def inherited_environment() -> dict[str, str]:
     """The environment of this process, for the command that it starts.
 

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast.config import add_variables
 from holdfast.core.hosts import crew as ask
 from holdfast.core.hosts.crew import ActorState, AgentState, Crew, CrewPlace
 from holdfast.core.hosts.engine import EngineHost, HostStage, Submission
@@ -57,6 +58,7 @@ class Foreman:
         import ray
 
         self._ray, self._told = ray, told
+        add_variables(told.options.variables)
         self._submission = Submission.from_json(told.submission)
         self._said: list[str] = []
         self._crew = Crew(round(told.grace_s * ask.SECOND_NS), told.since_term)

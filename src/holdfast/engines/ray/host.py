@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.config import RAY_WAITS_VARIABLE, inherited_environment
+from holdfast.config import RAY_WAITS_VARIABLE, add_variables, inherited_environment
 from holdfast.core.hosts.crew import AgentState
 from holdfast.core.hosts.engine import Submission
 from holdfast.engines.ray.keeper import LOG, has_keeper, main, read_status
@@ -52,6 +52,7 @@ class HostTold:
     index: int
     key: str
     cwd: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class RayHost:
@@ -59,6 +60,7 @@ class RayHost:
 
     def __init__(self, told: HostTold) -> None:
         self._told = told
+        add_variables(told.variables)
         self._began_unix_ns = time.time_ns()
         self._folder = scratch_dir(told.key)
         self._lock = threading.Lock()  # two starts at once would be one too many
@@ -90,9 +92,10 @@ class RayHost:
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / NOTICE).unlink()
             cwd = self._told.cwd or str(Path.cwd())
-            mine = ("boot", waits[-1][2] if waits else self._began_unix_ns, self._began_unix_ns)
-            told = {RAY_WAITS_VARIABLE: json.dumps({"waits": [*waits, mine]})}
-            environment = agent_environment(inherited_environment(), _of_raylet()) | told
+            boot = ("boot", waits[-1][2] if waits else self._began_unix_ns, self._began_unix_ns)
+            told = {RAY_WAITS_VARIABLE: json.dumps({"waits": [*waits, boot]})}
+            mine = agent_environment(inherited_environment(), _of_raylet())
+            environment = mine | dict(self._told.variables) | told
             words = agent_words(self._told, self._folder / NOTICE, environment)
             niceness = str(os.getpriority(os.PRIO_PROCESS, os.getppid()))
             keeper = [sys.executable, "-m", main.__module__, str(self._folder), niceness, "--"]

@@ -12,17 +12,23 @@ from holdfast.errors import ConfigurationError
 
 NAMESPACE = "holdfast"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
+EARLY = ("PYTHON", "LD_", "RAY_")  # variables that the interpreter, the loader or Ray reads first
 
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """`bundle`: what is reserved on each host. `address` "": as Ray finds it."""
+    """`bundle`: what is reserved on each host. `address` "": as Ray finds it.
+
+    `variables`: of the environment, which the actors take on by themselves. For an environment that
+    Ray makes it starts processes of their own, which takes seconds.
+    """
 
     address: str = ""
     namespace: str = NAMESPACE
     bundle: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
     labels: dict[str, str] = field(default_factory=dict)
     runtime_env: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
     cwd: str = ""
 
 
@@ -47,12 +53,14 @@ def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> 
     labels = _object(options, "labels")
     if not all(isinstance(value, str) for value in labels.values()):
         raise _wrong("labels", "a label is a text")
+    runtime_env = _runtime_env(options)
     return RayOptions(
         address="" if address == "auto" else address,
         namespace=options.get("namespace") or NAMESPACE,
         bundle=bundle,
         labels=labels,
-        runtime_env=_runtime_env(options),
+        variables=_own_variables(runtime_env),
+        runtime_env=runtime_env,
         cwd=options.get("cwd", ""),
     )
 
@@ -67,6 +75,17 @@ def _runtime_env(options: Mapping[str, str]) -> dict[str, Any]:
             raise _wrong("working_dir", f"{folder!r} is no folder here")
         folder = str(Path(folder).resolve())
     return {**found, "working_dir": folder}
+
+
+def _own_variables(runtime_env: dict[str, Any]) -> dict[str, str]:
+    """Those that are taken out of it: all, unless one counts before the interpreter is there."""
+    found = runtime_env.get("env_vars", {})
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+        raise _wrong("runtime_env", "its env_vars are no texts")
+    if any(name.startswith(EARLY) for name in found):
+        return {}
+    runtime_env.pop("env_vars", None)
+    return found
 
 
 def _number(options: Mapping[str, str], name: str, default: str) -> float:

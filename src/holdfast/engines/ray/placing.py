@@ -78,5 +78,5 @@ def open_host(told: ForemanTold, group: Any, index: int) -> Any:
             resources=reserved,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
         )
-        .remote(HostTold(told.submission, index, key, told.options.cwd))
+        .remote(HostTold(told.submission, index, key, told.options.cwd, told.options.variables))
     )
