@@ -42,7 +42,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 LOOK_S = 1.0  # at the machines; at their service as --every says
 BRIEF_S = 0.2  # where something was just done
 SOON_S = 2.0  # at their service, where one has just been lost
-LET_GO_S = 0.5  # for what still runs on machines that are deleted
+LET_GO_S = 0.0  # to what still runs beside a slice that was taken: it cannot save any more
 STOPPED = "stopped"  # how an attempt ends that somebody has asked to
 IAP = "iap"
 

@@ -231,7 +231,7 @@ class HostHere:
     def end(self, order: dict[str, Any]) -> dict[str, Any]:
         """Have the job end, in the time that is given to it; then all that it has left."""
         job = self._job()
-        if job["state"] == "running":
+        if job["state"] == "running" and order["grace_s"]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job["pid"], signal.SIGTERM)
             give_up = time.monotonic() + float(order["grace_s"])

@@ -36,7 +36,7 @@ from holdfast.engines.ssh.words import Reach, Target
 RELAY_WAIT_S = 30.0  # for a host that is to give a tree on
 MOST_AT_ONCE = 256
 NO_LIMIT = None
-ANSWER_S = 1.0  # a host may take for its answer before the others go on
+ANSWER_S = 0.5  # a host may take for its answer before the others go on
 NOT_YET = Unreached("it has not answered yet")
 SECRET = "\0secret"  # noqa: S105 - stands in a host's words for a file in a place of its own
 
