@@ -22,8 +22,6 @@ OPTIONS = {
     "with": st.sampled_from(["access", "prepull", "access,prepull"]),
     "cpu": st.sampled_from(["32", "500m"]),
     "memory": st.sampled_from(["64Gi", "3Gi", "10G", "1000M"]),
-    "accelerator": st.sampled_from(["nvidia-h100-80gb", "tpu-v6e-slice"]),
-    "resource": st.just("amd.com/gpu"),
     "chips": st.sampled_from(["1", "4", "8"]),
     "selector": st.sampled_from(["a/b=c", "cloud.google.com/gke-spot=true,pool="]),
     "tolerate": st.sampled_from(["dedicated", "a/b,c"]),
@@ -53,17 +51,23 @@ def orders(draw: st.DrawFn) -> tuple[Submission, Wishes]:
     """Any that can be made."""
     given = draw(st.fixed_dictionaries({}, optional=OPTIONS))
     hosts, spares = draw(st.integers(1, 3000)), draw(st.integers(0, 3))
+    if "chips" in given and draw(st.booleans()):
+        given |= draw(st.sampled_from([{"accelerator": "nvidia-l4"}, {"resource": "amd.com/gpu"}]))
+    if "queue" not in given:
+        given.pop("max-run", None)
     restart = draw(st.sampled_from(["", "pods", "in-place", "all"]))
     if grid := draw(st.sampled_from(["", "", *GRIDS])):
         chips = math.prod(map(int, grid.split("x")))
         pods = chips // min(chips, 4)
-        given |= {"topology": grid, "chips": str(min(chips, 4))}
+        given |= {"topology": grid, "chips": str(min(chips, 4)), "accelerator": "tpu-v6e-slice"}
         hosts, spares = pods * draw(st.integers(1, 8)), 0
         if hosts > pods:
             given["kind"] = "jobset"
     if given.get("kind") == "job" and restart == "all":
         restart = ""
     given |= {"restart": restart} if restart else {}
+    if given.get("kind") == "job":
+        given.pop("exclusive", None)
     is_bucket = draw(st.booleans())
     given |= {"image": "example/lm:1"} | ({} if is_bucket else {"claim": "runs"})
     wanted = Submission(

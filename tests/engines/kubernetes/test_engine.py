@@ -347,7 +347,18 @@ def test_words_of_the_cluster_are_safe_on_a_terminal(cluster: Unplugged) -> None
         assert len(words) < 300
 
 
-def test_a_job_is_found_by_its_own_kind(cluster: Unplugged) -> None:
-    engine, _ = taken(cluster, kind="job")
-    assert engine.find(RUN_ID) == "Job lm"
+def test_a_job_is_found_whichever_kind_is_asked_for(cluster: Unplugged) -> None:
+    cluster.do("lack", JOBSET_API)
+    taken(cluster, kind="job")
     assert f"{JOBS}/lm" in cluster.objects
+    assert (
+        engine_of(cluster).find(RUN_ID) == engine_of(cluster, kind="job").find(RUN_ID) == "Job lm"
+    )
+
+
+def test_pods_of_others_with_the_same_labels_are_no_hosts(cluster: Unplugged) -> None:
+    engine, order = taken(cluster)
+    labels = {"app.kubernetes.io/instance": "lm"}  # as of a chart that is called so
+    cluster.objects[f"{PODS}/other"] = {
+        "metadata": {"name": "other", "labels": labels}, "status": {}}  # fmt: skip
+    assert [one.name for one in engine.standing(order).hosts] == names(cluster)

@@ -164,6 +164,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"boot-disk": "cache"}, "-o boot-disk='cache' is not valid: write DISK@PROJECT"),
     ({"with": "access,all"}, "-o with='all' is not access or prepull"),
     ({"object": "Lm"}, "-o object='Lm' is not a name of small letters, digits and -"),
+    ({"accelerator": "tpu-v6e-slice"}, "needs the slice's -o topology, such as 2x2x4"),
+    ({"accelerator": "nvidia-l4"}, "gives a pod none: say how many with -o chips"),
+    ({"resource": "amd.com/gpu"}, "-o resource says of what -o chips are"),
+    ({"kind": "job", "exclusive": "rack"}, "-o exclusive=rack is a JobSet's"),
+    ({"max-run": "60"}, "-o max-run is for a queue of Kueue: say -o queue"),
+    ({"with": "access", "account": "a.b"}, "-o account=a.b is no name for a new account"),
     ({"flex-start": "yes"}, "-o flex-start='yes' is none of on, off"),
 ]
 

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.kubernetes import kubeconfig
 from holdfast.engines.kubernetes.api import NOT_FOUND, Cluster, ClusterRefusal, NameTaken
-from holdfast.engines.kubernetes.manifest import NAME, RUN_ID, Object, objects
+from holdfast.engines.kubernetes.manifest import RUN_ID, Object, objects
 from holdfast.engines.kubernetes.options import Wishes
 from holdfast.engines.kubernetes.standing import inner, items, newest, standing_of
 from holdfast.engines.kubernetes.waits import waits_of
@@ -92,11 +92,17 @@ class KubernetesEngine:
         return Ordered(submission, job, words, time.time_ns())
 
     def find(self, run_id: str) -> str:
-        """By the label that everything of a run has."""
-        kind = "Job" if Wishes.of(self._options).kind == "job" else "JobSet"
-        for one in self.cluster.items(self._path(kind), labelSelector=f"{RUN_ID}={run_id}"):
-            if not standing_of(one, ()).is_over:
-                return f"{kind} {inner(one, 'metadata').get('name')}"
+        """By the label that everything of a run has, whichever kind it is."""
+        for kind in ("JobSet", "Job"):
+            try:
+                found = self.cluster.items(self._path(kind), labelSelector=f"{RUN_ID}={run_id}")
+            except ClusterRefusal as error:
+                if error.status != NOT_FOUND:  # a cluster without JobSet
+                    raise
+                continue
+            for one in found:
+                if not standing_of(one, ()).is_over:
+                    return f"{kind} {inner(one, 'metadata').get('name')}"
         return ""
 
     def standing(self, ordered: Ordered) -> OrderStanding:
@@ -105,7 +111,7 @@ class KubernetesEngine:
         if top is None:
             return standing_of(None, ())
         _, name = self._named(ordered)
-        pods = self.cluster.items(self._of_core("pods"), labelSelector=f"{NAME}={name}")
+        pods = self._pods(ordered)
         events: list[Object] = []
         workloads: list[Object] = []
         with suppress(ClusterRefusal):
@@ -114,6 +120,10 @@ class KubernetesEngine:
             elif not pods:
                 events = [*self._events_of_jobs(name)]
         return standing_of(top, pods, events, workloads)
+
+    def _pods(self, ordered: Ordered) -> list[Object]:
+        run_id = ordered.submission.run_id
+        return self.cluster.items(self._of_core("pods"), labelSelector=f"{RUN_ID}={run_id}")
 
     def _workloads(self) -> list[Object]:
         """Kueue's, of the newest API that it has; none: it has no part in this."""
@@ -132,8 +142,8 @@ class KubernetesEngine:
     def replace(self, ordered: Ordered, host: str, reason: str) -> str:
         """Evict its pod: the Job makes another, and no failure is counted."""
         del reason
-        _, name = self._named(ordered)
-        pods = newest(self.cluster.items(self._of_core("pods"), labelSelector=f"{NAME}={name}"))
+        self._named(ordered)
+        pods = newest(self._pods(ordered))
         names = [str(inner(one, "metadata").get("name")) for one in pods]
         if host not in names:
             raise ConfigurationError(
@@ -153,7 +163,7 @@ class KubernetesEngine:
         top = self._its_own(ordered)
         uid = "" if top is None else str(inner(top, "metadata").get("uid") or "")
         was_there = top is not None and self.cluster.delete(f"{self._path(kind)}/{name}", uid=uid)
-        if dict(ordered.submission.options).get("with", ""):
+        if "prepull" in ordered.submission.option("with"):
             with suppress(ClusterRefusal):
                 self.cluster.delete(f"{self._path('DaemonSet')}/{name}-prepull")
         return f"{ordered.words} is deleted" if was_there else f"{ordered.words} was not there"

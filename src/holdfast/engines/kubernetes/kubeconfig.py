@@ -150,18 +150,19 @@ def _named(
 
 
 def _tls(cluster: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
-    tls = ssl.create_default_context()
     if cluster.get("insecure-skip-tls-verify") is True:  # whoever wrote the file wants it so
+        tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         return tls
     try:
+        # With an authority of its own no other one counts.
         if data := cluster.get("certificate-authority-data"):
-            tls.load_verify_locations(cadata=base64.b64decode(str(data)).decode())
-        elif path := cluster.get("certificate-authority"):
-            tls.load_verify_locations(cafile=str(folder / str(path)))
+            return ssl.create_default_context(cadata=base64.b64decode(str(data)).decode())
+        if path := cluster.get("certificate-authority"):
+            return ssl.create_default_context(cafile=str(folder / str(path)))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the cluster's certificate is not valid: {error}") from error
-    return tls
+    return ssl.create_default_context()
 
 
 def _show_who(

@@ -52,6 +52,7 @@ class PodShape(NamedTuple):
 
 def objects(submission: Submission, wishes: Wishes) -> list[Object]:
     """All that is to be there; raises ConfigurationError for what can never start."""
+    _refuse_what_means_nothing(wishes)
     name = object_name(submission, wishes)
     labels = labels_of(submission, name)
     account = wishes.account or (CONTAINER if wishes.with_access else "")
@@ -74,6 +75,33 @@ def objects(submission: Submission, wishes: Wishes) -> list[Object]:
         }
     )
     return found
+
+
+def _refuse_what_means_nothing(wishes: Wishes) -> None:
+    """Options that need another one: without it they would be passed over."""
+    is_tpu = wishes.accelerator.startswith("tpu")
+    for is_wrong, words in (
+        (
+            is_tpu and not wishes.topology,
+            f"-o accelerator={wishes.accelerator} needs the slice's -o topology, such as 2x2x4",
+        ),
+        (
+            wishes.accelerator and not is_tpu and wishes.chips is None,
+            f"-o accelerator={wishes.accelerator} gives a pod none: say how many with -o chips",
+        ),
+        (wishes.resource and wishes.chips is None, "-o resource says of what -o chips are"),
+        (
+            wishes.exclusive and wishes.kind == "job",
+            f"-o exclusive={wishes.exclusive} is a JobSet's: say -o kind=jobset",
+        ),
+        (wishes.max_run_s and not wishes.queue, "-o max-run is for a queue of Kueue: say -o queue"),
+        (
+            wishes.account and wishes.with_access and "." in wishes.account,
+            f"-o account={wishes.account} is no name for a new account: letters, digits and -",
+        ),
+    ):
+        if is_wrong:
+            raise ConfigurationError(words)
 
 
 def object_name(submission: Submission, wishes: Wishes) -> str:
