@@ -341,7 +341,9 @@ def test_words_of_the_cluster_are_safe_on_a_terminal(cluster: Unplugged) -> None
     engine, order = taken(cluster)
     cluster.do("unschedulable", names(cluster)[0], "\x1b[31m0 nodes\u202e" + "x" * 999)
     standing = engine.standing(order)
-    for words in (standing.state, standing.hosts[0].reason):
+    event = {"reason": "FailedCreate", "message": "\x1b[31mno\u202e"}
+    refused = standing_of({"spec": {}}, (), [event]).state
+    for words in (standing.state, standing.hosts[0].reason, refused):
         assert "\x1b" not in words
         assert "\u202e" not in words
         assert len(words) < 300

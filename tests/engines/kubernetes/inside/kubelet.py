@@ -39,7 +39,11 @@ class Kubelet:
         return False
 
     def until(self, predicate: Any) -> None:
-        self._house.eventually(lambda: self.look() or predicate())
+        try:
+            self._house.eventually(lambda: self.look() or predicate())
+        except AssertionError as error:
+            said = "\n".join(f"{name}:\n{one.text}" for name, one in self.processes.items())
+            raise AssertionError(f"{error}\n{said}") from error
 
     def newest(self, index: int) -> Process:
         """The process of the pod that was made last for that index."""
