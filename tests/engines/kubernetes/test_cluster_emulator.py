@@ -14,7 +14,7 @@ from holdfast.testing.emulator import HttpRequest, Reply
 from holdfast.testing.kubernetes_jobs import JOBS, PODS
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
-from asked import Unplugged
+from asked_cluster import Unplugged
 
 sys.path.pop(0)
 

@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError, HoldfastError, RunHeld
 from holdfast.testing.kubernetes_jobs import JOB_SETS, JOBS, PODS
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
-from asked import NOW_S, RUN_ID, Asked, S, Unplugged, engine_of, names, submission
+from asked_cluster import NOW_S, RUN_ID, Asked, S, Unplugged, engine_of, names, submission
 
 sys.path.pop(0)
 
