@@ -152,7 +152,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"claim": "my claim"}, "-o claim='my claim' is not a claim's name"),
     ({"memory": "64 GB"}, "-o memory='64 GB' is not a quantity such as 64Gi"),
     ({"memory": "8Gi", "shm": "9Gi"}, "-o shm=9Gi is more than -o memory=8Gi"),
-    ({"selector": "pool"}, "-o selector='pool' is no label: write KEY=VALUE"),
+    ({"selector": "pool"}, "-o selector='pool' is no label: write NAME=VALUE"),
     ({"chips": "0"}, "-o chips='0' is no whole number from 1 to 1024"),
     ({"namespace": "My_Team"}, "-o namespace='My_Team' is not a name of small letters"),
     ({"kind": "job", "restart": "all"}, "say -o kind=jobset"),
@@ -208,3 +208,21 @@ def test_the_page_tells_of_every_option() -> None:
     table = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     told = [name for cell in table for name in re.findall(r"`([a-z-]+)`", cell)]
     assert sorted(told) == sorted(one.name for one in OPTIONS)
+
+
+def test_the_command_arrives_as_it_was_typed() -> None:
+    typed = ("sh", "-c", "echo $$ $HOME $(POD_NAME) $$(x) $", "$$$$(")
+    submission, wishes = ordered()
+    made = command_of(objects(replace(submission, command=typed), wishes))
+    assert tuple(map(expanded, made[made.index("--") + 1 :])) == typed
+
+
+def expanded(word: str) -> str:
+    """As Kubernetes does before a start, of a pod that has every variable that is named."""
+    return re.sub(r"\$(\$|\(.*?\))", lambda found: "$" if found[1] == "$" else "expanded", word)
+
+
+def test_a_command_that_no_manifest_can_hold_is_refused() -> None:
+    submission, wishes = ordered()
+    with pytest.raises(ConfigurationError, match=r"'\\udcff' in the command is no valid UTF-8"):
+        objects(replace(submission, command=("python", "\udcff")), wishes)

@@ -10,6 +10,7 @@ so a pod ends only where the whole run leaves (75, 69), fails (1, 78), or the po
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ COPIES, COPIES_ALONE = 5, 3  # of a host's share in memory: three of its own, tw
 GIB = 2**30
 MOST_CHIPS = 4  # of a TPU host with several hosts
 SECRETS = "/secret"
+_UNEXPANDED = re.compile(r"\$(?=[$(])")  # Kubernetes reads $(NAME) and $$ in a command
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the pod's
 
 
@@ -306,7 +308,21 @@ def _command(submission: Submission, wishes: Wishes) -> list[str]:
     options = words[2 : words.index("--")]
     pairs = zip(options[::2], options[1::2], strict=True)
     joined = (f"{key}={value}" for key, value in pairs)
-    return [*words[:2], *joined, "--", *submission.command]
+    found = [*words[:2], *joined, "--", *submission.command]
+    for word in found:
+        if not _is_text(word):
+            raise ConfigurationError(
+                f"{word!r} in the command is no valid UTF-8, which is all that Kubernetes takes"
+            )
+    return [_UNEXPANDED.sub("$$", word) for word in found]
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _told_by_the_pod() -> list[Object]:

@@ -167,7 +167,7 @@ class _Given:
         for one in filter(None, self._options.get(name, "").split(",")):
             key, equals, value = one.partition("=")
             if not equals or not KEY.fullmatch(key) or not VALUE.fullmatch(value):
-                raise ConfigurationError(f"-o {name}={one!r} is no label: write KEY=VALUE")
+                raise ConfigurationError(f"-o {name}={one!r} is no label: write NAME=VALUE")
             found[key] = value
         return list(found.items())
 
