@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from dataclasses import replace
@@ -136,9 +137,25 @@ def test_no_value_makes_a_line_of_its_own(value: str, name: str) -> None:
     assert all(line.startswith(("#SBATCH --", "#SBATCH -", "    --output=")) for line in more)
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=("Cs", "Cc"))), min_size=1, max_size=4))
+PRINTED = st.characters(exclude_categories=("C", "Z"), include_characters=" \n\t")
+
+
+@given(st.lists(st.text(PRINTED), min_size=1, max_size=4))
 def test_the_command_is_given_as_it_is(command: list[str]) -> None:
     script = batch_script(of(command=tuple(command)), GRACE, ["holdfast"])
     step = script[script.index("\nsrun ") : script.index("\n\n# 75")]
     words = shlex.split(step.replace("\\\n", ""))
     assert words[words.index("--") + 1 : -2] == command
+
+
+@pytest.mark.real
+def test_bytes_that_sbatch_or_a_file_would_change_are_written_out() -> None:
+    """Read by a real bash: sbatch refuses a carriage return, and UTF-8 has not every byte."""
+    typed = [b"a\r\nb", b"\x01\x7f'\\", b"\xff\xfe", "\u202e\xfc".encode(), b"it's $HOME"]
+    words = [os.fsdecode(word) for word in typed]
+    script = batch_script(of(command=("python", *words)), GRACE, ["holdfast"])
+    assert all(one.isprintable() or one == "\n" for one in script)
+    step = script[script.index("-- python ") : script.index(" || code=$?")]
+    printed = ["bash", "-c", step.replace("-- python", "printf '%s\\0'")]
+    said = subprocess.run(printed, capture_output=True, check=True).stdout
+    assert said.split(b"\0")[:-1] == typed

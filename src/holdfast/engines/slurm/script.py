@@ -11,6 +11,7 @@ requeued then: it keeps its number, and nobody has to take back a second one tha
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ def batch_script(wanted: Submission, grace: Grace, program: Sequence[str]) -> st
     hosts = f"{wanted.hosts} host{'s' if wanted.hosts > 1 else ''}"
     spares = f" and {wanted.spares} spare" if wanted.spares else ""
     holdfast = shlex.join(program)
-    run = f"{shlex.quote(wanted.run)} --store {shlex.quote(wanted.store)}"
+    run = _shell([wanted.run, "--store", wanted.store])
     setup = wanted.option("setup")
     lines = [
         "#!/bin/bash",
@@ -178,7 +179,7 @@ def _step(wanted: Submission, grace: Grace, program: Sequence[str]) -> str:
         flags += ["--grace", str(grace.seconds)]
     words = wanted.run_words(program)
     at = words.index("--", len(program))
-    command = shlex.join([*words[:at], *flags])
+    command = _shell([*words[:at], *flags])
     srun = [
         "srun",
         f"--nodes={wanted.all_hosts}",
@@ -194,8 +195,26 @@ def _step(wanted: Submission, grace: Grace, program: Sequence[str]) -> str:
             " ".join(srun),
             f"--output={output} --open-mode=append",
             command,
-            f"-- {shlex.join(words[at + 1 :])} || code=$?",
+            f"-- {_shell(words[at + 1 :])} || code=$?",
         ]
+    )
+
+
+def _shell(words: Sequence[str]) -> str:
+    """For bash: the same bytes, also where sbatch takes no carriage return, and no file has all."""
+    return " ".join(
+        shlex.quote(word) if _is_plain(word) else f"$'{_escaped(word)}'" for word in words
+    )
+
+
+def _is_plain(word: str) -> bool:
+    return all(one.isprintable() or one in "\n\t" for one in word)
+
+
+def _escaped(word: str) -> str:
+    return "".join(
+        chr(one) if 32 <= one < 127 and chr(one) not in "'\\" else f"\\{one:03o}"
+        for one in os.fsencode(word)
     )
 
 
