@@ -19,7 +19,7 @@ from holdfast.engines.protocol import EngineError
 from holdfast.engines.ray import cluster, waits
 from holdfast.engines.ray.cluster import in_a_sentence, refused
 from holdfast.engines.ray.host import HostTold, RayHost, agent_environment, agent_words, notice_text
-from holdfast.engines.ray.options import RayOptions, read_options
+from holdfast.engines.ray.options import RayOptions, kept, read_options
 from holdfast.engines.ray.private import RayHooks
 from holdfast.engines.registry import engine_here
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -251,3 +251,9 @@ def test_an_agent_is_told_to_go_and_ended(tmp_path: Path, monkeypatch: pytest.Mo
         assert time.monotonic() < end_s
         time.sleep(0.01)
     assert sight.code == -signal.SIGKILL
+
+
+def test_what_is_kept_of_an_order_has_no_secrets_and_no_folder_to_bring() -> None:
+    said = {"runtime_env": '{"env_vars": {"TOKEN": "t"}}', "working_dir": ".", "gpus": "8"}
+    submission = Submission("ray", "lm", "abc", "/r", 1, 0, ("x",), options=tuple(said.items()))
+    assert kept(submission).options == (("gpus", "8"),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from holdfast.core.hosts.engine import Submission
 from holdfast.engines.protocol import EngineError, Ordered, OrderStanding
 from holdfast.engines.ray.cluster import connect, in_a_sentence
 from holdfast.engines.ray.foreman import Foreman
-from holdfast.engines.ray.options import RayOptions
+from holdfast.engines.ray.options import RayOptions, kept
 from holdfast.engines.ray.placing import ForemanTold, make_group, open_host
 from holdfast.engines.ray.store import read_end, run_folder
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -43,7 +44,7 @@ class RayEngine:
             f"cluster: {options.address or 'auto'}, namespace {options.namespace}",
             f"placement group: {submission.all_hosts} bundles, STRICT_SPREAD, each {reserved}",
             *(f"label: {name}={value}" for name, value in options.labels.items()),
-            f"on each, as host INDEX: {' '.join(words)} (with --host-index INDEX)",
+            f"on each, as host INDEX: {shlex.join(words)} (with --host-index INDEX)",
         ]
         return "\n".join(lines) + "\n"
 
@@ -84,7 +85,7 @@ class RayEngine:
             raise in_a_sentence(error) from error
         words = f"Ray namespace {self._options.namespace}"
         job = f"{self._options.namespace}/{name}/{order}"
-        return Ordered(submission, job, words + self._lacking(submission), time.time_ns())
+        return Ordered(kept(submission), job, words + self._lacking(submission), time.time_ns())
 
     def find(self, run_id: str) -> str:
         """The foreman's name, if it lives."""

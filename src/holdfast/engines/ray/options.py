@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.hosts.engine import Submission
 from holdfast.errors import ConfigurationError
 
 NAMESPACE = "holdfast"
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 EARLY = ("PYTHON", "LD_", "RAY_")  # variables that the interpreter, the loader or Ray reads first
+_OF_THE_START = ("runtime_env", "working_dir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,15 @@ def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> 
         runtime_env=runtime_env,
         cwd=options.get("cwd", ""),
     )
+
+
+def kept(submission: Submission) -> Submission:
+    """What is written into the store: without the runtime environment, which may hold secrets.
+
+    Nor is its folder needed again: to ask of the run, nothing is brought to the cluster.
+    """
+    options = tuple(one for one in submission.options if one[0] not in _OF_THE_START)
+    return replace(submission, options=options)
 
 
 def _runtime_env(options: Mapping[str, str]) -> dict[str, Any]:
