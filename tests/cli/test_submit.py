@@ -129,11 +129,36 @@ def test_a_dry_run_makes_nothing(engine: MadeUpEngine, store: Path) -> None:
 def test_options_are_those_of_the_engine(engine: MadeUpEngine, store: Path) -> None:
     assert "partition" in said("--engine", "made-up", "--list-options").output
     assert "did you mean partition?" in refused(*TWO, "-o", "partitoin=a", *COMMAND)
-    assert "KEY=VALUE" in refused(*TWO, "-o", "partition", *COMMAND)
+    assert "NAME=VALUE" in refused(*TWO, "-o", "partition", *COMMAND)
     assert "no partition 'none'" in refused(*TWO, "-o", "partition=none", *COMMAND)
     assert "there is no engine 'slrm'" in refused("--engine", "slrm", *COMMAND)
     assert "no command" in refused(*TWO)
+    assert "no command" in refused(*TWO, "--", "", "x")
+    twice = refused(*TWO, "-o", "partition=a", "-o", "partition=b", *COMMAND)
+    assert "--option partition is given twice" in twice
     assert not RunStore(store).names()
+
+
+def test_what_the_hosts_would_refuse_is_refused_here(engine: MadeUpEngine, store: Path) -> None:
+    assert "save_every_steps = -5 (--save-every)" in refused(*TWO, "--save-every=-5", *COMMAND)
+    assert "give say or replace" in refused(*TWO, "--dry-run", "--straggler", "maybe", *COMMAND)
+    many = refused("--engine", "made-up", "--hosts", "100000", "--spares", "1", *COMMAND)
+    assert "are 100001 hosts: a run has at most 100000" in many
+    assert not RunStore(store).names()
+
+
+def test_of_two_submissions_at_once_one_is_refused(engine: MadeUpEngine, store: Path) -> None:
+    at_once = []
+    submit_alone = engine.submit
+
+    def submit_beside_another(submission: Submission) -> Ordered:
+        at_once.append(refused(*TWO, *COMMAND))
+        return submit_alone(submission)
+
+    engine.submit = submit_beside_another  # type: ignore[method-assign]
+    taken(store)
+    assert "run 'lm' is being submitted by another process on this host" in at_once[0]
+    assert len(engine.orders) == 1
 
 
 def test_a_name_that_runs_or_waits_is_refused(engine: MadeUpEngine, store: Path) -> None:

@@ -202,7 +202,7 @@ def test_what_keeps_a_host_away_is_one_sentence(make_ssh) -> None:
     assert "host 0: it refuses this user's key" in refused
     for words, sentence in (
         (["--machines", "h1,h1"], "named twice"),
-        (["--project", "p"], "machines are made of --zone, --type, --runtime too"),
+        (["--project", "p"], "nothing to make machines of: say --zone, --type, --runtime too"),
         (["--machines", "h1", "--setup", "x"], "say --install LINE"),
     ):
         assert sentence in ssh.up(*words).wait(EXIT_CONFIGURATION)

@@ -225,6 +225,18 @@ def said_words(
     return words
 
 
+def passed_on(context: click.Context, without: Collection[str]) -> list[str]:
+    """Of another command's options those that `holdfast run` gets on each host, as words.
+
+    Raises ConfigurationError for a value that the hosts would refuse, hours later perhaps.
+    """
+    from holdfast.config import resolve
+
+    known = {one.name for one in TABLE}.difference(without)
+    resolve({name: value for name, value in context.params.items() if name in known})
+    return said_words(context, run.params, without)
+
+
 def _tell_defaults(command: click.Command) -> None:
     """The settings' own, which the flags do not have: a variable or holdfast.toml may set them."""
     defaults = {one.name: one.default_words.replace("`", "") for one in TABLE}

@@ -13,8 +13,8 @@ import click
 from holdfast.cli.door import say
 from holdfast.cli.orders import order_json
 from holdfast.cli.places import store_option
+from holdfast.cli.run import passed_on
 from holdfast.cli.run import run as run_command
-from holdfast.cli.run import said_words
 from holdfast.cli.saves import saves_of
 from holdfast.config import inherited_environment, run_store
 from holdfast.core.hosts.engine import MOST_HOSTS, Submission
@@ -24,7 +24,7 @@ from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, RunHeld
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, view
 from holdfast.journal.names import check_name, default_name
 from holdfast.journal.store import RunFolder, RunStore
-from holdfast.journal.submitted import keep
+from holdfast.journal.submitted import alone, keep
 
 SECOND_NS = 1_000_000_000
 WAIT_S = 2.0  # between two looks of --wait
@@ -52,7 +52,7 @@ NOT_PASSED_ON = {
     "--ranks", type=click.IntRange(1), metavar="N", help="Training processes on each host."
 )
 @click.option(
-    "--option", "-o", "options", multiple=True, metavar="KEY=VALUE",
+    "--option", "-o", "options", multiple=True, metavar="NAME=VALUE",
     help="An option of the engine; `--list-options` shows them.",
 )  # fmt: skip
 @click.option("--list-options", is_flag=True, help="Show the engine's options, and do nothing.")
@@ -88,8 +88,13 @@ def submit(
         for one in module.OPTIONS:
             click.echo(f"{one.name:<20} {one.help}")
         return
-    if not command:
+    if not command or not command[0].strip():
         raise ConfigurationError("no command was given: write it after `--`")
+    if hosts + spares > MOST_HOSTS:
+        raise ConfigurationError(
+            f"--hosts {hosts} and --spares {spares} are {hosts + spares} hosts: a run has at most "
+            f"{MOST_HOSTS}"
+        )
     found = _pairs(options)
     checked_options(engine_name, found)
     engine = module.make(found, inherited_environment())
@@ -107,7 +112,7 @@ def submit(
         spares=spares,
         command=tuple(command),
         ranks=ranks,
-        flags=tuple(said_words(context, run_command.params, NOT_PASSED_ON)),
+        flags=tuple(passed_on(context, NOT_PASSED_ON)),
         options=tuple(found.items()),
         **saves_of(runs, run),
     )
@@ -116,10 +121,11 @@ def submit(
         return
     engine.check(wanted)
     folder = runs.open(run, command=tuple(command))
-    _refuse_if_held(folder, engine)
-    term = view(folder).epoch
-    ordered = engine.submit(_of_run(wanted, folder))
-    keep(folder, order_json(ordered))
+    with alone(folder):
+        _refuse_if_held(folder, engine)
+        term = view(folder).epoch
+        ordered = engine.submit(_of_run(wanted, folder))
+        keep(folder, order_json(ordered))
     _say_taken(folder, ordered)
     if wait:
         sys.exit(_wait(folder, engine, ordered, term))
@@ -186,7 +192,11 @@ def _pairs(options: Iterable[str]) -> dict[str, str]:
     for text in options:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigurationError(f"--option {text!r} is not valid; write KEY=VALUE")
+            raise ConfigurationError(f"--option {text!r} is not valid; write NAME=VALUE")
+        if key in found:
+            raise ConfigurationError(
+                f"--option {key} is given twice, and only one of them can count: leave one out"
+            )
         found[key] = value
     return found
 

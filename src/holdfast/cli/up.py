@@ -28,8 +28,8 @@ from holdfast.cli.push import (
     push_options,
     reach_of,
 )
+from holdfast.cli.run import passed_on
 from holdfast.cli.run import run as run_command
-from holdfast.cli.run import said_words
 from holdfast.config import run_store
 from holdfast.core.hosts.recover import Act, RecoverPolicy, name_of
 from holdfast.core.hosts.wanted import Buy, Machines, checked, prefix_for
@@ -187,14 +187,17 @@ def _refuse_lacking(made_of: Mapping[str, Any]) -> None:
     needed = {"project": "--project", "zone": "--zone", "accelerator": "--type",
               "runtime": "--runtime"}  # fmt: skip
     if lacking := [flag for name, flag in needed.items() if made_of[name] is None]:
-        raise ConfigurationError(f"machines are made of {', '.join(lacking)} too: name it")
+        raise ConfigurationError(
+            f"there is nothing to make machines of: say {', '.join(lacking)} too, or name machines "
+            "that there are, with --machines and --push"
+        )
 
 
 def _pushed(
     context: click.Context, store: str, command: Sequence[str], made_of: dict[str, Any]
 ) -> PushAsked | None:
     """What is to be pushed; None: nothing. Raises ConfigurationError."""
-    flags = said_words(context, run_command.params, NOT_PASSED_ON)
+    flags = passed_on(context, NOT_PASSED_ON)
     if made_of["push"] is None:
         defaults = {one.name: one.get_default(context) for one in up.params}
         given = [name for name in NAMES if made_of[name] and made_of[name] != defaults[name]]
@@ -300,7 +303,7 @@ def _setup(path: str | None) -> str:
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise ConfigurationError(f"{text!r} is not a label; write KEY=VALUE")
+        raise ConfigurationError(f"{text!r} is not a label; write NAME=VALUE")
     return key, value
 
 

@@ -11,11 +11,12 @@ submitted here (docs/explanation/trust.md).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import fcntl
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal.agreed import agreed_path, is_only_mine
 from holdfast.journal.atomic import encode_json, make_folder, read_json, write_atomic
 from holdfast.journal.remote import refresh
@@ -28,6 +29,27 @@ def keep(folder: RunFolder, order: Mapping[str, Any]) -> None:
     """Write it down in the store, and that it is agreed to here; raises StoreUnavailable."""
     write_atomic(folder.path / FILE, encode_json(dict(order)))
     agree_to_order(folder, order)
+
+
+@contextlib.contextmanager
+def alone(folder: RunFolder) -> Iterator[None]:
+    """Of two submissions of one run at a time on this host only one gets in.
+
+    Each would find none in its engine, and there would be two jobs. Raises RunHeld.
+    """
+    path = _agreed(folder).with_suffix(".lock")
+    make_folder(path.parent)
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunHeld(
+                f"run {folder.name!r} is being submitted by another process on this host: wait for "
+                "that, or use another --name"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
 
 
 def agree_to_order(folder: RunFolder, order: Mapping[str, Any]) -> None:

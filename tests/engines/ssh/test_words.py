@@ -11,7 +11,7 @@ from holdfast.core.hosts.engine import Submission
 from holdfast.core.hosts.fleet import Resource, ResourceState, Slice, SliceState
 from holdfast.engines.ssh import waits
 from holdfast.engines.ssh.archive import PackedTree
-from holdfast.engines.ssh.engine import hosts_named
+from holdfast.engines.ssh.engine import SshEngine, hosts_named
 from holdfast.engines.ssh.spread import PushJob
 from holdfast.engines.ssh.words import Reach, Target, complaint, connect_words, is_destination
 from holdfast.errors import ConfigurationError
@@ -127,3 +127,8 @@ def test_a_start_tells_what_it_waited_for() -> None:
         ("boot", 5, 7), ("pull", 7, 9),
     ]  # fmt: skip
     assert waits({}) == ()
+
+
+def test_an_option_that_means_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="relay='maybe' is not valid: write on or off"):
+        SshEngine.of({"hosts": "a", "relay": "maybe"}, {})

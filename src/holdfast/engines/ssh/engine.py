@@ -94,6 +94,10 @@ class SshEngine:
     def of(cls, options: Mapping[str, str], environment: Mapping[str, str]) -> SshEngine:
         """From the engine's options."""
         del environment
+        if options.get("relay", "on") not in ("on", "off"):
+            raise ConfigurationError(
+                f"--option relay={options['relay']!r} is not valid: write on or off"
+            )
         needs_client()
         if "hosts" not in options:
             raise ConfigurationError("name the hosts: --option hosts=a,b,c, or hosts=@FILE")
