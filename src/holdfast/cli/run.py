@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.config.settings import TABLE
+from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.agent.supervisor import Screen
     from holdfast.config.settings import Settings
+    from holdfast.journal.store import RunFolder
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -167,6 +171,11 @@ if TYPE_CHECKING:
 @click.option(
     "--ends-job", is_flag=True, help="Under Slurm: end a job that has lost the host of its script."
 )
+@click.option(
+    "--stop-is-final",
+    is_flag=True,
+    help="Leave with 0 where a person has stopped the run, so that nobody starts it again.",
+)
 @click.option("--as-controller", metavar="WATCHED", hidden=True)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.pass_context
@@ -176,6 +185,7 @@ def run(
     config_file: str | None,
     fresh: bool,
     ends_job: bool,
+    stop_is_final: bool,
     as_controller: str | None,
     command: Sequence[str],
     **flags: Any,
@@ -201,15 +211,30 @@ def run(
     asked = prepare(
         settings, tuple(command), screen, fresh=fresh, is_known=as_controller is not None
     )
+    left = partial(_as_asked, asked.folder) if stop_is_final else int
     if not settings.has_several_hosts:
-        sys.exit(supervise(asked))
+        sys.exit(left(supervise(asked)))
     from holdfast.cli.several_hosts import control, take_part
 
     if as_controller is not None:
         sys.exit(control(asked, as_controller))
     said = said_words(context, context.command.params)
     words = [*said, "--", *command]  # for the controller of several hosts
-    sys.exit(take_part(asked, words, ends_job=ends_job))
+    sys.exit(left(take_part(asked, words, ends_job=ends_job)))
+
+
+def _as_asked(folder: RunFolder, code: int) -> int:
+    """0 for a run that a person has stopped, who starts it again when they like."""
+    if code != EXIT_SAVED_START_ME_AGAIN:
+        return code
+    from holdfast.journal.lease import view
+    from holdfast.journal.remote import refresh
+
+    with contextlib.suppress(HoldfastError):
+        refresh(folder.lease_dir)
+        words = view(folder).last_words
+        return EXIT_DONE if words is not None and words.by_person else code
+    return code
 
 
 def said_words(

@@ -31,7 +31,7 @@ WAIT_S = 2.0  # between two looks of --wait
 # Options of `holdfast run` that the engine or this command says, or that are of one process.
 NOT_PASSED_ON = {
     "name", "store", "hosts", "spares", "ranks", "host_index", "host_address", "fresh",
-    "ends_job", "as_controller", "command",
+    "ends_job", "stop_is_final", "as_controller", "command",
 }  # fmt: skip
 
 

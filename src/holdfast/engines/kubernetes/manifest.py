@@ -308,7 +308,7 @@ def _command(submission: Submission, wishes: Wishes) -> list[str]:
     options = words[2 : words.index("--")]
     pairs = zip(options[::2], options[1::2], strict=True)
     joined = (f"{key}={value}" for key, value in pairs)
-    found = [*words[:2], *joined, "--", *submission.command]
+    found = [*words[:2], *joined, "--stop-is-final", "--", *submission.command]
     for word in found:
         if not _is_text(word):
             raise ConfigurationError(
