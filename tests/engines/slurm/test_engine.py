@@ -130,6 +130,21 @@ def test_a_controller_that_is_away_is_said_in_a_sentence(
         slurm.find("id")
 
 
+def test_a_slurm_that_is_not_set_up_is_said_in_a_sentence(
+    slurm: SlurmCluster, programs: Programs
+) -> None:
+    """What scontrol 22.05 prints on a machine that has its package, and no cluster."""
+    said = (
+        "scontrol: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+        "scontrol: error: fetch_config: DNS SRV lookup failed\n"
+        "scontrol: error: _establish_config_source: failed to fetch config\n"
+        "scontrol: fatal: Could not establish a configuration source"
+    )
+    programs.fails("scontrol --oneliner show partition", said)
+    with pytest.raises(EngineError, match=r"^Slurm is installed here and not set up: it finds no"):
+        slurm.check(LM)
+
+
 def test_a_folder_for_outputs_must_be_there(slurm: SlurmCluster, tmp_path: Path) -> None:
     slurm.check(with_options(output=str(tmp_path)))
     with pytest.raises(ConfigurationError, match="no such folder"):

@@ -29,6 +29,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 
 LIMIT_S = 60.0
 PROGRAMS = ("sbatch", "scontrol", "squeue", "scancel")
+NO_CONFIGURATION = "Could not establish a configuration source"
 UNKNOWN_JOB, NO_CONTROLLER = "Invalid job id", "Unable to contact slurm controller"
 _JOB = re.compile(r"\d{1,12}")
 _NO_RIGHT = re.compile("invalid user id|access/permission denied|not permitted", re.IGNORECASE)
@@ -216,6 +217,11 @@ class SlurmCluster:
             raise EngineError(f"{words[0]} cannot be run: {error}") from None
         if ended.returncode != 0:
             said = " ".join((ended.stderr.strip() or ended.stdout.strip()).split())[:300]
+            if NO_CONFIGURATION in said:
+                raise EngineError(
+                    "Slurm is installed here and not set up: it finds no slurm.conf (SLURM_CONF); "
+                    "submit where sinfo works, such as on a login node"
+                )
             if NO_CONTROLLER in said:
                 raise EngineError(f"no controller of Slurm answers here: {words[0]} says {said!r}")
             raise EngineError(f"{' '.join(words[:4])} fails: {said or ended.returncode}")
