@@ -26,7 +26,7 @@ from processes import EXIT_DONE  # noqa: E402
 from ssh_lab import LabNodes, SshLab, until  # noqa: E402
 
 MB = 1_000_000
-PUSHED = r"pushed and installed in ([0-9.]+) s"
+PUSHED = r"push and install took ([0-9.]+) s"
 TRAINER = """\
 import sys, time
 import numpy as np
@@ -98,7 +98,7 @@ def slice_taken() -> dict[str, float]:
             for mark, pattern, count in (
                 ("told", "deleting", 1), ("deleted", "creating lm-.*-g2", 1),
                 ("there", "pushing", 2),
-                ("pushed", "pushed and installed", 2), ("started", "starting 4 hosts", 2),
+                ("pushed", "push and install took", 2), ("started", "starting 4 hosts", 2),
             ):  # fmt: skip
                 up.saw(pattern, count)
                 marks[mark] = time.time() - began_s

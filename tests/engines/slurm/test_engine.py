@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,9 @@ def test_a_bad_node_is_drained_as_far_as_the_user_may(
 ) -> None:
     assert slurm.replace(ORDER, "h1", "two\nlines").startswith("h1 is drained")
     assert programs.asked[-1] == "scontrol update nodename=h1 state=drain reason=two lines"
+    assert "a spare takes its part" in slurm.replace(ORDER, "h1", "")
+    alone = replace(ORDER, submission=replace(LM, spares=0))
+    assert "the run has no spare, so it saves once and trains on" in slurm.replace(alone, "h1", "")
     with pytest.raises(ConfigurationError, match="'h9' is no node of job 1; it has h0, h1, h2, h3"):
         slurm.replace(ORDER, "h9", "")
     programs.fails("scontrol update", "slurm_update error: Invalid user id")

@@ -53,6 +53,8 @@ TABLE = [
     (replace(RUNS, job_tree="other"), {}, HostAct.REST, "with another tree (other): stop the run"),
     (replace(RUNS, job_index=3), {}, HostAct.FAIL, "trains as host 3, and is named as host 0"),
     (FAILED, {}, HostAct.INSTALL, "nothing is installed"),  # before this process looked
+    (replace(FAILED, install_tail=""), HAS_TRIED, HostAct.FAIL,
+     "the install ended with 2: it printed nothing"),
     (FAILED, HAS_TRIED, HostAct.FAIL, "the install ended with 2: no such package"),
     (replace(READY, version=""), {}, HostAct.INSTALL, "Holdfast was not there"),
     (replace(READY, version=""), HAS_TRIED, HostAct.FAIL, "no Holdfast after the install"),

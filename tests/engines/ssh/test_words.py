@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -132,3 +133,10 @@ def test_a_start_tells_what_it_waited_for() -> None:
 def test_an_option_that_means_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="relay='maybe' is not valid: write on or off"):
         SshEngine.of({"hosts": "a", "relay": "maybe"}, {})
+
+
+def test_a_hundred_thousand_hosts_are_named_at_once(tmp_path: Path) -> None:
+    """Each is looked up among those before it, and not searched for in all of them."""
+    names = [f"h{number}" for number in range(100_000)]
+    (tmp_path / "hosts").write_text("\n".join(names))
+    assert hosts_named(f"@{tmp_path / 'hosts'}") == tuple(names)

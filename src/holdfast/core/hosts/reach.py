@@ -256,7 +256,7 @@ def _of_one(
     if one.installed != (wanted.tree, wanted.install) or (one.install_code and not memory.tried):
         return HostStep(HostAct.INSTALL, "nothing is installed for this tree")
     if one.install_code:
-        last = (one.install_tail.strip().splitlines() or [""])[-1]
+        last = (one.install_tail.strip().splitlines() or ["it printed nothing"])[-1]
         return HostStep(HostAct.FAIL, f"the install ended with {one.install_code}: {last}")
     if not one.version:
         if not memory.tried:

@@ -118,10 +118,12 @@ class SlurmCluster:
                 f"nodename={host} state=drain reason=…); until then `holdfast hosts "
                 f"{ordered.submission.run} --quarantine` keeps the run away from it"
             ) from None
-        return (
-            f"{host} is drained: a spare takes its part within minutes, and a new start of the job "
-            "gets another node"
+        then = (
+            "a spare takes its part within minutes"
+            if ordered.submission.spares
+            else "the run has no spare, so it saves once and trains on there"
         )
+        return f"{host} is drained: {then}, and a new start of the job gets another node"
 
     def release(self, ordered: Ordered) -> str:
         """By `scancel`: all hosts get SIGTERM, and are killed after Slurm's KillWait."""

@@ -62,11 +62,13 @@ def hosts_named(text: str) -> tuple[str, ...]:
     found = [one for one in names if one]
     if not found:
         raise ConfigurationError("no hosts were named: a,b,c, or @FILE with one a line")
+    seen: set[str] = set()
     for one in found:
         if not is_destination(one):
             raise ConfigurationError(f"{one!r} is no host for ssh; write HOST or USER@HOST")
-        if found.count(one) > 1:
+        if one in seen:
             raise ConfigurationError(f"host {one} is named twice: each is one host of the run")
+        seen.add(one)
     return tuple(found)
 
 

@@ -300,7 +300,7 @@ class SshFleet:
                 self._tried(target, lambda: self._install(job, target))
 
         self._all(pushed, lacking)
-        self.say(f"pushed and installed in {time.monotonic() - began_s:.1f} s")
+        self.say(f"push and install took {time.monotonic() - began_s:.1f} s")
 
     def _pushed_from(
         self,
