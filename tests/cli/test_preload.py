@@ -53,6 +53,16 @@ def test_no_such_run() -> None:
     assert isinstance(ran("lm").exception, UnknownRun)
 
 
+def test_before_a_runs_first_start(store: Path, asked: list[Any]) -> None:
+    script = store.parent / "t.py"
+    script.write_text("import json\n")
+    result = ran("lm", "--data", str(store.parent), "--", "python", str(script))
+    assert result.exit_code == 0, result.output
+    assert [part["what"] for part in asked[0][0]] == ["packages", "data"]
+    assert "its report will not have what is read here" in result.output
+    assert not RunStore(store).names()
+
+
 def test_nothing_is_learned_and_there_is_no_command(
     folder: RunFolder, asked: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

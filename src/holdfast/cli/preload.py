@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Settings
-    from holdfast.journal.store import RunFolder
+    from holdfast.journal.store import RunFolder, RunStore
 
 DATA_BYTES = 1 << 30
 
@@ -70,10 +70,11 @@ def preload(
     from holdfast.journal.store import RunStore
 
     settings = resolve(flags).settings
-    folder = RunStore.at(
+    store = RunStore.at(
         settings.store, mirror=settings.mirror, instance=settings.store_credentials == "instance"
-    ).get(run)
-    done = _programs(folder, settings)
+    )
+    folder = _known(store, run, is_first=bool(command or data))
+    done = [] if folder is None else _programs(folder, settings)
     asked, left_out = _asked(folder, settings, command)
     if data:
         from holdfast.agent.preload import data_asked
@@ -85,7 +86,7 @@ def preload(
         done += _read(asked, max_bytes, limit_s, command, inherited_environment())
     for part in done:
         click.echo(part.words)
-    if not any(part.nbytes or part.files for part in done):
+    if folder is None or not any(part.nbytes or part.files for part in done):
         return
     from holdfast.journal.machine_facts import MachineFacts
 
@@ -94,24 +95,40 @@ def preload(
     facts.close()
 
 
+def _known(store: RunStore, run: str, *, is_first: bool) -> RunFolder | None:
+    """None: before its first start, where a command or data say what that will read."""
+    from holdfast.errors import UnknownRun
+
+    try:
+        return store.get(run)
+    except UnknownRun as error:
+        if not is_first:
+            raise
+        say(f"{error}; its report will not have what is read here")
+        return None
+
+
 def _asked(
-    folder: RunFolder, settings: Settings, command: Sequence[str]
+    folder: RunFolder | None, settings: Settings, command: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """What is to be read, and why something is not."""
     from holdfast.agent.preload import checkpoint_asked, packages_asked
     from holdfast.journal.learned_imports import learned_imports
 
     left_out, asked = [], []
-    packages = packages_asked(learned_imports(folder), command, str(Path.cwd()))
+    learned = None if folder is None else learned_imports(folder)
+    packages = packages_asked(learned, command, str(Path.cwd()))
     if packages is not None:
         asked.append(packages)
     elif command:
         left_out.append("packages: no import is found in the sources of the command")
     else:
         left_out.append(
-            f"packages: run {folder.name!r} has not trained yet, so nothing is learned of its "
-            "imports; write its command after `--`"
+            "packages: the run has not trained yet, so nothing is learned of its imports; write "
+            "its command after `--`"
         )
+    if folder is None:
+        return asked, left_out
     world_size = settings.local_ranks * settings.hosts
     checkpoint, why = checkpoint_asked(folder, _ranks(settings), world_size)
     if checkpoint is not None:
