@@ -31,7 +31,7 @@ def refused(command, *words):
         (("--slices", "0", "--queued"), "0 slices are not possible; ask for 1 to 1024"),
         (("--buy", "best-effort"), "a single node cannot be best-effort; add --queued, or use"),
         (("--label", "Team=x"), "Team=x cannot be a label; use small letters"),
-        (("--label", "team"), "'team' is not a label; write KEY=VALUE"),
+        (("--label", "team"), "'team' is not a label; write NAME=VALUE"),
         (("--setup", "nowhere.sh"), "the script nowhere.sh cannot be read"),
         (("--project", "a b"), "the project 'a b' is not valid; name one"),
     ],

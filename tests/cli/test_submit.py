@@ -163,7 +163,10 @@ def test_of_two_submissions_at_once_one_is_refused(engine: MadeUpEngine, store: 
 
 def test_a_name_that_runs_or_waits_is_refused(engine: MadeUpEngine, store: Path) -> None:
     folder = taken(store)
-    assert "is submitted already (job 17)" in refused(*TWO, *COMMAND)
+    said_of = refused(*TWO, *COMMAND)
+    assert said_of.endswith("submitted already (job 17): `holdfast release lm` takes that back")
+    (folder.path / "engine.json").unlink()  # as where that one was killed before it wrote this
+    assert refused(*TWO, *COMMAND).endswith("take it back with the engine's own command")
     engine.orders.clear()
     lease = acquire(folder)
     assert "is held by" in refused(*TWO, *COMMAND)
@@ -183,6 +186,12 @@ def test_hosts_says_what_is_waited_for_and_for_how_long(engine: MadeUpEngine, st
     assert past_waits_ns(folder, "queue") == [pytest.approx(7 * MINUTE_NS, abs=10**7)]
     (line,) = order_lines(folder, NOW_NS)
     assert line.endswith("expected in 5 min; it took 7 min before (of 1)")
+
+
+def test_hosts_of_a_run_that_has_not_begun(engine: MadeUpEngine, store: Path) -> None:
+    taken(store)
+    told = CliRunner().invoke(hosts, ["lm"]).output.splitlines()
+    assert told[0] == "no host of run 'lm' has told of itself yet"
 
 
 def test_hosts_names_those_that_are_not_well(engine: MadeUpEngine, store: Path) -> None:
@@ -255,6 +264,7 @@ def test_rubbish_in_the_store_is_said(engine: MadeUpEngine, store: Path, rubbish
     assert line.startswith("what its engine says is not known: ")
     result = CliRunner().invoke(release, ["lm", "--accept-stored"])
     assert "is damaged" in str(result.exception)
+    assert "object has no attribute" not in str(result.exception)
     row, problems = look_at(folder, NOW_NS)
     assert "is damaged" in " ".join([row.why, *problems])
 

@@ -112,14 +112,17 @@ def _show(folder: RunFolder, *, as_json: bool) -> None:
         json.dump(found, sys.stdout, indent=1)
         print()
         return
-    if rows is None:
+    now_unix_ns = time.time_ns()
+    lines = order_lines(folder, now_unix_ns)
+    if rows is None and lines:
+        click.echo(f"no host of run {folder.name!r} has told of itself yet")
+    elif rows is None:
         click.echo(f"run {folder.name!r} has one host, or no controller of it has told of others")
     else:
         _print(rows)
         if is_over:
             click.echo("nobody runs it now: that is how they stood last")
-    now_unix_ns = time.time_ns()
-    for words in order_lines(folder, now_unix_ns):
+    for words in lines:
         click.echo(words)
     for index, one in kept.items():
         by = "the run itself" if one.is_automatic else clean(one.sender)

@@ -128,7 +128,7 @@ def known_order(folder: RunFolder, *, accept_stored: bool = False) -> KnownOrder
             fields.text(raw, "words"),
             fields.whole(raw, "submitted_unix_ns"),
         )
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise StoreUnavailable(
             f"{folder.path / FILE} is damaged ({error}); move it away"
         ) from error

@@ -24,7 +24,7 @@ from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, RunHeld
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, view
 from holdfast.journal.names import check_name, default_name
 from holdfast.journal.store import RunFolder, RunStore
-from holdfast.journal.submitted import alone, keep
+from holdfast.journal.submitted import alone, keep, stored
 
 SECOND_NS = 1_000_000_000
 WAIT_S = 2.0  # between two looks of --wait
@@ -145,6 +145,12 @@ def _refuse_if_held(folder: RunFolder, engine: Engine) -> None:
             f"(`holdfast stop {folder.name}`), or use another --name"
         )
     if job := engine.find(folder.identity.run_id):
+        known = stored(folder)
+        if known is None or known.get("is_released"):
+            raise RunHeld(
+                f"run {folder.name!r} is submitted already ({job}), and its store does not say by "
+                "whom: that submission was killed; take it back with the engine's own command"
+            )
         raise RunHeld(
             f"run {folder.name!r} is submitted already ({job}): `holdfast release {folder.name}` "
             "takes that back"

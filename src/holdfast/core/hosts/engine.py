@@ -111,6 +111,8 @@ class Submission:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Submission:
         """The inverse; ValueError for what cannot be."""
+        if not isinstance(raw, Mapping):
+            raise ValueError("its submission is not valid")
         texts = {name: _text(raw, name) for name in ("engine", "run", "run_id", "store")}
         ranks = None if raw.get("ranks") is None else _count(raw, "ranks", 1)
         options = raw.get("options")
