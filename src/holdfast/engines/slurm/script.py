@@ -26,19 +26,21 @@ LEAD_S = 120  # Slurm may send a signal up to a minute early, and looks each min
 LEAST_LEAD_S, MOST_LEAD_S = 10, 65_535
 COMMENT = "holdfast:"
 OPTIONS = (
-    EngineOption("partition", "where the job runs, or several with commas"),
-    EngineOption("time", "its limit, as sbatch has it: 30, 12:00:00 or 2-00; then it goes on anew"),
-    EngineOption("account", "whom it is charged to"),
-    EngineOption("qos", "its quality of service"),
-    EngineOption("gres", "generic resources of each node, such as gpu:a100:8"),
-    EngineOption("gpus", "GPUs of each node"),
-    EngineOption("cpus", "CPUs of each node"),
-    EngineOption("memory", "memory of each node, such as 64G; 0: all of it"),
-    EngineOption("signal", f"how many seconds before its limit it is told to save ({LEAD_S})"),
-    EngineOption("sbatch", "more options of sbatch, such as '--exclusive --constraint=a100'"),
-    EngineOption("setup", "a line of shell before the run, such as 'module load cuda'"),
-    EngineOption("output", "the folder for what the job and its hosts print (where you submit)"),
-    EngineOption("program", "how holdfast is called on the nodes (the one that submits)"),
+    EngineOption("partition", "Where the job runs, or several with commas."),
+    EngineOption(
+        "time", "Its limit, as sbatch has it: 30, 12:00:00 or 2-00; then it goes on anew."
+    ),
+    EngineOption("account", "Whom it is charged to."),
+    EngineOption("qos", "Its quality of service."),
+    EngineOption("gres", "Generic resources of each node, such as gpu:a100:8."),
+    EngineOption("gpus", "GPUs of each node."),
+    EngineOption("cpus", "CPUs of each node."),
+    EngineOption("memory", "Memory of each node, such as 64G; 0: all of it."),
+    EngineOption("signal", f"How many seconds before its limit it is told to save ({LEAD_S})."),
+    EngineOption("sbatch", "More options of sbatch, such as '--exclusive --constraint=a100'."),
+    EngineOption("setup", "A line of shell before the run, such as 'module load cuda'."),
+    EngineOption("output", "The folder for what the job and its hosts print (where you submit)."),
+    EngineOption("program", "How holdfast is called on the nodes (the one that submits)."),
 )
 _LINES = {  # options that are one of sbatch's
     "partition": "partition",

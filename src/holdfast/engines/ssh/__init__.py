@@ -12,15 +12,15 @@ from holdfast.core.hosts.engine import ENGINE_WAITS, EngineWait
 from holdfast.engines.protocol import Engine, EngineOption
 
 OPTIONS = (
-    EngineOption("hosts", "the hosts, as ssh takes them: a,b,c, or @FILE with one a line"),
-    EngineOption("push", "the folder to push [default: the present one]"),
-    EngineOption("exclude", "patterns of what is left out of it, with commas between them"),
-    EngineOption("install", "a shell's line that each host runs in the tree"),
-    EngineOption("program", "Holdfast's command over there [default: holdfast]"),
-    EngineOption("user", "the user over there"),
-    EngineOption("key", "the file with the key, as of ssh -i"),
-    EngineOption("ssh-config", "the client's configuration, as of ssh -F"),
-    EngineOption("relay", "off: hosts do not give the tree to one another"),
+    EngineOption("hosts", "The hosts, as ssh takes them: a,b,c, or @FILE with one a line."),
+    EngineOption("push", "The folder to push [default: the present one]."),
+    EngineOption("exclude", "Patterns of what is left out of it, with commas between them."),
+    EngineOption("install", "A shell's line that each host runs in the tree."),
+    EngineOption("program", "Holdfast's command over there [default: holdfast]."),
+    EngineOption("user", "The user over there."),
+    EngineOption("key", "The file with the key, as of ssh -i."),
+    EngineOption("ssh-config", "The client's configuration, as of ssh -F."),
+    EngineOption("relay", "Off: hosts do not give the tree to one another."),
 )
 WAITS_VARIABLE = "HOLDFAST_SSH_WAITS"
 

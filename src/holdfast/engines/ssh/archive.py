@@ -44,7 +44,8 @@ class PackedTree:
     def words(self) -> str:
         """For people, as in "3 files, 0.1 MiB (0.1 MiB packed), tree 1a2b3c4d"."""
         sizes = f"{self.unpacked_bytes / _MIB:.1f} MiB ({self.size_bytes / _MIB:.1f} MiB packed)"
-        return f"{self.files} files, {sizes}, tree {self.digest[:8]}"
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"{files}, {sizes}, tree {self.digest[:8]}"
 
 
 def listed(root: Path, exclude: Sequence[str] = ()) -> list[str]:

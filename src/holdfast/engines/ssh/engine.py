@@ -111,7 +111,7 @@ class SshEngine:
         """As many hosts as the run wants."""
         if len(self.names) != submission.all_hosts:
             raise ConfigurationError(
-                f"{len(self.names)} hosts are named, and the run wants {submission.all_hosts} "
+                f"-o hosts names {len(self.names)}, and the run wants {submission.all_hosts} "
                 f"(--hosts {submission.hosts} --spares {submission.spares})"
             )
         listed(self._root, self._exclude)
