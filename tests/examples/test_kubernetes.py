@@ -40,7 +40,8 @@ def options(name: str) -> dict[str, str]:
     words = container["command"]
     assert words[:2] == ["holdfast", "run"]
     ours = words[2 : words.index("--")]
-    return dict(word.removeprefix("--").split("=", 1) for word in ours)
+    pairs = (word.removeprefix("--").partition("=") for word in ours)
+    return {name: value for name, _, value in pairs}
 
 
 def test_both_manifests_describe_the_same_job() -> None:
