@@ -19,7 +19,6 @@ import secrets
 import select
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -86,8 +85,7 @@ class ManyAgents:
 def measure(agents: int, idle_s: float, order_bytes: int, *, tls: bool) -> str:
     certificate = None
     if tls:
-        with tempfile.TemporaryDirectory() as folder:
-            certificate = make_certificate(Path(folder))
+        certificate = make_certificate()
         assert certificate is not None
     before_bytes = resident_bytes()
     server = LinkServer("bench", 1, Trust(SECRET, certificate), hosts=agents)

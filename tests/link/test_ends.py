@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,8 +211,8 @@ def _has_been_ended(sock: Any) -> bool:
 
 
 @pytest.mark.contract("link: TLS over a real connection")
-def test_within_tls(make: Make, tmp_path: Path) -> None:
-    certificate = make_certificate(tmp_path)
+def test_within_tls(make: Make) -> None:
+    certificate = make_certificate()
     assert certificate is not None
     controller = make(Controller(certificate=certificate))
     agent = make(Agent())

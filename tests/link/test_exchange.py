@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,10 +21,10 @@ PARAMETERS = b"parameters of a model " * 40_000
 
 
 @pytest.fixture
-def certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Certificate, ...]:
+def certificates(monkeypatch: pytest.MonkeyPatch) -> tuple[Certificate, ...]:
     """Two, by the library and without a process."""
-    monkeypatch.setattr(certificate_module, "_by_tool", lambda _: False)
-    made = [make_certificate(tmp_path) for _ in range(2)]
+    monkeypatch.setattr(certificate_module, "_by_tool", lambda *_: False)
+    made = [make_certificate() for _ in range(2)]
     return tuple(one for one in made if one is not None)
 
 

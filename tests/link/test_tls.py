@@ -23,18 +23,18 @@ from holdfast.link.tls import TlsChannel
 SAID = [b"a" * 40, b"b", b"c" * 70_000, b"d"]
 
 
-def _made(tmp: Path, patch: pytest.MonkeyPatch, *, tool: bool = False) -> Certificate:
+def _made(patch: pytest.MonkeyPatch, *, tool: bool = False) -> Certificate:
     """By the library, without a process; `tool`: by the platform's openssl."""
     kind = "_by_library" if tool else "_by_tool"
-    patch.setattr(certificate_module, kind, lambda _: False)
-    made = make_certificate(tmp)
+    patch.setattr(certificate_module, kind, lambda *_: False)
+    made = make_certificate()
     assert made is not None
     return made
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
-    return _made(tmp_path, monkeypatch)
+def mine(monkeypatch: pytest.MonkeyPatch) -> Certificate:
+    return _made(monkeypatch)
 
 
 def _taken(channel: TlsChannel) -> bytes:
@@ -79,7 +79,7 @@ def test_what_is_said_before_the_other_answers_comes_first(mine: Certificate) ->
 def test_another_certificate_is_refused(
     mine: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = _made(tmp_path, monkeypatch)
+    other = _made(monkeypatch)
     assert other.digest != mine.digest
     with pytest.raises(LinkError, match="not the one that is in the store"):
         _joined(other, mine.digest)
@@ -271,7 +271,7 @@ def test_who_opens_tls_for_others_in_the_middle_is_refused_by_the_proofs(
     mine: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows no secret, and has put its own certificate into the store."""
-    middle = _made(tmp_path, monkeypatch)
+    middle = _made(monkeypatch)
     to_agent, to_controller = _connected(middle, middle.digest), _connected(mine, mine.digest)
     agent, controller = to_agent[0], to_controller[1]
     inner, outer = TlsChannel.listening(middle.context), TlsChannel.dialling(mine.digest)
@@ -309,23 +309,31 @@ def test_an_end_that_has_just_gone_can_be_left() -> None:
     asyncio.run(leave())
 
 
-def test_no_key_is_left_on_the_disk(mine: Certificate, tmp_path: Path) -> None:
-    assert not list(tmp_path.iterdir())
-    assert "PRIVATE" not in repr(mine)
-
-
-def test_without_a_tool_there_is_no_certificate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_key_is_left_on_the_disk_even_by_a_process_that_ends_meanwhile(
+    mine: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert "PRIVATE" not in repr(mine)
+    places: list[str] = []
+
+    def ends(place: Path) -> bool:
+        places.append(str(place.readlink()))
+        raise SystemExit
+
+    monkeypatch.setattr(certificate_module, "_by_library", ends)
+    with pytest.raises(SystemExit):
+        make_certificate()
+    assert places == ["/memfd:link (deleted)"]
+
+
+def test_without_a_tool_there_is_no_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("_by_library", "_by_tool"):
-        monkeypatch.setattr(certificate_module, kind, lambda _: False)
-    assert make_certificate(tmp_path) is None
-    assert make_certificate(tmp_path / "missing") is None
+        monkeypatch.setattr(certificate_module, kind, lambda *_: False)
+    assert make_certificate() is None
 
 
 @pytest.mark.contract("link: a certificate by the platform's openssl")
-def test_by_the_platforms_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (_made(tmp_path, monkeypatch, tool=True) for _ in range(2))
+def test_by_the_platforms_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (_made(monkeypatch, tool=True) for _ in range(2))
     assert one.digest != other.digest
     _joined(one)
     assert not list(tmp_path.iterdir())

@@ -214,7 +214,7 @@ class PartServer:
     def __init__(self, command: Command) -> None:
         self._ram_dir = Path(command["ram"])
         self._run, self._secret = command["run"], bytes.fromhex(command["secret"])
-        self._certificate = make_certificate(self._ram_dir)  # None: it answers in the clear
+        self._certificate = make_certificate()  # None: it answers in the clear
         self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._listening = socket.create_server((command["at"], 0), backlog=BACKLOG)
         self.port = int(self._listening.getsockname()[1])

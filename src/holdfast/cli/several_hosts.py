@@ -163,7 +163,7 @@ def control(asked: RunAsked, watched: str) -> int:
         addresses, at = own_addresses() or (LOOPBACK,), _listens_at()
         members = settings.hosts + settings.spares
         run, term = folder.identity.run_id, lease.epoch
-        certificate = _certificate(scratch, at, screen)
+        certificate = _certificate(at, screen)
         server = LinkServer(run, term, Trust(secret, certificate), (at,), hosts=members)
         limits = _limits(settings, takes_over=takes_over)
         linked: list[LinkedHosts] = []
@@ -231,11 +231,11 @@ def _listens_at() -> str:
     return LOOPBACK if all(map(is_loopback, own_addresses())) else EVERYWHERE
 
 
-def _certificate(scratch: Path, at: str, screen: Screen) -> Certificate | None:
+def _certificate(at: str, screen: Screen) -> Certificate | None:
     """For what goes over a network; on loopback only root can listen."""
     if is_loopback(at):
         return None
-    certificate = make_certificate(scratch)
+    certificate = make_certificate()
     if certificate is None:
         screen.say(
             "warning",

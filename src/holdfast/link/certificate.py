@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import ssl
 import subprocess
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,17 +30,18 @@ class Certificate:
     context: ssl.SSLContext = field(repr=False)
 
 
-def make_certificate(folder: Path) -> Certificate | None:
+def make_certificate() -> Certificate | None:
     """None: there is nothing to make one with.
 
-    `folder`: a private one. The key lies there for a moment: `ssl` reads it from a file alone.
+    `ssl` reads a key from a file alone: from one in memory that has no name, so that a process that
+    is killed in between leaves no key behind.
     """
     with contextlib.ExitStack() as stack:
         try:
-            place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder)))
-            both = place / "both.pem"
-            both.touch(0o600)
-            if not (_by_tool(both) or _by_library(both)):
+            descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC)
+            stack.callback(os.close, descriptor)
+            both = Path(f"/proc/self/fd/{descriptor}")
+            if not (_by_tool(descriptor, both) or _by_library(both)):
                 return None
             context = listening_context()
             context.load_cert_chain(both)
@@ -81,7 +82,7 @@ def _by_library(both: Path) -> bool:
     return True
 
 
-def _by_tool(both: Path) -> bool:
+def _by_tool(descriptor: int, both: Path) -> bool:
     tool = shutil.which("openssl")
     if tool is None:
         return False
@@ -93,7 +94,12 @@ def _by_tool(both: Path) -> bool:
     # fmt: on
     try:
         made = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TOOL_LIMIT_S, check=True
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=TOOL_LIMIT_S,
+            check=True,
+            pass_fds=(descriptor,),
         )
     except (OSError, subprocess.SubprocessError):
         return False
