@@ -19,7 +19,6 @@ from typing import Any
 from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
 from holdfast.journal.agreed import agreed_path, is_only_mine
 from holdfast.journal.atomic import encode_json, make_folder, read_json, write_atomic
-from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 
 FILE = "engine.json"
@@ -60,8 +59,10 @@ def agree_to_order(folder: RunFolder, order: Mapping[str, Any]) -> None:
 
 
 def stored(folder: RunFolder) -> dict[str, Any] | None:
-    """What the store says; None: nobody has submitted it. Raises StoreUnavailable for rubbish."""
-    refresh(folder.path)
+    """What the store said when the run was opened; None: nobody has submitted it.
+
+    Raises StoreUnavailable for rubbish.
+    """
     try:
         return read_json(folder.path / FILE)
     except FileNotFoundError:
