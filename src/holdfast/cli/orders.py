@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -106,6 +105,8 @@ def _expected(folder: RunFolder, standing: OrderStanding, now_unix_ns: int) -> s
         ns for one in RunStore(folder.path.parent).runs()[0] for ns in past_waits_ns(one, QUEUE)
     ]
     if before:
+        import statistics
+
         words += f"; it took {in_words(statistics.median(before))} before (of {len(before)})"
     return words
 

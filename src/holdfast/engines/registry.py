@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
@@ -48,6 +47,8 @@ def engine_here(environment: Mapping[str, str]) -> str:
 
 def checked_options(engine: str, options: Mapping[str, str]) -> None:
     """Raises ConfigurationError for an option that the engine does not have."""
+    import difflib
+
     known = [one.name for one in engine_module(engine).OPTIONS]
     for name in options:
         if name not in known:

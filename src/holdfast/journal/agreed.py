@@ -14,7 +14,6 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import fields
-from difflib import unified_diff
 from pathlib import Path
 
 from holdfast.config import agreed_folder
@@ -46,6 +45,8 @@ def agreed(folder: RunFolder) -> Machines | None:
 
 def differences(known: Machines | None, stored: Machines) -> Iterator[str]:
     """What the store says that is not agreed to, line by line."""
+    from difflib import unified_diff
+
     for one in fields(Machines):
         old, new = (None if of is None else getattr(of, one.name) for of in (known, stored))
         if known is None and not new:

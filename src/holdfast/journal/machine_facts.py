@@ -25,10 +25,10 @@ from holdfast.journal.facts.lines import parse_statement
 from holdfast.journal.holder import RunHolder
 from holdfast.journal.layout import CONTROLLER_RANK, JOURNAL_SUFFIX, Identity, NoteType
 from holdfast.journal.names import new_id
-from holdfast.journal.reader import read_journal
 from holdfast.journal.remote import remote_of
 from holdfast.journal.replicate import Replicator
 from holdfast.journal.scratch import OWNER_FILE, remove_scratch, scratch_dir
+from holdfast.journal.sidecar import read_sidecar, sidecar_path
 from holdfast.journal.store import RunFolder
 from holdfast.journal.writer import JournalWriter
 
@@ -44,8 +44,8 @@ def past_waits_ns(folder: RunFolder, kind: str) -> list[int]:
     found: list[int] = []
     places = sorted(folder.journal_dir.glob(f"{PREFIX}-*{JOURNAL_SUFFIX}"))
     for path in places[-MOST_JOURNALS:]:
-        with contextlib.suppress(HoldfastError, OSError):
-            for line in read_journal(path).sidecar:
+        with contextlib.suppress(OSError):
+            for line in read_sidecar(sidecar_path(path))[0]:
                 said = parse_statement(line.payload, 0)
                 if isinstance(said, WaitFact) and said.kind == kind and said.end_ns is not None:
                     found.append(said.end_ns - said.start_ns)
