@@ -133,6 +133,7 @@ def test_options_are_those_of_the_engine(engine: MadeUpEngine, store: Path) -> N
     assert "no partition 'none'" in refused(*TWO, "-o", "partition=none", *COMMAND)
     assert "there is no engine 'slrm'" in refused("--engine", "slrm", *COMMAND)
     assert "no command" in refused(*TWO)
+    assert "name" in refused("--engine", "made-up", "--name", "", *COMMAND)
     assert "no command" in refused(*TWO, "--", "", "x")
     twice = refused(*TWO, "-o", "partition=a", "-o", "partition=b", *COMMAND)
     assert "--option partition is given twice" in twice
@@ -284,12 +285,19 @@ def test_a_start_does_not_wait_for_its_engine(engine: MadeUpEngine, store: Path)
 def test_who_waits_has_the_runs_exit_code(
     engine: MadeUpEngine, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine is away at first, then the run trains and ends."""
+    """The engine is away at first, then the run trains, a host is drained, and the run ends."""
     engine.is_away = True
+    looks = [
+        OrderStanding("RUNNING", (EngineHost("n1", HostStage.READY, 0),)),
+        OrderStanding("RUNNING", (EngineHost("n1", HostStage.DRAINING, 0, "repair"),)),
+    ]
 
     def sleep(_: float) -> None:
         if engine.is_away:
             engine.is_away = False
+            return
+        if looks:
+            engine.standings = looks.pop(0)
             return
         lease = acquire(RunStore(store).get("lm"))
         lease.release(LastWords(75, "stopped"))
@@ -300,6 +308,12 @@ def test_who_waits_has_the_runs_exit_code(
     assert result.exit_code == 75
     assert "its controller does not answer; asking again" in result.output
     assert "made-up: PENDING (Resources)" in result.output
+    told = [line for line in result.output.splitlines() if "n1" in line]
+    assert told == [
+        "holdfast: n1 (host 0) is ready",
+        "holdfast: n1 (host 0) is draining: repair",
+        "holdfast: n1 (host 0) is gone: not told of any more",
+    ]
 
 
 def test_who_waits_for_what_never_ran_is_told_so(engine: MadeUpEngine, store: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.hosts.engine import (
     EngineHost,
-    HostEvent,
+    HostChange,
     HostStage,
     Submission,
     changes,
@@ -90,5 +90,5 @@ def test_a_look_that_says_the_same_is_no_event(look: list[EngineHost]) -> None:
 
 def test_a_host_that_is_told_gone_and_then_not_at_all_is_gone_once() -> None:
     ready, gone = EngineHost("a", HostStage.READY), EngineHost("a", HostStage.GONE)
-    assert changes([ready], [gone]) == (HostEvent(gone, HostStage.READY),)
+    assert changes([ready], [gone]) == (HostChange(gone, HostStage.READY),)
     assert changes([gone], []) == ()

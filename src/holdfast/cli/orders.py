@@ -76,7 +76,8 @@ def order_lines(folder: RunFolder, now_unix_ns: int) -> list[str]:
     state += "" if since is None else f", for {in_words(max(0, now_unix_ns - since))}"
     if not standing.is_over and not any(_is_there(one) for one in standing.hosts):
         state += _expected(folder, standing, now_unix_ns)
-    return [state, *(_host_line(one, now_unix_ns) for one in standing.hosts if not _is_well(one))]
+    unwell = (one for one in standing.hosts if not _is_well(one))
+    return [state, *(f"  {host_line(one, now_unix_ns)}" for one in unwell)]
 
 
 def _is_there(host: EngineHost) -> bool:
@@ -87,9 +88,10 @@ def _is_well(host: EngineHost) -> bool:
     return host.stage is HostStage.READY and not host.reason
 
 
-def _host_line(host: EngineHost, now_unix_ns: int) -> str:
+def host_line(host: EngineHost, now_unix_ns: int) -> str:
+    """How one of an engine's hosts is, for people."""
     number = "" if host.index is None else f" (host {host.index})"
-    line = f"  {host.name}{number} is {host.stage}"
+    line = f"{host.name}{number} is {host.stage}"
     line += f": {host.reason}" if host.reason else ""
     if host.deadline_unix_ns is not None:
         line += f", in {in_words(max(0, host.deadline_unix_ns - now_unix_ns))}"

@@ -11,18 +11,19 @@ from typing import Any
 import click
 
 from holdfast.cli.door import say
-from holdfast.cli.orders import order_json
+from holdfast.cli.orders import host_line, order_json
 from holdfast.cli.places import store_option
 from holdfast.cli.run import passed_on
 from holdfast.cli.run import run as run_command
 from holdfast.cli.saves import saves_of
 from holdfast.config import inherited_environment, run_store
-from holdfast.core.hosts.engine import MOST_HOSTS, Submission
+from holdfast.core.hosts.engine import MOST_HOSTS, EngineHost, Submission, changes
 from holdfast.engines.protocol import Engine, EngineError, Ordered, SpokenEngine
 from holdfast.engines.registry import checked_options, engine_module
 from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, RunHeld
 from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, view
 from holdfast.journal.names import check_name, default_name
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.submitted import alone, keep, stored
 
@@ -100,7 +101,7 @@ def submit(
     engine = module.make(found, inherited_environment())
     if isinstance(engine, SpokenEngine):
         engine.say = say
-    run = check_name(name) if name else default_name(command)
+    run = default_name(command) if name is None else check_name(name)
     runs = RunStore.at(run_store(store))
     place = runs.shown if "://" in runs.shown else str(runs.root)  # wherever the hosts begin
     wanted = Submission(
@@ -174,6 +175,7 @@ def _wait(folder: RunFolder, engine: Engine, ordered: Ordered, term: int) -> int
     waits may be ended, and the engine may be away for a while: the run goes on.
     """
     before, trouble = "", ""
+    hosts: tuple[EngineHost, ...] = ()
     while True:
         try:
             standing, trouble = engine.standing(ordered), ""
@@ -184,10 +186,14 @@ def _wait(folder: RunFolder, engine: Engine, ordered: Ordered, term: int) -> int
         else:
             if standing.state != before:
                 say(f"{ordered.submission.engine}: {standing.state}")
+            now_unix_ns = time.time_ns()
+            for change in changes(hosts, standing.hosts):
+                say(host_line(change.host, now_unix_ns))
             if standing.is_over:
                 break
-            before = standing.state
+            before, hosts = standing.state, standing.hosts
         time.sleep(WAIT_S)
+    refresh(folder.lease_dir)
     now = view(folder)
     last = now.last_words if now.epoch > term else None
     return EXIT_UNAVAILABLE if last is None else last.exit_code

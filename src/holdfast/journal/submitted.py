@@ -73,7 +73,10 @@ def kept(folder: RunFolder) -> tuple[dict[str, Any] | None, str]:
     """What was submitted, as far as this user knows it, and why not where the answer is None."""
     found = stored(folder)
     if found is None:
-        return None, f"run {folder.name!r} was not submitted to an engine"
+        return None, (
+            f"run {folder.name!r} was not submitted to an engine: `holdfast stop {folder.name}` "
+            "ends it"
+        )
     path = _agreed(folder)
     with contextlib.suppress(OSError, StoreUnavailable, ConfigurationError, ValueError):
         if is_only_mine(path.parent) and is_only_mine(path) and read_json(path) == found:

@@ -47,7 +47,7 @@ class EngineHost:
     deadline_unix_ns: int | None = None
 
 
-class HostEvent(NamedTuple):
+class HostChange(NamedTuple):
     """A host is not as it was. `before`: its stage then; None: it is new."""
 
     host: EngineHost
@@ -131,18 +131,18 @@ class Submission:
         )
 
 
-def changes(before: Iterable[EngineHost], now: Iterable[EngineHost]) -> tuple[HostEvent, ...]:
+def changes(before: Iterable[EngineHost], now: Iterable[EngineHost]) -> tuple[HostChange, ...]:
     """What has happened between two looks, by name; one that is not told of any more is gone."""
     known = {one.name: one for one in before}
     found = []
     for one in now:
         old = known.pop(one.name, None)
         if old != one:
-            found.append(HostEvent(one, None if old is None else old.stage))
+            found.append(HostChange(one, None if old is None else old.stage))
     for old in known.values():
         if old.stage is not HostStage.GONE:
             gone = EngineHost(old.name, HostStage.GONE, old.index, "not told of any more")
-            found.append(HostEvent(gone, old.stage))
+            found.append(HostChange(gone, old.stage))
     return tuple(found)
 
 
