@@ -102,6 +102,30 @@ def test_on_a_screen(filled: Path) -> None:
     assert "n/a" in next(line for line in lines if line.lstrip().startswith("small"))
 
 
+def test_what_was_calibrated_has_a_column(filled: Path) -> None:
+    assert "of reached" not in run("--fleet").output
+    told = {
+        "flops": 4 * 10**15, "left_out": [], "device": "chip", "devices": 4, "dtype": "bf16",
+        "chip": "chip", "peak_flops": 10**15, "reached_flops": 8 * 10**14,
+        "reached_dtype": "bf16", "reached_bytes": 0, "reached_on": "2026-11-26",
+    }  # fmt: skip
+    now = time.time_ns()
+    make_run(RunStore(filled), "told", [Made(10)], requested_ns=now - 3600 * S, told=told)
+    lines = run("--fleet").output.splitlines()
+    assert any("program   of reached" in line for line in lines)
+    row = next(line for line in lines if line.lstrip().startswith("told"))
+    assert "10.0 %" in row
+    assert "12.5 %" in row
+    assert "n/a" in next(line for line in lines if line.lstrip().startswith("big"))
+    found = document()
+    (one,) = (one for one in found["runs"] if one["name"] == "told")
+    assert (one["device"], one["peak_flops"], one["reached_flops"]) == (
+        "chip", 10**15, 8 * 10**14
+    )  # fmt: skip
+    assert one["windows"]["all"]["program_goodput_of_reached"] == 0.125
+    assert found["fleet"]["all"]["program_goodput_of_reached"] == 0.125
+
+
 def raised(store: Path, run: str, attempt: int, *errors: tuple[str, str]) -> None:
     """What ranks of an attempt said that their scripts raised, and where."""
     folder = RunStore(store).get(run)

@@ -94,6 +94,22 @@ def test_numbers_of_a_store(store: Path) -> None:
     assert not any("fleet" in key or 'run="b"' in key for key in one)
 
 
+def test_what_a_device_promises_and_what_it_reaches(store: Path) -> None:
+    told = {
+        "flops": 4 * 10**15, "left_out": [], "device": "chip", "devices": 4, "dtype": "bf16",
+        "chip": "chip", "peak_flops": 10**15, "reached_flops": 8 * 10**14,
+        "reached_dtype": "bf16", "reached_bytes": 0, "reached_on": "2026-11-26",
+    }  # fmt: skip
+    now = time.time_ns()
+    make_run(RunStore(store), "a", [Made(10)], requested_ns=now - 3600 * S, told=told)
+    found = printed()
+    assert found['holdfast_peak_flops{run="a"}'] == 10**15
+    assert found['holdfast_reached_flops{run="a"}'] == 8 * 10**14
+    assert found['holdfast_program_goodput_ratio{run="a",window="all"}'] == 0.1
+    assert found['holdfast_program_goodput_of_reached_ratio{run="a",window="all"}'] == 0.125
+    assert found['holdfast_fleet_program_goodput_of_reached_ratio{window="all"}'] == 0.125
+
+
 def test_names_cannot_break_out_of_a_label() -> None:
     name = 'a"}\n# HELP <script>\\\x1b[31m'
     kinds = {"step": 10, f"custom:{name}": 5}

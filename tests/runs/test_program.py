@@ -50,6 +50,13 @@ def program_of(
     recorded = load_run(folder.path)
     found = document(findings_of(folder, recorded, recorded.account(recorded.facts.clock.now_ns())))
     assert found["program_goodput"] == listed
+    (kept,) = RunList(runs, cache=store / "cache").look(NOW).runs
+    again = RunList(runs, cache=store / "cache").look(NOW).runs[0]
+    for one in (kept, again):
+        assert one.spent(ALL).program_of_reached == found["program"]["goodput_of_reached"]
+        assert (one.device or None) == found["program"]["device"]
+        assert (one.peak_flops or None) == found["program"]["peak_flops"]
+        assert (one.reached_flops or None) == found["program"]["reached_flops"]
     together = fleet(RunList(runs).look(NOW).runs, rolling(NOW)[0].name)
     assert together.program == listed
     return listed, found["program"], found["notes"]
@@ -63,11 +70,20 @@ def test_flops_that_a_script_told(store: Path) -> None:
         "19.79 PFLOP a step, said by the script",
         "ideal_step_s": None,
         "flops_per_step": TOLD["flops"],
-        "told": [{"attempt": n, "flops_per_step": TOLD["flops"]} for n in range(2)],
+        "told": [
+            {
+                "attempt": n,
+                "flops_per_step": TOLD["flops"],
+                "device": "NVIDIA H100 80GB HBM3",
+                "peak_flops": PEAK,
+            }
+            for n in range(2)
+        ],
         "tokens_per_step": None,
         "flops_per_token": None,
         "bytes_per_step": 10**12,
         "peak_flops": PEAK,
+        "goodput_of_reached": pytest.approx(0.5 * PEAK / (7 * 10**14), abs=1e-6),
         "reached_flops": 7 * 10**14,
         "reached_dtype": "bf16",
         "reached_on": "2026-11-26",
@@ -85,6 +101,15 @@ def test_an_attempt_that_does_not_say_it_again(store: Path) -> None:
     assert share == pytest.approx(0.5, abs=1e-6)
     assert basis["left_out"] == ["a while loop"]
     assert basis["bytes_per_step"] == 10**12
+
+
+def test_an_attempt_on_another_device(store: Path) -> None:
+    """15 steps are kept on chips of half the peak, which need twice the time at best, and 30."""
+    slow = {**TOLD, "device": "slow", "chip": "slow", "peak_flops": PEAK // 2}
+    share, basis, _ = program_of(store, told={**slow, "again": TOLD})
+    assert share == pytest.approx((15 * 1.0 + 30 * 0.5) / 45, abs=1e-6)
+    assert [one["device"] for one in basis["told"]] == ["slow", TOLD["device"]]
+    assert "(of 15 steps) and H100 SXM" in basis["of"]
 
 
 def test_an_attempt_that_says_something_else(store: Path) -> None:

@@ -147,6 +147,13 @@ METRICS: tuple[Metric, ...] = (
            _by_window(lambda p: p.runtime)),
     Metric("program_goodput_ratio", GAUGE, W, "Ideal / real time of kept steps, where known",
            _by_window(lambda p: p.program)),
+    Metric("program_goodput_of_reached_ratio", GAUGE, W,
+           "The same by the peak that holdfast calibrate measured, where it did",
+           _by_window(lambda p: p.program_of_reached)),
+    Metric("peak_flops", GAUGE, (), "The peak of one chip, FLOP/s, that program goodput goes by",
+           lambda s: _one(s.run.peak_flops or None)),
+    Metric("reached_flops", GAUGE, (), "FLOP/s that holdfast calibrate measured of one chip",
+           lambda s: _one(s.run.reached_flops or None)),
     Metric("elapsed_seconds", GAUGE, W, "Length of the time line", _seconds(lambda p: p.elapsed)),
     Metric("available_seconds", GAUGE, W, "Time with resources", _seconds(lambda p: p.available)),
     Metric("productive_seconds", GAUGE, W, "Kept steps' time", _seconds(lambda p: p.productive)),
@@ -223,6 +230,9 @@ FLEET: tuple[FleetMetric, ...] = (
     FleetMetric("fleet_runtime_goodput_ratio", "The same", lambda p: p.runtime),
     FleetMetric("fleet_program_goodput_ratio", "Of runs whose ideal step is known",
                 lambda p: p.program),
+    FleetMetric("fleet_program_goodput_of_reached_ratio",
+                "The same by the peaks that holdfast calibrate measured, where it did",
+                lambda p: p.program_of_reached),
     FleetMetric("fleet_chip_seconds", "Chip-seconds of all runs", lambda p: p.elapsed / NS_PER_S),
 )  # fmt: skip
 OWN: tuple[tuple[str, str, tuple[str, ...], str], ...] = (

@@ -3,7 +3,7 @@
 `goodput/goodput` and `badput/TYPE` are in percent of all time, as ml-goodput-measurement 0.2.3
 writes them, into a folder `goodput` of the log folder. Beside them, as its drop-in does,
 `rolling_window_goodput/SECONDS` and `rolling_window_badput/SECONDS/TYPE`, and our factors
-`goodput/scheduling`, `/runtime`, `/program`.
+`goodput/scheduling`, `/runtime`, `/program`, `/program_of_reached`.
 
 The script's own numbers (`run.done`'s metrics) go into a folder `metrics`, under their names and
 at their steps, and no step is shown twice: when a run has gone back, and when an exporter begins, a
@@ -176,6 +176,7 @@ def scalars(sample: Sample) -> Iterator[tuple[str, float]]:
         ("goodput/scheduling", spent.scheduling),
         ("goodput/runtime", spent.runtime),
         ("goodput/program", spent.program),
+        ("goodput/program_of_reached", spent.program_of_reached),
         *((goodput_tag(size_s), share) for size_s, share in rolling),
     ):
         if share is not None:

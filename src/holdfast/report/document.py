@@ -23,16 +23,23 @@ def _program(findings: Findings) -> dict[str, Any]:
     """What program goodput is a share of."""
     basis, told = findings.basis, findings.basis.told
     return {
-        "of": basis.words,
+        "of": basis.words(findings.account),
         "ideal_step_s": basis.declared.ideal_step_ns / NS_PER_S or None,
         "flops_per_step": basis.flops or None,
         "told": [
-            {"attempt": attempt, "flops_per_step": flops} for attempt, flops in basis.of_attempts
+            {
+                "attempt": attempt,
+                "flops_per_step": one.flops or None,
+                "device": one.device or None,
+                "peak_flops": one.peak_flops or one.reached.flops or None,
+            }
+            for attempt, one in basis.of_attempts
         ],
         "tokens_per_step": basis.tokens_per_step,
         "flops_per_token": basis.flops_per_token,
         "bytes_per_step": basis.bytes or None,
         "peak_flops": basis.peak_flops or None,
+        "goodput_of_reached": findings.program_of_reached,
         "reached_flops": told.reached.flops or None,
         "reached_dtype": told.reached.dtype or None,
         "reached_on": told.reached.on or None,

@@ -252,6 +252,7 @@ class Findings:
     curves: tuple[Curve, ...] = ()  # the script's own numbers
     hosts: tuple[HostFindings, ...] = ()  # of a run of several
     program: float | None = None  # program goodput; None: it is not known, see its basis
+    program_of_reached: float | None = None  # by the peak that the devices were measured to reach
     basis: Basis = Basis()  # noqa: RUF009 - it is frozen
     profile: ProfileSummary | None = None  # the newest that was read; None: there is none
 

@@ -142,6 +142,7 @@ def _shares(spent: Spent) -> dict[str, Any]:
         "scheduling_goodput": spent.scheduling,
         "runtime_goodput": spent.runtime,
         "program_goodput": spent.program,
+        "program_goodput_of_reached": spent.program_of_reached,
         "steps_kept": spent.steps_kept,
         "lost_steps": spent.lost_steps,
         "disruptions": len(spent.losses),
@@ -161,6 +162,9 @@ def _run(run: RunSummary, windows: Sequence[Window]) -> dict[str, Any]:
         "seen": iso(run.seen_unix_ns),
         "from": iso(run.start_ns),
         "to": iso(run.end_ns),
+        "device": run.device or None,
+        "peak_flops": run.peak_flops or None,
+        "reached_flops": run.reached_flops or None,
         "windows": {w.name: _shares(run.spent(w.name)) for w in windows if w.name in run.within},
         "notes": list(run.notes),
     }
@@ -198,6 +202,11 @@ def notes(fleet: FleetReport) -> list[str]:
         found.append(
             f"program goodput is {NOT_KNOWN}: no run says what a step should take "
             "(run.flops, or holdfast run --flops-per-step N or --ideal-step S)"
+        )
+    if _reached_head(fleet):
+        found.append(
+            "program is the share of the data sheet's peak (of the measured one where there is no "
+            "sheet); of reached, that of the peak which holdfast calibrate measured"
         )
     return [*found, *fleet.problems]
 
@@ -238,7 +247,8 @@ def tables(fleet: FleetReport, most_runs: int) -> Iterator[FleetTable]:
 
 
 def _windows(fleet: FleetReport) -> FleetTable:
-    heads = ("", "goodput", "scheduling", "runtime", "program", "chip-hours", "disruptions")
+    heads = ("", "goodput", "scheduling", "runtime", "program", *_reached_head(fleet),
+             "chip-hours", "disruptions")  # fmt: skip
     rows = []
     for window in fleet.windows:
         factors, elapsed = _factors(fleet, window), fleet.spent(window.name).elapsed
@@ -248,6 +258,7 @@ def _windows(fleet: FleetReport) -> FleetTable:
             percent(factors["scheduling_goodput"]),
             percent(factors["runtime_goodput"]),
             _program(factors["program_goodput"]),
+            *_reached(fleet, factors["program_goodput_of_reached"]),
             chip_hours(elapsed),
             f"{factors['disruptions']:,}",
         )
@@ -257,7 +268,7 @@ def _windows(fleet: FleetReport) -> FleetTable:
 
 def _runs(fleet: FleetReport, most: int, within: str) -> FleetTable:
     heads = (f"run{within}", "state", "chips", "chip-hours", "goodput", "sched.", "runtime",
-             "program", "disr.")  # fmt: skip
+             "program", *_reached_head(fleet), "disr.")  # fmt: skip
     found = fleet.by_chip_hours()
     rows = []
     for run in found[:most]:
@@ -271,6 +282,7 @@ def _runs(fleet: FleetReport, most: int, within: str) -> FleetTable:
             percent(spent.scheduling),
             percent(spent.runtime),
             _program(spent.program),
+            *_reached(fleet, spent.program_of_reached),
             f"{len(spent.losses):,}",
         )
         worst = next((words_of(kind) for kind, _ in spent.badput()), "")
@@ -335,6 +347,16 @@ def _window_words(name: str) -> str:
 
 def _program(share: float | None) -> str:
     return NOT_KNOWN if share is None else percent(share)
+
+
+def _reached_head(fleet: FleetReport) -> tuple[str, ...]:
+    """A column of its own, where any device was calibrated."""
+    is_known = any(fleet.spent(w.name).calibrated for w in fleet.windows)
+    return ("of reached",) if is_known else ()
+
+
+def _reached(fleet: FleetReport, share: float | None) -> tuple[str, ...]:
+    return (_program(share),) if _reached_head(fleet) else ()
 
 
 def _hours(chip_ns: int) -> float:

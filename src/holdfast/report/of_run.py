@@ -49,6 +49,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
     state, why = state_of(view(folder), newest, time.time_ns(), is_held=is_held)
     commands = tuple(_commands(launched))
     basis = recorded.facts.program_basis()
+    spent = spent_of(account, basis)
     return Findings(
         replace(account, name=folder.name),  # journals have the one of their time
         store=folder.store,
@@ -76,7 +77,8 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
             *_quarantine(folder),
             *basis.notes(account),
         ),
-        program=spent_of(account, basis).program,
+        program=spent.program,
+        program_of_reached=spent.program_of_reached,
         basis=basis,
         profile=newest_profile(folder, known.newest_number),
         rolling=_rolling(recorded, account),

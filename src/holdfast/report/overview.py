@@ -162,7 +162,7 @@ def overview(sight: RunSight) -> Overview:
         origin_ns=findings.origin_ns,
         now_ns=sight.now_ns,
         account=account,
-        factors=_factors(account, findings.program, clean(findings.basis.words)),
+        factors=_factors(account, findings.program, clean(findings.basis.words(account))),
         price_per_chip_hour=sight.price_per_chip_hour,
         last_step_age_ns=age_ns,
         is_on_device=any(rank.complete for rank in sight.ranks),

@@ -170,12 +170,12 @@ def _title(findings: Findings, page: Page) -> Iterator[RenderableType]:
         yield Text(clean(findings.why))
 
 
-def _program_words(basis: Basis) -> str:
+def _program_words(basis: Basis, account: Account) -> str:
     if basis.declared.ideal_step_ns:
         return "ideal step\nof each kept"
     if not basis.flops:
         return "Not measured:\ntell run.flops"
-    return clean(basis.words)
+    return clean(basis.words(account))
 
 
 def _headline(findings: Findings, page: Page) -> Table:
@@ -189,7 +189,7 @@ def _headline(findings: Findings, page: Page) -> Table:
         ("goodput", account.goodput, f"{kept} kept\nof {elapsed} paid", "="),
         ("scheduling", account.scheduling_goodput, f"{ready} ready\nof {elapsed} paid", times),
         ("runtime", account.runtime_goodput, f"{kept} kept\nof {ready} ready", times),
-        ("program", findings.program, _program_words(findings.basis), ""),
+        ("program", findings.program, _program_words(findings.basis, account), ""),
     ]
     grid = Table.grid(padding=(0, 1))
     for name, *_ in columns:

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from holdfast.core.ledger.program import MAX_FLOPS
 from holdfast.core.ledger.summary import ALL, Loss, RunSummary, Spent
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none
 from holdfast.journal.metric_lines import as_json, values_of
 
-VERSION = 6
+VERSION = 7
 MAX_BYTES = 256 << 20
 MAX_CHIP_NS = 2**100
 MAX_PARTS = 256
@@ -129,14 +130,18 @@ def encoded(known: Iterable[tuple[str, RunSummary]]) -> bytes:
     return json.dumps({"version": VERSION, "runs": rows}, allow_nan=False).encode()
 
 
-_TEXTS = ("name", "run_id", "state", "why")
+_TEXTS = ("name", "run_id", "state", "why", "device")
 _WHOLES = ("chips", "attempts")
+_FLOPS = ("peak_flops", "reached_flops")
+_CHIP_TIMES = ("ideal", "paced", "at_reached", "calibrated")
 _WHOLES_OR_NONE = ("step", "saved_step", "seen_unix_ns", "start_ns", "end_ns")
 
 
 def _plain(one: RunSummary) -> dict[str, Any]:
     spent = one.spent()
-    row: dict[str, Any] = {k: getattr(one, k) for k in (*_TEXTS, *_WHOLES, *_WHOLES_OR_NONE)}
+    row: dict[str, Any] = {
+        k: getattr(one, k) for k in (*_TEXTS, *_WHOLES, *_WHOLES_OR_NONE, *_FLOPS)
+    }
     return row | {
         "notes": list(one.notes),
         "metrics": as_json(one.metrics),
@@ -144,8 +149,7 @@ def _plain(one: RunSummary) -> dict[str, Any]:
         "kinds": dict(spent.kinds),
         "steps_kept": spent.steps_kept,
         "lost_steps": spent.lost_steps,
-        "ideal": spent.ideal,
-        "paced": spent.paced,
+        **{key: getattr(spent, key) for key in _CHIP_TIMES},
         "wall_ns": spent.wall_ns,
         "losses": [list(loss) for loss in spent.losses],
     }
@@ -168,6 +172,7 @@ def _summary(row: Mapping[str, Any]) -> RunSummary:
     fields: dict[str, Any] = {key: text(row, key) for key in _TEXTS}
     fields |= {key: whole(row, key) for key in _WHOLES}
     fields |= {key: whole_or_none(row, key) for key in _WHOLES_OR_NONE}
+    fields |= {key: whole(row, key, high=MAX_FLOPS) for key in _FLOPS}
     kinds, losses = field(row, "kinds"), field(row, "losses")
     if not isinstance(kinds, dict) or not isinstance(losses, list):
         raise ValueError("its kinds or losses are none")
@@ -175,8 +180,7 @@ def _summary(row: Mapping[str, Any]) -> RunSummary:
         kinds={kind: whole(kinds, kind, high=MAX_CHIP_NS) for kind in kinds},
         steps_kept=whole(row, "steps_kept"),
         lost_steps=whole(row, "lost_steps"),
-        ideal=whole(row, "ideal", high=MAX_CHIP_NS),
-        paced=whole(row, "paced", high=MAX_CHIP_NS),
+        **{key: whole(row, key, high=MAX_CHIP_NS) for key in _CHIP_TIMES},
         wall_ns=whole(row, "wall_ns"),
         losses=tuple(_loss(one) for one in losses),
     )

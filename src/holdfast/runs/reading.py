@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.core.ledger.account import Account
+from holdfast.core.ledger.program import Basis
 from holdfast.core.ledger.summary import RunSummary, Spent, Window, spent_of
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal.attempts import Attempts, attempts, lineage
@@ -64,6 +65,7 @@ class RunReading:
         saved_step = self._saved_step(notes) if sets else None
         self.curves = curves(self.recorded, self.now_ns) if account else ()
         notes += self.recorded.notes()
+        basis = self.recorded.facts.program_basis()
         return RunSummary(
             name=self.folder.name,
             run_id=self.folder.identity.run_id,
@@ -78,9 +80,12 @@ class RunReading:
             start_ns=account.start_ns if account else None,
             end_ns=account.end_ns if account else None,
             course=self.recorded.ledger.kept_shares(COURSE_PARTS, self.now_ns) if account else (),
-            within=self._within(account, windows) if account else {},
+            within=self._within(account, windows, basis) if account else {},
             notes=tuple(notes),
             metrics={one.name: float(one.kept.value[-1]) for one in self.curves if len(one.kept)},
+            device=basis.told.device,
+            peak_flops=basis.peak_flops,
+            reached_flops=basis.told.reached.flops,
         )
 
     def step(self) -> int | None:
@@ -118,8 +123,7 @@ class RunReading:
             notes.append(str(error))
             return None
 
-    def _within(self, total: Account, windows: Iterable[Window]) -> dict[str, Spent]:
-        basis = self.recorded.facts.program_basis()
+    def _within(self, total: Account, windows: Iterable[Window], basis: Basis) -> dict[str, Spent]:
         for one in total.disruptions:
             if one.attempt not in self._errors:  # an attempt that is over says nothing new
                 self._errors[one.attempt] = error_of(self.folder, one.attempt, one.cause)

@@ -61,7 +61,11 @@ def account(
     counts = [e for life in story.lives for e in life.completed]
     if from_ns > story.requested_ns:  # a step counts in the window in which it ends
         counts = [e for e in counts if e.end_ns is not None and e.end_ns > from_ns]
-    kept = sum(e.index in fates.kept for e in counts)
+    kept_of = {
+        life.attempt: sum(e in counts and e.index in fates.kept for e in life.completed)
+        for life in story.lives
+    }
+    kept = sum(kept_of.values())
     return Account(
         name=story.name,
         start_ns=from_ns,
@@ -76,6 +80,7 @@ def account(
             for a, b in _between([at for at, _, _ in story.capacity], from_ns, story.end_ns)
         ),
         first_start_ns=_first_start(story, pieces) if from_ns <= story.requested_ns else {},
+        kept_of={attempt: count for attempt, count in kept_of.items() if count},
     )
 
 

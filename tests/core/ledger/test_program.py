@@ -54,7 +54,7 @@ def test_by_flops_or_by_the_ideal_step_it_is_the_same(
 def test_what_it_is_a_share_of_stands_in_words() -> None:
     basis = Basis(told=H100)
     assert (
-        basis.words
+        basis.words(account())
         == "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip; 6.1 PFLOP a step, said by the script"
     )
     ten_s_of_eight = 10 * 8 * H100.peak_flops
@@ -66,15 +66,68 @@ REACHED = Reached(700 * TERA, "bf16", 3 * TERA, "2026-11-26")
 
 def test_beside_the_data_sheet_stands_what_was_measured() -> None:
     basis = Basis(told=replace(H100, reached=REACHED))
-    assert "989.5 TFLOP/s a chip (700 TFLOP/s measured on 2026-11-26); 6.1 PFLOP" in basis.words
+    assert "989.5 TFLOP/s a chip (700 TFLOP/s measured on 2026-11-26); 6.1 PFLOP" in basis.words(
+        account()
+    )
     assert basis.peak_flops == H100.peak_flops, "the share stays one of the data sheet"
 
 
 def test_where_no_data_sheet_is_what_was_measured_is_the_peak() -> None:
     basis = Basis(told=ToldProgram(900 * TERA, reached=replace(REACHED, flops=TERA)))
-    assert "of the bf16 peak measured on 2026-11-26, 1 TFLOP/s a chip" in basis.words
+    assert "of the bf16 peak measured on 2026-11-26, 1 TFLOP/s a chip" in basis.words(account())
     (note,) = basis.notes(account())
     assert "likely the measured peak is too low" in note
+
+
+A100 = ToldProgram(device="NVIDIA A100", dtype="bf16", chip="A100", peak_flops=312 * TERA)
+
+
+def moved(kept_of: dict[int, int]) -> Account:
+    """Steps of several attempts, 100 s of 8 chips each."""
+    return replace(account(sum(kept_of.values()), step_s=100), kept_of=kept_of)
+
+
+def test_each_attempts_steps_go_by_the_peak_of_their_own_device() -> None:
+    basis = Basis(told=H100, of_attempts=((0, A100), (2, H100)))
+    on_a100, on_h100 = (H100.flops / (8 * 100 * one.peak_flops) for one in (A100, H100))
+    found = spent_of(moved({0: 30, 1: 5, 2: 65}), basis).program
+    # Attempt 1 told of no device: it is taken for the newest one's.
+    assert found == pytest.approx(0.3 * on_a100 + 0.7 * on_h100)
+    words = basis.words(moved({0: 30, 2: 70}))
+    assert "of A100 bf16 peak, 312 TFLOP/s a chip (of 30 steps) and H100 SXM bf16 peak" in words
+    assert "989.5 TFLOP/s a chip (of 70 steps); 6.1 PFLOP a step" in words
+    lost = moved({2: 70})  # nothing is left of what was done on the other one
+    assert spent_of(lost, basis).program == pytest.approx(on_h100)
+    assert "A100" not in basis.words(lost)
+
+
+def test_a_device_whose_peak_nobody_knows_is_named_as_long_as_its_steps_count() -> None:
+    unknown = ToldProgram(device="some CPU")
+    basis = Basis(told=H100, of_attempts=((0, unknown), (1, H100)))
+    assert spent_of(moved({0: 1, 1: 9}), basis).program is None
+    assert "Not measured: the peak of some CPU is" in basis.words(moved({0: 1, 1: 9}))
+    assert spent_of(moved({1: 9}), basis).program is not None
+    declared = replace(basis, declared=Declared(peak_flops=10**15))
+    assert spent_of(moved({0: 1, 1: 9}), declared).program == pytest.approx(
+        H100.flops / (8 * 100 * 10**15)
+    )
+
+
+def test_a_device_that_was_calibrated_later() -> None:
+    known = ToldProgram(TERA, device="some CPU", reached=REACHED)
+    basis = Basis(told=known, of_attempts=((0, ToldProgram(TERA, device="some CPU")), (1, known)))
+    share = TERA / (8 * 100 * REACHED.flops)
+    assert spent_of(moved({0: 1, 1: 9}), basis).program == pytest.approx(share)
+
+
+def test_the_share_of_what_was_measured() -> None:
+    of_sheet = spent_of(account(), Basis(told=H100))
+    assert (of_sheet.program_of_reached, of_sheet.calibrated) == (None, 0)
+    both = spent_of(account(), Basis(told=replace(H100, reached=REACHED)))
+    assert both.program == of_sheet.program
+    assert both.program_of_reached == pytest.approx(both.program * 989.5 / 700)
+    by_step = spent_of(account(), Basis(Declared(ideal_step_ns=S), replace(H100, reached=REACHED)))
+    assert by_step.program_of_reached is None
 
 
 def test_tokens_scale_what_was_counted_for_others() -> None:
@@ -84,7 +137,7 @@ def test_tokens_scale_what_was_counted_for_others() -> None:
     assert basis.bytes == 150
     assert basis.tokens_per_step == 1500
     assert basis.flops_per_token == H100.flops / 1000
-    assert "9.15 PFLOP a step (6.1 TFLOP a token), said by the script" in basis.words
+    assert "9.15 PFLOP a step (6.1 TFLOP a token), said by the script" in basis.words(account())
     assert Basis(told=told).flops == H100.flops, "nobody told tokens"
     same = Basis(told=H100, tokens=6_000, token_steps=4)
     assert same.flops == H100.flops, "all steps are as the one that was counted"
@@ -95,8 +148,8 @@ def test_tokens_scale_what_was_counted_for_others() -> None:
 def test_the_command_line_counts_before_the_script() -> None:
     basis = Basis(Declared(flops_per_step=8 * TERA, peak_flops=TERA), H100)
     assert (basis.flops, basis.peak_flops) == (8 * TERA, TERA)
-    assert "said by --flops-per-step" in basis.words
-    assert "--peak-flops says, 1 TFLOP/s" in basis.words
+    assert "said by --flops-per-step" in basis.words(account())
+    assert "--peak-flops says, 1 TFLOP/s" in basis.words(account())
 
 
 def test_of_both_ways_the_ideal_step_counts_and_that_is_said() -> None:
@@ -123,7 +176,7 @@ def test_of_both_ways_the_ideal_step_counts_and_that_is_said() -> None:
     ],
 )
 def test_what_is_not_known_is_said_and_not_guessed(basis: Basis, words: str) -> None:
-    assert words in basis.words
+    assert words in basis.words(account())
     assert spent_of(account(), basis).program is None
     assert list(basis.notes(account())) == []
 

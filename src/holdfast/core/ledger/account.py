@@ -80,6 +80,8 @@ class Account:
     `paid`, the chip-nanoseconds of all chips that the run had, exactly: `elapsed_ns × chips` where
     it had as many all the time. A ValueError says that a ledger broke that law.
 
+    `kept_of`: how many of the kept steps each attempt did, of those that did any.
+
     `first_start_ns`: the wall time by kind from the beginning of the first attempt to the end of
     the first step that any completed, or up to now; empty where the account begins later.
     """
@@ -95,6 +97,7 @@ class Account:
     paid: int
     first_start_ns: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0  # chip-nanoseconds that do not count: see `without_stopped`
+    kept_of: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         total = sum(self.kinds.values())

@@ -6,7 +6,7 @@ ideal step ÷ their time, with FLOPs ÷ (chips × peak) for the ideal step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast.core.ledger.account import NS_PER_S, Account
@@ -70,7 +70,7 @@ class Basis:
 
     `told_before`: other FLOPs of a step that the script told earlier. `tokens`: of all
     `token_steps` of rank 0 that told how many they had, whether they were kept or not.
-    `of_attempts`: those that told FLOPs of a step, and which.
+    `of_attempts`: what each attempt told last, in order.
     """
 
     declared: Declared = Declared()
@@ -78,7 +78,7 @@ class Basis:
     told_before: tuple[int, ...] = ()
     tokens: int = 0
     token_steps: int = 0
-    of_attempts: tuple[tuple[int, int], ...] = ()
+    of_attempts: tuple[tuple[int, ToldProgram], ...] = ()
 
     @property
     def flops(self) -> int:
@@ -106,57 +106,70 @@ class Basis:
         per_step = self.tokens_per_step
         return self.flops / per_step if self.flops and per_step else None
 
+    def _peak_of(self, told: ToldProgram) -> int:
+        return self.declared.peak_flops or told.peak_flops or told.reached.flops
+
     @property
     def peak_flops(self) -> int:
         """Of a chip, a second; 0: it is not known. Where no data sheet is, what was measured."""
-        return self.declared.peak_flops or self.told.peak_flops or self.told.reached.flops
+        return self._peak_of(self.told)
 
     def ideal_chip_ns(self, account: Account) -> int | None:
         """What the kept steps of an account would take at best; None: it is not known."""
         if self.declared.ideal_step_ns:
             return account.chip_ns(account.steps_kept * self.declared.ideal_step_ns)
-        if self.flops and self.peak_flops:
-            return account.steps_kept * self.flops * NS_PER_S // self.peak_flops
-        return None
+        return self._chip_ns(account, self._peak_of)
 
-    @property
-    def words(self) -> str:
+    def reached_chip_ns(self, account: Account) -> int | None:
+        """The same at the peak that the device was measured to reach; None: it was not."""
+        if self.declared.ideal_step_ns:
+            return None
+        return self._chip_ns(account, lambda told: told.reached.flops)
+
+    def _chip_ns(self, account: Account, peak_of: Callable[[ToldProgram], int]) -> int | None:
+        """FLOPs ÷ peak of all kept steps, those of each attempt by the peak of its device."""
+        each = [(steps, peak_of(told)) for told, steps in self._devices(account)]
+        if not self.flops or not all(peak for _, peak in each):
+            return None
+        return sum(steps * self.flops * NS_PER_S // peak for steps, peak in each)
+
+    def _devices(self, account: Account) -> list[tuple[ToldProgram, int]]:
+        """Each device on which steps were kept, as last told of, and how many; the newest last.
+
+        Steps of an attempt that told of none are taken for the newest one's.
+        """
+        newest: dict[str, ToldProgram] = {}
+        kept: dict[str, int] = {}
+        for attempt, told in self.of_attempts:
+            newest[told.device] = told
+            kept[told.device] = kept.get(told.device, 0) + account.kept_of.get(attempt, 0)
+        kept.pop(self.told.device, None)
+        others = [(newest[device], steps) for device, steps in kept.items() if steps]
+        return [*others, (self.told, account.steps_kept - sum(steps for _, steps in others))]
+
+    def words(self, account: Account) -> str:
         """Of what the share is one; where it is not known, why, and what to do."""
         if self.declared.ideal_step_ns:
             return "an ideal step, of each step kept"
         if not self.flops:
             return f"Not measured: {SET_ANY}"
-        if not self.peak_flops:
-            return (
-                f"Not measured: the {self._of_type}peak of {self._device} is not known; set "
-                "--peak-flops, or run holdfast calibrate there"
-            )
+        devices = self._devices(account)
+        for told, _ in devices:
+            if not self._peak_of(told):
+                return (
+                    f"Not measured: the {_of_type(told)}peak of {told.device or 'its device'} is "
+                    "not known; set --peak-flops, or run holdfast calibrate there"
+                )
+        if self.declared.peak_flops:
+            peak = f"the peak that --peak-flops says, {scaled(self.peak_flops)}FLOP/s a chip"
+        elif len(devices) == 1:
+            peak = _peak_words(self.told)
+        else:
+            peak = " and ".join(f"{_peak_words(one)} (of {n:,} steps)" for one, n in devices)
         by = "the script" if not self.declared.flops_per_step else "--flops-per-step"
         each = self.flops_per_token
         of_token = "" if each is None else f" ({scaled(each)}FLOP a token)"
-        return f"of {self._peak}; {scaled(self.flops)}FLOP a step{of_token}, said by {by}"
-
-    @property
-    def _device(self) -> str:
-        return self.told.device or "its device"
-
-    @property
-    def _of_type(self) -> str:
-        """Which peak is meant, where it is not the usual one."""
-        return f"{self.told.dtype} " if self.told.dtype not in ("", "bf16") else ""
-
-    @property
-    def _peak(self) -> str:
-        peak = f"{scaled(self.peak_flops)}FLOP/s a chip"
-        if self.declared.peak_flops:
-            return f"the peak that --peak-flops says, {peak}"
-        reached = self.told.reached
-        if not self.told.peak_flops:
-            return f"the {reached.dtype} peak measured on {reached.on}, {peak}"
-        sheet = f"{self.told.chip} {self.told.dtype} peak, {peak}"
-        if reached.flops:
-            return f"{sheet} ({scaled(reached.flops)}FLOP/s measured on {reached.on})"
-        return sheet
+        return f"of {peak}; {scaled(self.flops)}FLOP a step{of_token}, said by {by}"
 
     def notes(self, account: Account) -> Iterator[str]:
         """What must be said of it: what does not count, and what cannot be."""
@@ -197,6 +210,21 @@ class Basis:
             return "likely the measured peak is too low: calibrate where nothing else runs"
         sheet = "that of the chip's data sheet" if self.told.peak_flops else "one that was measured"
         return f"likely the FLOPs of a step are wrong: the peak is {sheet}"
+
+
+def _of_type(told: ToldProgram) -> str:
+    """Which peak is meant, where it is not the usual one."""
+    return f"{told.dtype} " if told.dtype not in ("", "bf16") else ""
+
+
+def _peak_words(told: ToldProgram) -> str:
+    """The peak of a device, and what it was measured to reach."""
+    reached = told.reached
+    measured = f"measured on {reached.on}"
+    if not told.peak_flops:
+        return f"the {reached.dtype} peak {measured}, {scaled(reached.flops)}FLOP/s a chip"
+    sheet = f"{told.chip} {told.dtype} peak, {scaled(told.peak_flops)}FLOP/s a chip"
+    return f"{sheet} ({scaled(reached.flops)}FLOP/s {measured})" if reached.flops else sheet
 
 
 def scaled(number: float) -> str:

@@ -64,7 +64,8 @@ class Spent:
 
     `kinds` adds up to `elapsed`; `left_out` counts nowhere (`without_stopped`). `ideal` is what the
     kept steps would have taken at the pace that was declared ideal, and `paced` the productive
-    chip-time of the runs that declared one: both 0 where nobody did. `wall_ns`: how long that was.
+    chip-time of the runs that declared one: both 0 where nobody did. `at_reached` and `calibrated`
+    are the same by the peak that the devices were measured to reach. `wall_ns`: how long that was.
     """
 
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -75,6 +76,8 @@ class Spent:
     losses: tuple[Loss, ...] = ()
     left_out: int = 0
     wall_ns: int = 0
+    at_reached: int = 0
+    calibrated: int = 0
 
     @property
     def elapsed(self) -> int:
@@ -110,6 +113,11 @@ class Spent:
         (arXiv:2502.06982): ideal execution time over actual execution time.
         """
         return _ratio(self.ideal, self.paced)
+
+    @property
+    def program_of_reached(self) -> float | None:
+        """The same by the peak that the devices were measured to reach; None: none was."""
+        return _ratio(self.at_reached, self.calibrated)
 
     @property
     def is_beyond_ideal(self) -> bool:
@@ -163,6 +171,7 @@ def spent_of(
     `basis`: what a step should take, and by whose word. `errors`: of attempts whose script failed.
     """
     ideal = None if basis is None else basis.ideal_chip_ns(account)
+    at_reached = None if basis is None else basis.reached_chip_ns(account)
     errors = errors or {}
     return Spent(
         kinds={kind: ns for kind, ns in sorted(account.kinds.items()) if ns},
@@ -170,6 +179,8 @@ def spent_of(
         lost_steps=account.lost_steps,
         ideal=ideal or 0,
         paced=0 if ideal is None else account.productive,
+        at_reached=at_reached or 0,
+        calibrated=0 if at_reached is None else account.productive,
         losses=tuple(
             Loss(
                 one.at_ns,
@@ -188,6 +199,7 @@ def added(parts: Sequence[Spent]) -> Spent:
     """The sum of several. One whose steps took less than they can counts for no program goodput."""
     kinds: dict[str, int] = {}
     possible = [part for part in parts if not part.is_beyond_ideal]
+    possible_too = [part for part in parts if part.at_reached <= part.calibrated]
     for part in parts:
         for kind, ns in part.kinds.items():
             kinds[kind] = kinds.get(kind, 0) + ns
@@ -197,6 +209,8 @@ def added(parts: Sequence[Spent]) -> Spent:
         lost_steps=sum(part.lost_steps for part in parts),
         ideal=sum(part.ideal for part in possible),
         paced=sum(part.paced for part in possible),
+        at_reached=sum(part.at_reached for part in possible_too),
+        calibrated=sum(part.calibrated for part in possible_too),
         losses=tuple(loss for part in parts for loss in part.losses),
         left_out=sum(part.left_out for part in parts),
         wall_ns=sum(part.wall_ns for part in parts),
@@ -213,6 +227,8 @@ class RunSummary:
     `course`: how much of each of some equal parts of its time line was kept steps, in percent.
     `within`: what went where, by the name of each window that was asked for. `notes`: sentences on
     what could not be read. `metrics`: the script's own numbers, of each the newest that was kept.
+    `device`: on which it trains. `peak_flops` and `reached_flops`: the peak of one, a second, and
+    what it was measured to reach; 0: nobody knows.
     """
 
     name: str
@@ -231,6 +247,9 @@ class RunSummary:
     within: Mapping[str, Spent] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    device: str = ""
+    peak_flops: int = 0
+    reached_flops: int = 0
 
     def without_stopped(self) -> RunSummary:
         """The same, as if the time in which a person kept it stopped had not gone by."""

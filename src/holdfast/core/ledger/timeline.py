@@ -79,10 +79,12 @@ class TimeLine:
         if window_ns is not None:
             from_ns = max(from_ns, self._end_ns - window_ns)
         total = sum(view.total_steps for view in self._views)
-        kept = sum(
-            self._counted(self._parts[p][1], 0, until, from_ns)[0]
-            for p, until in self._kept.items()
-        )
+        kept_of: dict[int, int] = {}
+        for p, until in self._kept.items():
+            part = self._parts[p][1]
+            count = self._counted(part, 0, until, from_ns)[0]
+            kept_of[part.attempt] = kept_of.get(part.attempt, 0) + count
+        kept = sum(kept_of.values())
         if from_ns > self._run.requested_ns:
             total -= sum(view.steps.completed_until(from_ns) for view in self._views)
         levels = self._levels(from_ns)
@@ -100,6 +102,7 @@ class TimeLine:
             disruptions=disruptions,
             paid=sum((level.end_ns - level.start_ns) * level.of for level in levels),
             first_start_ns=first_start,
+            kept_of={attempt: count for attempt, count in kept_of.items() if count},
         )
 
     def last_kept_step(self) -> int:

@@ -61,7 +61,7 @@ class Controllers:
         self._saving: tuple[int, Place, SavingStated] | None = None
         self._told_flops: tuple[int, Place, ProgramStated] | None = None  # the last with FLOPs
         self._all_flops: set[int] = set()
-        self._of_attempt: dict[int, tuple[int, Place, int]] = {}  # the last with FLOPs, of each
+        self._of_attempt: dict[int, tuple[int, Place, ProgramStated]] = {}  # the last, of each
         self._program: tuple[int, Place, ProgramStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
         self._backing_off: dict[
@@ -115,9 +115,9 @@ class Controllers:
                 if self._program is None or (at_ns, place) >= self._program[:2]:
                     self._program = at_ns, place, statement
                 newest = self._told_flops
-                if statement.told.flops:
-                    last = at_ns, place, statement.told.flops
-                    self._of_attempt[place[0]] = max(last, self._of_attempt.get(place[0], last))
+                last = self._of_attempt.get(place[0])
+                if last is None or (at_ns, place) >= last[:2]:
+                    self._of_attempt[place[0]] = at_ns, place, statement
                 if statement.told.flops and (newest is None or (at_ns, place) >= newest[:2]):
                     self._told_flops = at_ns, place, statement
             case RunEnded(at_ns):
@@ -196,7 +196,7 @@ class Controllers:
             is_like = told.dtype == before.dtype
             told = _counted_as(before, told) if is_like else before
         others = tuple(sorted(self._all_flops - {0, told.flops}))
-        each = tuple((number, last[-1]) for number, last in sorted(self._of_attempt.items()))
+        each = tuple((number, last[-1].told) for number, last in sorted(self._of_attempt.items()))
         return Basis(declared, told, others, of_attempts=each)
 
     def saves(self) -> SavesStated:
