@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
 
@@ -69,6 +70,19 @@ def test_an_actor_that_dies_is_opened_again_and_its_agent_is_not_started() -> No
     assert crew.look(2, [at()], NOBODY) == [OpenLink(0, "nobody is there")]
     assert crew.look(3, [at()], NOBODY) == []  # not more than once a second
     assert crew.look(4, [runs()], NOBODY) == []
+
+
+def test_an_actor_that_cannot_begin_is_tried_ever_more_rarely_and_says_why() -> None:
+    crew, at_s = Crew(), []
+    broken = at(words="ModuleNotFoundError: No module named 'holdfast'")
+    for now_s in range(200):
+        if crew.look(now_s * S, [broken], NOBODY):
+            at_s.append(now_s)
+    assert [later - before for before, later in pairwise(at_s)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert "is started again: ModuleNotFoundError" in crew.state(broken)
+    crew.look(200 * S, [runs()], NOBODY)
+    assert crew.look(260 * S, [at()], NOBODY)
+    assert crew.look(261 * S, [at()], NOBODY)  # it was there: a second again
 
 
 def test_a_host_whose_node_is_gone_is_started_on_the_next_one_once_the_run_has_lost_it() -> None:

@@ -42,8 +42,9 @@ class RunOnRay:
         draft.write_text(str(step))
         draft.replace(self._allow)
 
-    def submit(self, *flags: object, spares: int = 1) -> LabProcess:
+    def submit(self, *flags: object, spares: int = 1, **variables: object) -> LabProcess:
         environment = {"ALLOW": str(self._allow), "HOLDFAST_NOTICE": "off"}
+        environment |= {name: str(value) for name, value in variables.items()}
         words = ["--engine", "ray", "--hosts", self._hosts, "--spares", spares, "--name", self.name]
         words += ["--save-every", 3, "--host-lost", 2, "--store", self.store]
         words += ["-o", "runtime_env=" + json.dumps({"env_vars": environment}), *flags]
@@ -196,13 +197,13 @@ def test_what_is_not_there_is_said(ray: RayLab) -> None:
     assert "no Ray cluster answers at 10.77.0.10:1" in said
     said = run.submit("-o", "gpus=1", spares=0).wait(EXIT_DONE)
     assert "it waits for nodes: 0 of 1 are there" in said
-    run.says("PENDING (0 of 1 hosts have a node; each needs CPU 1, GPU 1)")
+    run.says("PENDING (0 of 1 nodes are there; each needs CPU 1, GPU 1)")
     assert "is submitted already" in run.submit().wait(69)
     run.tell("release", run.name)
     run.says("over with 75: released")
-    no_holdfast = {"PYTHONPATH": str(Path(__file__).parent / "no_holdfast")}
-    words = "runtime_env=" + json.dumps({"env_vars": no_holdfast})
-    said = run.submit("-o", words).wait(78)
+    run.submit("-o", "cwd=/nowhere", spares=0).wait(EXIT_DONE)
+    run.says("over with 78: no agent could stay; host 0: its agent cannot be started in /nowhere")
+    said = run.submit(PYTHONPATH=Path(__file__).parent / "no_holdfast").wait(78)
     assert "Holdfast is not installed on the cluster's nodes" in said
 
 

@@ -17,9 +17,18 @@ from holdfast.config import RAY_WAITS_VARIABLE
 from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.protocol import EngineError
 from holdfast.engines.ray import cluster, waits
-from holdfast.engines.ray.cluster import in_a_sentence, refused
-from holdfast.engines.ray.host import HostTold, RayHost, agent_environment, agent_words, notice_text
+from holdfast.engines.ray.cluster import in_a_sentence, ray_words, refused
+from holdfast.engines.ray.host import (
+    HostTold,
+    RayHost,
+    agent_environment,
+    agent_words,
+    notice_text,
+    own_start_unix_ns,
+    waits_until,
+)
 from holdfast.engines.ray.options import RayOptions, kept, read_options
+from holdfast.engines.ray.placing import fitting
 from holdfast.engines.ray.private import RayHooks
 from holdfast.engines.registry import engine_here
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -119,6 +128,37 @@ def test_an_agent_tells_what_it_waited_for() -> None:
     assert waits({RAY_WAITS_VARIABLE: "rubbish"}) == ()
 
 
+@pytest.mark.parametrize(
+    ("since", "process", "waited"),
+    [
+        (10, 20, [("queue", 10, 20), ("boot", 20, 30)]),
+        (10, 5, [("queue", 10, 30), ("boot", 30, 30)]),  # a process that Ray had before
+        (0, 20, []),  # an actor that comes again waited for no node
+    ],
+)
+def test_what_an_actor_has_waited_for(
+    since: int, process: int, waited: list[tuple[str, int, int]]
+) -> None:
+    assert waits_until(30, since, process) == waited
+
+
+def test_a_process_knows_when_it_was_begun() -> None:
+    now = time.time_ns()
+    assert now - 10**15 < own_start_unix_ns() <= now
+
+
+def node(*, alive: bool = True, cpus: float = 1, **labels: str) -> dict[str, object]:
+    return {"Alive": alive, "Resources": {"CPU": cpus}, "Labels": labels}
+
+
+def test_nodes_that_would_do_are_counted_by_what_they_have_and_are() -> None:
+    nodes = [node(), node(alive=False), node(cpus=0), node(cpus=8, pool="a"), node(pool="b")]
+    assert fitting(nodes, RayOptions()) == 3
+    assert fitting(nodes, RayOptions(bundle={"CPU": 1, "GPU": 1})) == 0
+    assert fitting(nodes, RayOptions(labels={"pool": "a"})) == 1
+    assert fitting(nodes, RayOptions(labels={"pool": "!a"})) == 3  # Ray's own rules: not asked
+
+
 # Ray 2.60's own words.
 MISMATCH = """Version mismatch: The cluster was started with:
     Ray: 2.49.0
@@ -147,6 +187,26 @@ def test_nodes_without_holdfast_are_one_sentence() -> None:
     found = in_a_sentence(RuntimeError(MISSING))
     assert isinstance(found, ConfigurationError)
     assert "Holdfast is not installed on the cluster's nodes" in str(found)
+
+
+def test_why_an_actor_has_ended_is_one_line() -> None:
+    died = "The actor died unexpectedly before finishing this task.\n\tclass_name: RayHost\n"
+    assert ray_words(RuntimeError(died)) == died.partition("\n")[0]
+    assert ray_words(RuntimeError(MISSING)) == "ModuleNotFoundError: No module named 'holdfast'"
+    assert ray_words(TimeoutError()) == "TimeoutError()"
+
+
+def test_a_client_tries_again_where_its_server_was_dead_at_birth() -> None:
+    said = ["Initialization failure from server: RuntimeError: Starting Ray client server failed."]
+
+    def init() -> None:
+        if said:
+            raise ConnectionAbortedError(said.pop())
+
+    cluster.taken_in(init)
+    said.append("Initialization failure from server: no such runtime environment")
+    with pytest.raises(ConnectionAbortedError):
+        cluster.taken_in(init)
 
 
 def test_no_cluster_here() -> None:
@@ -190,6 +250,12 @@ def beside(cwd: Path) -> RayHost:
     return RayHost(HostTold(wanted().to_json(), 0, "k", str(cwd)))
 
 
+def refuses(*_: object, cwd: str, **__: object) -> None:
+    """As a start does it, where that folder is not there: a virtual test starts no process."""
+    Path(cwd).stat()
+    raise AssertionError("it is there")
+
+
 @pytest.mark.real
 def test_an_agent_outlives_its_actor_and_the_next_one_finds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,11 +271,12 @@ def test_an_agent_outlives_its_actor_and_the_next_one_finds_it(
     child = os.fork()
     if not child:
         host = beside(tmp_path)
-        os._exit(0 if host.start([]) == "" and host.look().state == "running" else 1)
+        host.start()
+        os._exit(0 if host.look().state == "running" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     host = beside(tmp_path)
     assert host.look().state == "running"
-    assert host.start([]) == ""  # one is enough
+    host.start()  # one is enough
     go.touch()
     end_s = time.monotonic() + 60
     while (sight := host.look()).state == "running":
@@ -218,6 +285,18 @@ def test_an_agent_outlives_its_actor_and_the_next_one_finds_it(
     assert sight == ("ended", 75, "was there")
     host.close()
     assert host.look().state == "none"
+
+
+def test_a_folder_that_is_not_there_ends_the_agent_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setattr("subprocess.run", refuses)
+    host = beside(tmp_path / "nowhere")
+    host.start()
+    state, code, words = host.look()
+    assert (state, code) == ("ended", 78)
+    assert words.startswith(f"its agent cannot be started in {tmp_path / 'nowhere'}: ")
 
 
 @pytest.mark.real
@@ -233,7 +312,7 @@ def test_an_agent_is_told_to_go_and_ended(tmp_path: Path, monkeypatch: pytest.Mo
         "holdfast.engines.ray.host.agent_words", lambda *_: [sys.executable, "-c", script]
     )
     host = beside(tmp_path)
-    assert host.start([]) == ""
+    host.start()
     log = next(tmp_path.glob("scratch/*/k/log"))
 
     def says(words: str) -> None:

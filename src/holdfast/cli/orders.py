@@ -12,7 +12,6 @@ from holdfast.engines.protocol import Engine, Ordered, OrderStanding
 from holdfast.engines.registry import checked_options, engine_module
 from holdfast.errors import ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.journal import fields
-from holdfast.journal.machine_facts import past_waits_ns
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.submitted import FILE, agree_to_order, kept, stored
 
@@ -100,6 +99,8 @@ def host_line(host: EngineHost, now_unix_ns: int) -> str:
 
 def _expected(folder: RunFolder, standing: OrderStanding, now_unix_ns: int) -> str:
     """When hosts are expected, by the engine; and how long that has taken before."""
+    from holdfast.journal.machine_facts import past_waits_ns
+
     words = ""
     if standing.expected_unix_ns is not None:
         words = f"; expected in {in_words(max(0, standing.expected_unix_ns - now_unix_ns))}"

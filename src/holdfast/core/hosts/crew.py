@@ -26,7 +26,6 @@ SECOND_NS = 1_000_000_000
 PUT_OFF_NS = 60 * SECOND_NS
 LASTED_NS = 60 * SECOND_NS  # a life longer than that is no failure to start
 LONGEST_PAUSE_NS = 60 * SECOND_NS
-LINK_PAUSE_NS = SECOND_NS
 MOST_SHORT_LIVES = 5  # in a row, of all agents: then it is given up
 RELEASE_MARGIN_NS = 15 * SECOND_NS
 KILLED_NS = 5 * SECOND_NS
@@ -54,7 +53,7 @@ class CrewPlace:
 
     `node`: where it is; "": nowhere, since it waits for a node or its node is gone. `drains_ms`:
     when the node is taken, as a unix time; 0: nobody knows; None: it is not drained. `agent` and
-    `code` count while the link is open; `words`: the last that an agent said.
+    `code` count while the link is open; `words`: the last that an agent said, or why a link ended.
     """
 
     index: int
@@ -143,6 +142,7 @@ class _Known:
     started_ns: int = 0
     short_lives: int = 0
     not_before_ns: int = 0
+    links: int = 0  # that were asked for, and none has answered yet
     link_not_before_ns: int = 0
     empty_since_ns: int | None = None
     has_ended: bool = False
@@ -191,7 +191,9 @@ class Crew:
         if not place.node:
             return "its node is gone" if self._known(place).starts else "no node yet"
         if place.link is not ActorState.OPEN:
-            return "its actor starts"
+            return (
+                f"its actor is started again: {place.words}" if place.words else "its actor starts"
+            )
         if place.agent is AgentState.ENDED:
             return f"its agent has ended with {place.code}"
         return "drained" if _drains(place) else ""
@@ -205,6 +207,7 @@ class Crew:
         known = self._known(place)
         if place.link is not ActorState.OPEN:
             return
+        known.links = 0
         if place.agent is AgentState.RUNNING:
             known.starts = max(1, known.starts)  # also what an earlier foreman has started
             known.has_ended, known.empty_since_ns = False, None
@@ -266,7 +269,8 @@ class Crew:
         for place in places:
             known = self._known(place)
             if place.node and place.link is ActorState.NONE and now_ns >= known.link_not_before_ns:
-                known.link_not_before_ns = now_ns + LINK_PAUSE_NS
+                known.link_not_before_ns = now_ns + min(SECOND_NS << known.links, LONGEST_PAUSE_NS)
+                known.links += 1
                 found.append(OpenLink(place.index, "nobody is there"))
         return found
 

@@ -6,6 +6,8 @@ import importlib.util
 import logging
 import re
 import socket
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from holdfast.engines.protocol import EngineError
@@ -14,6 +16,7 @@ from holdfast.errors import ConfigurationError, needs_extra
 
 DIAL_LIMIT_S = 5.0
 CLIENT = "ray://"
+STILLBORN = "Starting Ray client server failed"
 
 
 def connect(options: RayOptions) -> Any:
@@ -36,17 +39,29 @@ def connect(options: RayOptions) -> Any:
             "'ray[client]'"
         )
     dial(address.removeprefix(CLIENT))
+    init = partial(
+        ray.init,
+        address=address or "auto",
+        namespace=options.namespace,
+        runtime_env=options.runtime_env or None,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
     try:
-        ray.init(
-            address=address or "auto",
-            namespace=options.namespace,
-            runtime_env=options.runtime_env or None,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        taken_in(init)
     except Exception as error:
         raise refused(address, error) from error
     return ray
+
+
+def taken_in(init: Callable[[], object]) -> None:
+    """Ray forks a server for each client, in a process with threads: it may be dead at birth."""
+    try:
+        init()
+    except ConnectionAbortedError as error:
+        if STILLBORN not in str(error):
+            raise
+        init()
 
 
 def dial(address: str) -> None:
@@ -76,7 +91,10 @@ def refused(address: str, error: Exception) -> EngineError | ConfigurationError:
             "no Ray cluster runs on this machine: start or join one (ray start), or say where it "
             "is (--option address=HOST:6379, ray://HOST:10001)"
         )
-    return EngineError(f"Ray at {address or 'auto'} does not take us: {words[:300]}")
+    return EngineError(
+        f"Ray at {address or 'auto'} does not take us: {words[:300]}; a cluster's address is "
+        "HOST:6379 on its nodes, and ray://HOST:10001 from elsewhere"
+    )
 
 
 def _versions(words: str) -> str:
@@ -98,5 +116,12 @@ def in_a_sentence(error: Exception) -> EngineError | ConfigurationError:
             "that Ray runs with, or bring it along (--option "
             """'runtime_env={"pip": ["holdfast-ml[ray]"]}')"""
         )
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    return EngineError(f"the run's foreman could not begin: {lines[-1] if lines else error!r}")
+    return EngineError(f"the run's foreman could not begin: {ray_words(error)}")
+
+
+def ray_words(error: Exception) -> str:
+    """What went wrong, in one line: Ray's first one, or the last one of a traceback in it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return repr(error)
+    return lines[-1] if re.match(r"[\w.]+(Error|Exception|Unavailable)\b", lines[-1]) else lines[0]

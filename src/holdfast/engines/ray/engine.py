@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +14,14 @@ from holdfast.engines.protocol import EngineError, Ordered, OrderStanding
 from holdfast.engines.ray.cluster import connect, in_a_sentence
 from holdfast.engines.ray.foreman import Foreman
 from holdfast.engines.ray.options import RayOptions, kept
-from holdfast.engines.ray.placing import ForemanTold, make_group, open_host
+from holdfast.engines.ray.placing import ForemanTold, fitting, make_group, on_head, open_host
 from holdfast.engines.ray.store import read_end, run_folder
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.journal.lease import view
 from holdfast.journal.names import new_id
 
 ANSWER_S = 30.0
+END_S = 5.0  # of what was begun, and is taken back
 FOREMAN = "holdfast"  # before a run's id
 GRACE_S = 30.0
 
@@ -29,6 +31,7 @@ class RayEngine:
 
     def __init__(self, options: RayOptions) -> None:
         self._options = options
+        self.say: Callable[[str], None] = print
 
     def check(self, submission: Submission) -> None:
         """That the cluster is there. How many nodes it has is its own affair: some scale."""
@@ -56,36 +59,49 @@ class RayEngine:
         name = _foreman_name(submission.run_id)
         order = new_id()
         told = ForemanTold(
-            submission.to_json(), self._told_options(), name, order, _newest_term(submission),
-            _grace_s(submission),
+            kept(submission).to_json(), self._told_options(), name, order,
+            _newest_term(submission), _grace_s(submission),
         )  # fmt: skip
         group = foreman = None
+        actors = []
         try:
             group = make_group(told)
-            foreman = (
-                ray.remote(Foreman)
-                .options(
-                    name=name,
-                    namespace=self._options.namespace,
-                    lifetime="detached",
-                    max_restarts=-1,
-                    max_concurrency=8,
-                    num_cpus=0,
-                )
-                .remote(told)
-            )
+            foreman = self._make_foreman(ray, told)
+            since_unix_ns = time.time_ns()
             for index in range(submission.all_hosts):
-                open_host(told, group, index)
+                actors.append(
+                    open_host(told, group, index, since_unix_ns=since_unix_ns, starts=True)
+                )
             ray.get(foreman.standing.remote(), timeout=ANSWER_S)
-        except Exception as error:
+        except BaseException as error:  # also Ctrl-C: nobody would know of what was made
             with contextlib.suppress(Exception):  # first who would make the rest anew
                 if foreman is not None:
                     ray.kill(foreman)
+                ended = [one.end.remote(True) for one in actors]
+                ray.wait(ended, num_returns=len(ended), timeout=END_S)
                 remove_placement_group(group)
-            raise in_a_sentence(error) from error
-        words = f"Ray namespace {self._options.namespace}"
-        job = f"{self._options.namespace}/{name}/{order}"
-        return Ordered(kept(submission), job, words + self._lacking(submission), time.time_ns())
+            if isinstance(error, Exception):
+                raise in_a_sentence(error) from error
+            raise
+        self._tell_lacking(submission)
+        namespace = self._options.namespace
+        job = f"{namespace}/{name}/{order}"
+        return Ordered(kept(submission), job, f"Ray namespace {namespace}", time.time_ns())
+
+    def _make_foreman(self, ray: Any, told: ForemanTold) -> Any:
+        return (
+            ray.remote(Foreman)
+            .options(
+                name=told.name,
+                namespace=self._options.namespace,
+                lifetime="detached",
+                max_restarts=-1,
+                max_concurrency=8,
+                num_cpus=0,
+                scheduling_strategy=on_head(ray.nodes()),
+            )
+            .remote(told)
+        )
 
     def find(self, run_id: str) -> str:
         """The foreman's name, if it lives."""
@@ -142,18 +158,11 @@ class RayEngine:
         """What the foreman needs of them: it has the cluster, and the environment, already."""
         return replace(self._options, address="", runtime_env={})
 
-    def _lacking(self, submission: Submission) -> str:
-        """What is not there yet, for people."""
-        bundle = self._options.bundle
+    def _tell_lacking(self, submission: Submission) -> None:
         with contextlib.suppress(Exception):  # it is only told
-            nodes = connect(self._options).nodes()
-            have = sum(
-                one["Alive"] and all(one["Resources"].get(k, 0) >= v for k, v in bundle.items())
-                for one in nodes
-            )
+            have = fitting(connect(self._options).nodes(), self._options)
             if have < submission.all_hosts:
-                return f"; it waits for nodes: {have} of {submission.all_hosts} are there"
-        return ""
+                self.say(f"it waits for nodes: {have} of {submission.all_hosts} are there")
 
 
 _PROGRAM = ("python", "-m", "holdfast.cli.main")

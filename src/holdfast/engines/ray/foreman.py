@@ -9,20 +9,28 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.config import add_variables
 from holdfast.core.hosts import crew as ask
 from holdfast.core.hosts.crew import ActorState, AgentState, Crew, CrewPlace
 from holdfast.core.hosts.engine import EngineHost, HostStage, Submission
+from holdfast.engines.ray.cluster import ray_words
 from holdfast.engines.ray.host import AgentSight
 from holdfast.engines.ray.options import RayOptions
-from holdfast.engines.ray.placing import ForemanTold, find_group, make_group, open_host
+from holdfast.engines.ray.placing import (
+    ForemanTold,
+    find_group,
+    fitting,
+    make_group,
+    open_host,
+)
 from holdfast.engines.ray.private import RayHooks
 from holdfast.engines.ray.store import StoreLook
 
-TURN_S = 0.25
+TURN_S = 1.0  # an agent's or an actor's end is heard at once; nodes and the store are asked
 WATCH_S = 20.0  # a host's actor answers by then, also where nothing is new
 ANSWER_S = 5.0  # how long an actor is waited for that is to end something
 MS_NS = 1_000_000
@@ -30,15 +38,19 @@ MS_NS = 1_000_000
 
 @dataclass(slots=True)
 class _Seat:
-    """One place, as far as Ray has told of it. `actor`, `asked`: Ray's own objects."""
+    """One place, as far as Ray has told of it. `actor`, `asked`: Ray's own objects.
+
+    `since_unix_ns`: from when it waits for a node and an actor; 0: it has them. `words`: why its
+    actor has ended.
+    """
 
     index: int
+    since_unix_ns: int
     node: str = ""
-    since_unix_ns: int = 0  # that it waits for a node
-    placed_unix_ns: int = 0
     actor: Any = None
     asked: Any = None
     sight: AgentSight | None = None
+    words: str = ""
 
 
 @dataclass(slots=True)
@@ -48,7 +60,6 @@ class ForemanTells:
     state: str
     since_unix_ns: int
     hosts: tuple[EngineHost, ...] = ()
-    words: list[str] = field(default_factory=list)
 
 
 class Foreman:
@@ -60,17 +71,14 @@ class Foreman:
         self._ray, self._told = ray, told
         add_variables(told.options.variables)
         self._submission = Submission.from_json(told.submission)
-        self._said: list[str] = []
         self._crew = Crew(round(told.grace_s * ask.SECOND_NS), told.since_term)
         self._hooks = RayHooks(self._say)
         self._store = StoreLook(self._submission, self._say)
-        self._began_unix_ns = time.time_ns()
-        self._seats = [
-            _Seat(index, since_unix_ns=self._began_unix_ns)
-            for index in range(self._submission.all_hosts)
-        ]
-        self._standing = ForemanTells("PENDING", self._began_unix_ns)
+        now_unix_ns = time.time_ns()
+        self._seats = [_Seat(index, now_unix_ns) for index in range(self._submission.all_hosts)]
+        self._standing = ForemanTells("PENDING", now_unix_ns)
         self._nodes: dict[str, str] = {}  # of those that live, the address
+        self._fitting = 0  # of those, how many have what a host needs
         self._draining: dict[str, int] = {}
         self._looked_s = 0.0
         self._group: Any = None
@@ -104,21 +112,27 @@ class Foreman:
     # --- its work -----------------------------------------------------------------------------
 
     def _work(self) -> None:
-        if self._store.has_ended(self._told.order):
-            self._leave()
-            return
-        while not self._crew.is_over:
-            try:
-                self._turn()
-            except Exception as error:  # Ray's: it may be away for a while
-                self._say(f"Ray did not answer: {error!r}")
-                time.sleep(1.0)
+        is_over = self._store.has_ended(self._told.order)
+        while not is_over:
+            self._try(self._turn)
+            is_over = self._crew.is_over
+        while True:  # until this process is ended by it
+            self._try(self._leave)
+
+    def _try(self, do: Callable[..., object], *given: object) -> None:
+        try:
+            do(*given)
+        except Exception as error:  # Ray's: it may be away for a while
+            self._say(f"Ray did not answer: {ray_words(error)}")
+            time.sleep(TURN_S)
 
     def _turn(self) -> None:
-        self._look()
+        if time.monotonic() - self._looked_s >= TURN_S:
+            self._look()
+            self._looked_s = time.monotonic()
         places = [self._place(seat) for seat in self._seats]
         for order in self._crew.look(time.monotonic_ns(), places, self._store.newest):
-            self._carry_out(order)
+            self._try(self._carry_out, order)
         self._tell(places)
         waiting = {seat.asked: seat for seat in self._seats if seat.asked is not None}
         if not waiting:
@@ -134,12 +148,9 @@ class Foreman:
 
         if self._group is None:
             self._group = find_group(self._told) or make_group(self._told)
-        is_settled = all(seat.node for seat in self._seats)
-        if is_settled and time.monotonic() - self._looked_s < 1.0:
-            return
-        self._looked_s = time.monotonic()
-        nodes = [one for one in self._ray.nodes() if one["Alive"]]
-        self._nodes = {one["NodeID"]: one["NodeManagerAddress"] for one in nodes}
+        nodes = self._ray.nodes()
+        self._nodes = {one["NodeID"]: one["NodeManagerAddress"] for one in nodes if one["Alive"]}
+        self._fitting = fitting(nodes, self._told.options)
         self._draining = self._hooks.draining()
         table = placement_group_table(self._group)
         at = table.get("bundles_to_node_id", {})
@@ -150,31 +161,28 @@ class Foreman:
     def _move(self, seat: _Seat, node: str) -> None:
         if node == seat.node:
             return
-        now = time.time_ns()
-        if node:
-            seat.placed_unix_ns = now
-        else:
-            seat.since_unix_ns = now
         if seat.node:
             self._say(f"host {seat.index}: node {self._nodes.get(seat.node, seat.node)} is gone")
+            seat.since_unix_ns = time.time_ns()
         seat.node, seat.actor, seat.asked, seat.sight = node, None, None, None
 
     def _hear(self, seat: _Seat) -> None:
         try:
             seat.sight = self._ray.get(seat.asked)
         except Exception as error:
-            self._say(f"host {seat.index}: its actor is gone: {_first_line(error)}")
+            seat.words = ray_words(error)
+            self._say(f"host {seat.index}: its actor is gone: {seat.words}")
             seat.actor, seat.asked, seat.sight = None, None, None
         else:
+            seat.since_unix_ns, seat.words = 0, ""
             seat.asked = seat.actor.watch.remote(seat.sight, WATCH_S)
 
     def _place(self, seat: _Seat) -> CrewPlace:
         drains = self._draining.get(seat.node)
         place = CrewPlace(seat.index, seat.node, drains)
-        if seat.actor is None:
-            return place
         if seat.sight is None:
-            return replace(place, link=ActorState.OPENING)
+            link = ActorState.NONE if seat.actor is None else ActorState.OPENING
+            return replace(place, link=link, words=seat.words)
         state, code, words = seat.sight
         return replace(place, link=ActorState.OPEN, agent=AgentState(state), code=code, words=words)
 
@@ -205,22 +213,14 @@ class Foreman:
                 self._leave()
 
     def _open(self, seat: _Seat) -> None:
-        seat.actor = open_host(self._told, self._group, seat.index)
+        seat.actor = open_host(
+            self._told, self._group, seat.index, since_unix_ns=seat.since_unix_ns
+        )
         seat.asked = seat.actor.watch.remote(None, WATCH_S)
 
     def _start(self, seat: _Seat) -> None:
-        waits = [("queue", seat.since_unix_ns, seat.placed_unix_ns)]
-        ref = seat.actor.start.remote(waits)
+        seat.actor.start.remote()
         seat.sight = AgentSight(AgentState.RUNNING)  # until the watch says how it is
-        threading.Thread(target=self._hear_start, args=(seat.index, ref), daemon=True).start()
-
-    def _hear_start(self, index: int, ref: Any) -> None:
-        try:
-            words = self._ray.get(ref)
-        except Exception as error:
-            words = _first_line(error)
-        if words:
-            self._say(f"host {index}: {words}")
 
     def _leave(self) -> None:
         """Give all back, and end."""
@@ -240,15 +240,20 @@ class Foreman:
 
     def _tell(self, places: list[CrewPlace]) -> None:
         hosts = tuple(self._host(place) for place in places)
-        waiting = sum(not place.node for place in places)
-        state = "RUNNING"
-        if self._crew.is_released:
-            state = "RELEASED"
-        elif waiting:
-            have = f"{len(places) - waiting} of {len(places)} hosts have a node"
-            state = f"PENDING ({have}; each needs {_words(self._told.options)})"
+        state = "RELEASED" if self._crew.is_released else self._state(places)
         since = self._standing.since_unix_ns if state == self._standing.state else time.time_ns()
-        self._standing = ForemanTells(state, since, hosts, self._said[-20:])
+        self._standing = ForemanTells(state, since, hosts)
+
+    def _state(self, places: list[CrewPlace]) -> str:
+        have, wanted = sum(bool(place.node) for place in places), len(places)
+        if have == wanted:
+            return "RUNNING"
+        needs = f"each needs {_words(self._told.options)}"
+        if have:
+            return f"RUNNING ({have} of {wanted} hosts have a node; {needs})"
+        if self._fitting >= wanted:
+            return f"PENDING ({self._fitting} nodes would do, and some are in use; {needs})"
+        return f"PENDING ({self._fitting} of {wanted} nodes are there; {needs})"
 
     def _host(self, place: CrewPlace) -> EngineHost:
         name = self._nodes.get(place.node) or f"bundle {place.index}"
@@ -259,15 +264,10 @@ class Foreman:
         return EngineHost(name, stage, place.index, reason or place.words, deadline)
 
     def _say(self, words: str) -> None:
-        """Into Ray's log of this actor, and for who asks."""
-        self._said = [*self._said[-99:], words]
+        """Into Ray's log of this actor."""
         print(f"holdfast foreman: {words}", flush=True)
 
 
 def _words(options: RayOptions) -> str:
     labels = "".join(f", {name}={value}" for name, value in options.labels.items())
     return ", ".join(f"{name} {value:g}" for name, value in options.bundle.items()) + labels
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), repr(error))

@@ -1,6 +1,6 @@
 """A process that starts one agent, in a session of its own, and keeps how it has ended.
 
-    python -m holdfast.engines.ray.keeper FOLDER NICE -- holdfast run ...
+    python keeper.py FOLDER NICE -- holdfast run ...
 
 Ray ends the children of an actor with it, and an actor with its raylet. So this process leaves
 them: it forks, and lives on as nobody's child. The first process ends once the agent is started.
@@ -24,13 +24,15 @@ from pathlib import Path
 from typing import Any
 
 LOCK, STATUS, LOG = "lock", "agent", "log"
+ANOTHER_IS_THERE = 3
+CANNOT_START = 78  # of `errors`, which is not imported here: EXIT_CONFIGURATION
 LOCK_LIMIT_S, TRY_S = 5.0, 0.05
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 MOST_LOG_BYTES = 64 << 20
 
 
 def main(folder: Path, niceness: int, command: list[str]) -> int:
-    """Start the command; 0 once it runs, 3 where another keeper is there.
+    """Start the command; 0 once it runs, ANOTHER_IS_THERE where another keeper is.
 
     `niceness`: the raylet's. Ray's workers have 15, and not everybody may go back from there.
     """
@@ -46,33 +48,37 @@ def main(folder: Path, niceness: int, command: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # Ray's workers hold back SIGINT
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not _lock(lock):
-        os.write(tells, b"\x03")
-        return 3
+        os.write(tells, bytes([ANOTHER_IS_THERE]))
+        return ANOTHER_IS_THERE
     _write(folder, {"pid": os.getpid()})
-    child: list[subprocess.Popen[bytes]] = []
+    agent = _begin(folder, command)
+    os.write(tells, b"\0")
+    os.close(tells)
+    _write(folder, {"code": CANNOT_START if agent is None else agent.wait()})
+    return 0
+
+
+def _begin(folder: Path, command: list[str]) -> subprocess.Popen[bytes] | None:
+    """The agent, which gets the signals that are meant for it; None: it cannot be started."""
+    begun: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: object) -> None:
-        for one in child:
+        for one in begun:
             one.send_signal(number)
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
     with _log(folder) as log:
         try:
-            child.append(
+            begun.append(
                 subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
         except OSError as error:
             log.write(f"{command[0]} cannot be started: {error}\n".encode())
-            _write(folder, {"code": 78})
-            os.write(tells, b"\0")
-            return 0
+            return None
         for descriptor in (0, 1, 2):  # the actor's, which may end
             os.dup2(log.fileno(), descriptor)
-    os.write(tells, b"\0")
-    os.close(tells)
-    _write(folder, {"code": child[0].wait()})
-    return 0
+    return begun[0]
 
 
 def has_keeper(folder: Path) -> bool:

@@ -33,6 +33,12 @@ class RayOptions:
     variables: dict[str, str] = field(default_factory=dict)
     cwd: str = ""
 
+    @property
+    def plain_labels(self) -> dict[str, str]:
+        """Those that name one value; others are for Ray: `!A`, `in(A, B)`."""
+        rules = ("!", "in(")
+        return {name: text for name, text in self.labels.items() if not text.startswith(rules)}
+
 
 def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> RayOptions:
     """Raises ConfigurationError for what cannot be meant."""

@@ -1,16 +1,19 @@
 """A run's placement group and the actors in it: made by whoever submits, found by its foreman.
 
-The submitter makes them at once, so that their processes start while the foreman's does. What is
-missing then, or later, the foreman makes.
+The submitter makes them at once, and each starts its agent: the foreman's process may come later
+than theirs. What is missing then, or later, the foreman makes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engines.ray.host import HostTold, RayHost
 from holdfast.engines.ray.options import RayOptions
+
+HEAD = "node:__internal_head__"  # a resource that Ray gives to that node alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,33 @@ def make_group(told: ForemanTold) -> Any:
     )
 
 
-def open_host(told: ForemanTold, group: Any, index: int) -> Any:
+def on_head(nodes: Iterable[Mapping[str, Any]]) -> Any:
+    """Where the foreman is to be: beside no rank, unless Ray has no room for it on the head."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    for node in nodes:
+        if node["Alive"] and HEAD in node["Resources"]:
+            return NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+    return "DEFAULT"
+
+
+def fitting(nodes: Iterable[Mapping[str, Any]], options: RayOptions) -> int:
+    """How many of Ray's nodes live and have what a host needs, whoever uses it now."""
+
+    def fits(node: Mapping[str, Any]) -> bool:
+        has, labels = node["Resources"], node.get("Labels", {})
+        return (
+            node["Alive"]
+            and all(has.get(name, 0) >= value for name, value in options.bundle.items())
+            and all(labels.get(name) == value for name, value in options.plain_labels.items())
+        )
+
+    return sum(map(fits, nodes))
+
+
+def open_host(
+    told: ForemanTold, group: Any, index: int, *, since_unix_ns: int, starts: bool = False
+) -> Any:
     """The actor of that host, in its bundle; the one that is there, if it lives."""
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -78,5 +107,15 @@ def open_host(told: ForemanTold, group: Any, index: int) -> Any:
             resources=reserved,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
         )
-        .remote(HostTold(told.submission, index, key, told.options.cwd, told.options.variables))
+        .remote(
+            HostTold(
+                told.submission,
+                index,
+                key,
+                told.options.cwd,
+                told.options.variables,
+                since_unix_ns,
+                starts,
+            )
+        )
     )
