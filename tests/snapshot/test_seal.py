@@ -184,4 +184,5 @@ def test_a_header_tells_its_slices_and_odd_names() -> None:
     facts = shard_facts(
         structure, attempt=1, step=2, rank=0, world_size=2, shared=("state",), tags=()
     )
-    assert decode_header(encode_header(entries, facts)) == (facts, entries)
+    header = decode_header(encode_header(entries, facts))
+    assert (header.facts, header.tensors) == (facts, entries)

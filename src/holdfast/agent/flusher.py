@@ -30,7 +30,7 @@ from typing import Any
 from holdfast.errors import CorruptCheckpoint, HoldfastError
 from holdfast.journal.flow import Flow
 from holdfast.snapshot.flush import flush_set
-from holdfast.snapshot.seal import seal_part
+from holdfast.snapshot.seal import KnownHeaders, seal_part
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -47,6 +47,7 @@ _IOPRIO_LAST = 2 << 13 | 7
 Command = dict[str, Any]
 _reporting = threading.Lock()
 _flows: dict[int, Flow] = {}  # of the flushes under way
+_known_headers = KnownHeaders()
 
 
 def report(event: str, number: int, **fields: Any) -> None:
@@ -80,6 +81,7 @@ def seal(command: Command) -> dict[str, Any]:
         attempt=command["attempt"],
         step=command["step"],
         ranks=command["ranks"],
+        known=_known_headers,
     )
     differing = [
         [one.array, [[replica.rank, replica.digest] for replica in one.replicas]]

@@ -11,14 +11,14 @@ make the rank's receipt of a header alone, by a process that never saw the array
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from holdfast.snapshot import dtypes
 from holdfast.snapshot.arrays import ArrayPiece, Leaf
 from holdfast.snapshot.receipt import FORMAT, VERSION, Index, Tensor, extent
 from holdfast.snapshot.sealed import compact, parse
-from holdfast.snapshot.structure import Array, Structure, arrays
+from holdfast.snapshot.structure import Array, Structure, arrays, has_same_arrays
 
 ALIGN_BYTES = 64  # of the widest vector register; jax on the CPU takes such memory over as it is
 DATA_ALIGN_BYTES = 4096
@@ -115,17 +115,36 @@ def decode_facts(header: bytes) -> dict[str, Any]:
     return _facts(_parsed(header))
 
 
-def decode_header(header: bytes) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
-    """The facts and the tensors (no checksums yet); ValueError (or KeyError, …) on rubbish.
+class Header(NamedTuple):
+    """What a shard's header says: the facts, and where each tensor is said to lie."""
+
+    facts: dict[str, Any]
+    places: dict[str, Any]  # by the tensor's name; JSON
+    tensors: tuple[Tensor, ...]  # without checksums
+
+    @property
+    def structure(self) -> Structure:
+        """Of the rank's tree."""
+        return self.facts.get("structure")
+
+
+def decode_header(header: bytes, known: Iterable[Header] = ()) -> Header:
+    """Read a header; ValueError (or KeyError, …) on rubbish.
 
     Where a tensor's name, dtype and shape in the file are not what the structure says of its array,
-    that is rubbish as well.
+    that is rubbish as well. `known`: headers from which this one may differ in values alone; the
+    tensors are the very same objects then.
     """
-    said = _parsed(header)
-    facts = _facts(said)
-    known = {array.path: array for array in stored_arrays(facts.get("structure"))}
-    names = [name for name in said if name != "__metadata__"]
-    return facts, tuple(_tensor(name, said[name], known) for name in names)
+    places = _parsed(header)
+    facts = _facts(places)
+    del places["__metadata__"]
+    structure = facts.get("structure")
+    for one in known:
+        if places == one.places and has_same_arrays(structure, one.structure):
+            return Header(facts, one.places, one.tensors)
+    stored = {array.path: array for array in stored_arrays(structure)}
+    tensors = tuple(_tensor(name, said, stored) for name, said in places.items())
+    return Header(facts, places, tensors)
 
 
 def _parsed(header: bytes) -> Any:

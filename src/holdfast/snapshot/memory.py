@@ -109,12 +109,13 @@ def _helpers() -> ThreadPoolExecutor:
 
 
 def _chunks(placed: Sequence[Placed], memory: Bytes) -> Iterator[arrays.Copy]:
-    """All copies; large plain ones cut up, so that threads share them evenly."""
+    """All copies; plain ones cut up where they are large, so that threads share them evenly."""
     for entry, leaf, piece in placed:
-        for target, source in arrays.copies(leaf, piece, memory[entry.begin : entry.end]):
-            if isinstance(target, np.ndarray) and target.ndim == 1 and target.dtype == np.uint8:
-                for start in range(0, target.size, CHUNK_BYTES):
-                    stop = start + CHUNK_BYTES
-                    yield target[start:stop], source[start:stop]
+        for copy in arrays.copies(leaf, piece, memory[entry.begin : entry.end]):
+            if isinstance(copy, arrays.PlainCopy) and copy.nbytes > CHUNK_BYTES:
+                target, source, nbytes, held = copy
+                for at in range(0, nbytes, CHUNK_BYTES):
+                    size = min(CHUNK_BYTES, nbytes - at)
+                    yield arrays.PlainCopy(target + at, source + at, size, held)
             else:
-                yield target, source
+                yield copy
