@@ -2,9 +2,11 @@
 
     python bench/profiling.py [--windows N] [--steps N] [--framework jax torch]
 
-A training under `holdfast run` on one thread tells the length of each of its steps. Which of them
-were in a window, the windows' own records say; each window is compared with the steps around it.
-The step in which a profiler starts, and those in which it stops and writes, stand beside.
+A training under `holdfast run` on one thread tells of each of its steps how long it took, and how
+much processor time its process had meanwhile: on a busy machine that says more. Which steps were in
+a window, the windows' own records say; each window is compared with the steps around it. The step
+in which a profiler starts (the first time, and usually), and those in which it stops and writes,
+stand beside.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ def main() -> None:
     print(
         f"load {os.getloadavg()[0]:.1f}; medians of {args.windows} windows, {args.steps} steps each"
     )
-    print("framework       all   within    more (least … most)   starting   closing   trace KiB")
+    print(
+        "framework   all ms   more (least … most)   more CPU (least … most)   "
+        "first start   starting   closing ms   trace KiB"
+    )
     for framework in args.framework:
         print(row(framework, args.windows, args.steps), flush=True)
 
@@ -81,45 +86,50 @@ def row(framework: str, windows: int, steps: int) -> str:
 
 def figures(framework: str, folder: Path) -> str:
     """From what the script and the windows tell."""
-    took = {int(step): s for step, s in json.loads((folder / TOLD).read_text()).items()}
-    more, starting, closing, sizes = [], [], [], []
-    inside: set[int] = set()
-    for path in (folder / "store").glob("r/attempts/*/profiles/*/rank-00000.json"):
-        capture = json.loads(path.read_text())
+    told = json.loads((folder / TOLD).read_text())
+    took, busy = ({int(step): s[i] for step, s in told.items()} for i in range(2))
+    more: list[float] = []
+    more_cpu: list[float] = []
+    starting, closing, sizes = [], [], []
+    paths = list((folder / "store").glob("r/attempts/*/profiles/*/rank-00000.json"))
+    captures = [json.loads(path.read_text()) for path in paths]
+    for capture in sorted(captures, key=lambda one: one["edges"][0][0]):
         first, last = capture["edges"][0][0] + 1, capture["edges"][-1][0]
         sizes.append(capture["trace_bytes"] / 1024)
-        inside |= set(range(first, last + 1))
         around = [*range(first - BESIDE - NEAR, first - BESIDE), *range(last + 9, last + 9 + NEAR)]
-        within = [took[step] for step in range(first, last + 1) if step in took]
-        beside = [took[step] for step in around if step in took]
-        more.append(statistics.median(within) / statistics.median(beside) - 1)
+        for of, into in ((took, more), (busy, more_cpu)):
+            within = [of[step] for step in range(first, last + 1) if step in of]
+            beside = [of[step] for step in around if step in of]
+            into.append(statistics.median(within) / statistics.median(beside) - 1)
         starting.append(took.get(first - 1, 0.0))
         closing.append(max(took.get(step, 0.0) for step in range(last + 1, last + BESIDE + 1)))
     usual = statistics.median(took.values())
-    slowed = statistics.median(took[step] for step in inside if step in took)
     return (
-        f"{framework:<9} {usual * 1e3:>9.2f} {slowed * 1e3:>8.2f} "
-        f"{statistics.median(more):>7.1%} ({min(more):.1%} … {max(more):.1%}) "
-        f"{statistics.median(starting) * 1e3:>10.1f} {statistics.median(closing) * 1e3:>9.1f} "
-        f"{statistics.median(sizes):>17.0f}"
+        f"{framework:<9} {usual * 1e3:>8.2f} {_spread(more):>21} {_spread(more_cpu):>25} "
+        f"{starting[0] * 1e3:>13.1f} {statistics.median(starting) * 1e3:>10.1f} "
+        f"{statistics.median(closing) * 1e3:>12.1f} {statistics.median(sizes):>11.0f}"
     )
 
 
+def _spread(shares: list[float]) -> str:
+    return f"{statistics.median(shares):.1%} ({min(shares):.1%} … {max(shares):.1%})"
+
+
 def train(framework: str) -> None:
-    """Steps until somebody stops it; their lengths, to a file at its end."""
+    """Steps until somebody stops it; how long each took and how busy it was, to a file."""
     import holdfast as hf
 
     step_once, repeats = (jax_step if framework == "jax" else torch_step)()
     run = hf.start()
     run.restore()
-    took: dict[int, float] = {}
+    took: dict[int, tuple[float, float]] = {}
     try:
         for step in run.steps(10**9):
-            began_s = time.perf_counter()
+            began_s, busy_s = time.perf_counter(), time.process_time()
             for _ in range(repeats):
                 step_once()
             run.done(step)
-            took[step] = time.perf_counter() - began_s
+            took[step] = time.perf_counter() - began_s, time.process_time() - busy_s
             if step == 50:
                 Path(TOLD).write_text("{}")
     finally:

@@ -68,6 +68,16 @@ class TestReal:
 def test_the_operations_of_jax_are_those_of_xla() -> None:
     found = read_trace(*real("jax"))
     assert found.devices == 4
+    # All four do the same, in turn or side by side; of each the parts sum up to the window.
+    for one in (found.parts, *found.others):
+        assert sum(one.values()) == found.wall_ns
+        assert one["compute"] > 0
+        assert one["collective"] > 0
+        assert one["input"] >= 4_000_000 * len(found.steps)
+    lines = list(picture(found))
+    assert "the first of its 4 devices" in lines[0]
+    assert sum("input" in line and "compute" in line for line in lines) == 3
+    assert read_summary(summary_bytes(found)).others == found.others
     names = {one.name: one.work for one in found.operations}
     assert any(name.startswith("dot") for name in names)
     assert any(
@@ -104,6 +114,13 @@ def test_a_summary_comes_back_as_it_was(tmp_path: Path) -> None:
     made = make_summary(tmp_path / path.name, capture)
     assert summarised(tmp_path) == made
     assert read_summary(summary_bytes(made)) == made
+
+
+def test_a_summary_of_an_older_version_has_its_first_device_alone() -> None:
+    raw = read_trace(*real("jax")).to_json()
+    del raw["others_ns"]
+    found = ProfileSummary.from_json(raw)
+    assert (found.devices, found.others) == (4, ())
 
 
 def test_a_summary_whose_parts_do_not_sum_up_is_none() -> None:
@@ -158,6 +175,8 @@ def test_a_tpus_steps() -> None:
         {"compute": 20_000, "collective": 20_000, "input": 20_000, "host": 40_000, "idle": 0},
         {"compute": 100_000, "collective": 20_000, "input": 0, "host": 80_000, "idle": 0},
     ]
+    none = {"collective": 0, "input": 0, "host": 0, "idle": 0}
+    assert found.others == ({"compute": 300_000, **none},)
     of = {one.name: one for one in found.operations}
     assert (of["fusion.1"].flops, of["fusion.1"].nbytes) == (4_000, 50)
     assert (of["while.3"].self_ns, of["fusion.4"].self_ns) == (20_000, 80_000)
@@ -217,6 +236,7 @@ def test_a_gpus_kernels_of_torch() -> None:
     assert dict(found.steps[0].parts) == {
         "compute": 40_000, "collective": 30_000, "input": 10_000, "host": 20_000, "idle": 0,
     }  # fmt: skip
+    assert [(one["compute"], one["host"]) for one in found.others] == [(290_000, 10_000)]
     product = next(one for one in found.operations if one.name == "aten::mm")
     assert product.flops == 2 * 64 * 128 * 32
     assert product.nbytes == 2 * (64 * 128 + 128 * 32 + 64 * 32)

@@ -11,7 +11,14 @@ import pytest
 from holdfast.core.ledger.program import Basis, Declared, Reached, ToldProgram
 from holdfast.profiles.summary import AHEAD, Operation, ProfiledStep, ProfileSummary
 from holdfast.report.overview import overview
-from holdfast.report.profile_charts import Roof, operations, roofline, step_parts, title_words
+from holdfast.report.profile_charts import (
+    Roof,
+    devices,
+    operations,
+    roofline,
+    step_parts,
+    title_words,
+)
 from holdfast.report.profile_picture import picture
 from holdfast.report.run_page import SECTIONS, sections
 
@@ -63,6 +70,13 @@ def test_the_roof_is_drawn_where_both_are_known() -> None:
     assert "10 FLOPs a byte" in found.words
     assert roofline(FOUND, Roof(flops=10**14)) is None
     assert roofline(replace(FOUND, operations=FOUND.operations[2:]), ROOF) is None
+
+
+def test_each_device_has_a_row_where_there_are_several() -> None:
+    assert devices(FOUND).rows == ()
+    two = devices(replace(FOUND, others=({**dict.fromkeys(PARTS, 0), "idle": FOUND.wall_ns},)))
+    assert two.rows[0][:2] == ("1", "60.0 %")
+    assert two.rows[1] == ("2", "0.0 %", "0.0 %", "0.0 %", "0.0 %", "100.0 %")
 
 
 def test_the_roof_is_the_runs_own() -> None:

@@ -19,6 +19,7 @@ from holdfast.profiles.trace import (
     DeviceTrace,
     TraceEvent,
     Work,
+    busy_of,
     is_collective,
 )
 
@@ -44,7 +45,7 @@ class _OperationCost(NamedTuple):
 
 
 def read_chrome(data: bytes) -> DeviceTrace:
-    """The first device's events, and the anchors of the clock.
+    """The first device's events, when the others were busy, and the anchors of the clock.
 
     Raises ValueError for what is no such recording, or has too many events.
     """
@@ -54,16 +55,23 @@ def read_chrome(data: bytes) -> DeviceTrace:
     costs: dict[int, _OperationCost] = {}
     lanes: dict[tuple[Any, Any], int] = {}
     if devices:
-        found.is_host, found.devices = False, len(devices)
+        found.is_host = False
         costs = {row["id"]: _cost(row) for row in rows if row["cat"] == "cpu_op" and row["id"]}
-    first = min(devices, key=str, default=None)
+    shared: list[TraceEvent] = []  # of no device, and of each
+    of_device: dict[Any, list[TraceEvent]] = {pid: [] for pid in sorted(devices, key=_by_number)}
     for row in rows:
         if found.add_anchor(row["name"], row["start"]):
             continue
         event = _event(row, lanes, costs, is_host=found.is_host)
-        if event is not None and (row["pid"] == first or row["cat"] not in _DEVICE_WORK):
-            found.events.append(event)
+        if event is not None:
+            (of_device[row["pid"]] if row["cat"] in _DEVICE_WORK else shared).append(event)
+    first, *others = (each + shared for each in of_device.values() or [[]])
+    found.events, found.others = first, [busy_of(each) for each in others]
     return found
+
+
+def _by_number(pid: object) -> tuple[bool, int, str]:
+    return isinstance(pid, str), pid if isinstance(pid, int) else 0, str(pid)
 
 
 def _rows(data: bytes) -> Iterator[dict[str, Any]]:

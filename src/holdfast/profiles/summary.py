@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.journal import fields
 from holdfast.profiles.capture import Capture
 from holdfast.profiles.divide import Interval, divided, self_times, united, without
-from holdfast.profiles.trace import NAME_CHARS, DeviceTrace, TraceEvent, Work
+from holdfast.profiles.trace import NAME_CHARS, Busy, DeviceTrace, TraceEvent, Work, busy_of
 
 FORMAT = 1
 MAX_BYTES = 1 << 20
@@ -58,7 +58,8 @@ class Operation:
 class ProfileSummary:
     """A profile of one rank's device. `devices`: how many the rank has, of which it is the first.
 
-    `operations`: the longest, in order.
+    `operations`: the longest, in order. `others`: of each of the other devices the parts of the
+    window, which sum up to it; a summary of an older version has none.
     """
 
     attempt: int
@@ -72,6 +73,7 @@ class ProfileSummary:
     note: str
     steps: tuple[ProfiledStep, ...]
     operations: tuple[Operation, ...]
+    others: tuple[Mapping[str, int], ...] = ()
 
     @property
     def wall_ns(self) -> int:
@@ -96,6 +98,7 @@ class ProfileSummary:
             **{name: getattr(self, name) for name in _PLAIN},
             "wall_ns": self.wall_ns,
             "parts_ns": self.parts,
+            "others_ns": [dict(one) for one in self.others],
             "steps": [
                 {"step": one.step, "wall_ns": one.wall_ns, "parts_ns": dict(one.parts)}
                 for one in self.steps
@@ -122,6 +125,7 @@ class ProfileSummary:
             note=fields.text(raw, "note"),
             steps=tuple(_step(one) for one in _objects(raw, "steps")),
             operations=tuple(_operation(one) for one in _objects(raw, "operations")),
+            others=tuple(_parts(one) for one in _objects({"others_ns": [], **raw}, "others_ns")),
         )
 
 
@@ -141,11 +145,14 @@ def _step(raw: Mapping[str, Any]) -> ProfiledStep:
     parts = fields.field(raw, "parts_ns")
     if not isinstance(parts, dict):
         raise ValueError("its parts_ns are no object")
-    checked = {name: fields.whole(parts, name) for name in PARTS}
-    wall_ns = fields.whole(raw, "wall_ns")
+    wall_ns, checked = fields.whole(raw, "wall_ns"), _parts(parts)
     if sum(checked.values()) != wall_ns:
         raise ValueError("its parts do not sum up")
     return ProfiledStep(fields.whole(raw, "step"), wall_ns, checked)
+
+
+def _parts(raw: Mapping[str, Any]) -> dict[str, int]:
+    return {name: fields.whole(raw, name) for name in PARTS}
 
 
 def _operation(raw: Mapping[str, Any]) -> Operation:
@@ -170,12 +177,18 @@ def summarise(trace: DeviceTrace, capture: Capture) -> ProfileSummary:
         for kind, start, end in capture.spans
         if kind == _INPUT_SPAN
     )
-    layers = _layers(trace, told)
-    layers["idle"] = list(_waited(capture.ran, offset_ns))
+    waited = list(_waited(capture.ran, offset_ns))
+
+    def parts(edges: list[int], busy: Busy) -> Iterator[dict[str, int]]:
+        layers = {**_layers(busy, told, is_host=trace.is_host), "idle": waited}
+        for one in divided(edges, layers, "host"):
+            yield {name: one[name] for name in PARTS}
+
+    first = parts(edges, busy_of(trace.events))
     steps = [
-        ProfiledStep(step, end - start, {name: parts[name] for name in PARTS})
-        for (step, _), (start, end), parts in zip(
-            capture.edges[1:], pairwise(edges), divided(edges, layers, "host"), strict=True
+        ProfiledStep(step, end - start, each)
+        for (step, _), (start, end), each in zip(
+            capture.edges[1:], pairwise(edges), first, strict=True
         )
     ]
     window = (edges[0], edges[-1]) if edges else (0, 0)
@@ -191,22 +204,19 @@ def summarise(trace: DeviceTrace, capture: Capture) -> ProfileSummary:
         capture.note,
         tuple(steps),
         tuple(_operations(trace.events, window)),
+        tuple(one for busy in trace.others for one in parts([*window], busy)),
     )
 
 
-def _layers(trace: DeviceTrace, told: list[Interval]) -> dict[str, Iterable[Interval]]:
+def _layers(busy: Busy, told: list[Interval], *, is_host: bool) -> dict[str, Iterable[Interval]]:
     """What claims a moment, the first one first.
 
     Where the operations run on the script's own threads, those that make a batch are input.
     """
-    by_work: dict[Work, list[Interval]] = {work: [] for work in Work}
-    for event in trace.events:
-        by_work[event.work].append((event.start_ns, event.end_ns))
-    waited = united([*by_work[Work.INPUT], *told])
-    compute = united(by_work[Work.COMPUTE])
-    if trace.is_host:
+    waited, compute = united([*busy[Work.INPUT], *told]), busy[Work.COMPUTE]
+    if is_host:
         compute = without(compute, waited)
-    return {"compute": compute, "collective": by_work[Work.COLLECTIVE], "input": waited}
+    return {"compute": compute, "collective": busy[Work.COLLECTIVE], "input": waited}
 
 
 def _waited(ran: Iterable[tuple[int, int]], offset_ns: int) -> Iterator[Interval]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from holdfast.profiles.divide import Interval, united
 
 # The rank marks moments in the trace, by whose names the trace's clock is known: the number is
 # CLOCK_BOOTTIME in ns at the beginning of that event.
@@ -45,19 +48,35 @@ class TraceEvent(NamedTuple):
     nbytes: int = 0
 
 
+Busy = Mapping[Work, Sequence[Interval]]
+
+
+def busy_of(events: Iterable[TraceEvent]) -> Busy:
+    """When they ran, by what they were for."""
+    found: dict[Work, list[Interval]] = {work: [] for work in Work}
+    for event in events:
+        found[event.work].append((event.start_ns, event.end_ns))
+    return {work: united(each) for work, each in found.items()}
+
+
 @dataclass(slots=True)
 class DeviceTrace:
-    """One device's events, and what the trace tells of its clock.
+    """The first device's events, and what the trace tells of its clock.
 
-    `devices`: how many there are in the trace, of which this is the first. `is_host`: the device is
-    the processor itself, and its operations run on threads of the script. `anchors`: pairs of the
-    trace's time and CLOCK_BOOTTIME.
+    `others`: when the other devices were busy. `is_host`: the device is the processor itself, and
+    its operations run on threads of the script. `anchors`: pairs of the trace's time and
+    CLOCK_BOOTTIME.
     """
 
     events: list[TraceEvent] = field(default_factory=list)
+    others: list[Busy] = field(default_factory=list)
     anchors: list[tuple[int, int]] = field(default_factory=list)
-    devices: int = 1
     is_host: bool = True
+
+    @property
+    def devices(self) -> int:
+        """How many there are in the trace."""
+        return 1 + len(self.others)
 
     def add_anchor(self, name: str, at_ns: int) -> bool:
         """Whether that is the name of one; if so it is kept."""

@@ -21,6 +21,7 @@ from holdfast.profiles.trace import (
     DeviceTrace,
     TraceEvent,
     Work,
+    busy_of,
     is_collective,
 )
 from holdfast.profiles.wire import as_bytes, as_int, as_text, message_fields
@@ -67,7 +68,7 @@ class _Happened(NamedTuple):
 
 
 def read_xspace(data: bytes) -> DeviceTrace:
-    """The first device's events, and the anchors of the clock.
+    """The first device's events, when the others were busy, and the anchors of the clock.
 
     Raises ValueError for what is no such recording, or has too many events.
     """
@@ -80,8 +81,9 @@ def read_xspace(data: bytes) -> DeviceTrace:
         key=lambda one: one[0],
     )
     if devices:
-        found.is_host, found.devices = False, len(devices)
-        _read_device(found, devices[0][1], programs)
+        found.is_host = False
+        found.events = _read_device(devices[0][1], programs)
+        found.others = [busy_of(_read_device(plane, programs)) for _, plane in devices[1:]]
     for plane in planes:
         if plane.name == _HOST:
             _read_host(found, plane, programs)
@@ -222,8 +224,8 @@ def _event(data: memoryview, base_ns: int, plane: _Plane) -> _Happened:
     return _Happened(plane.metas.get(kind, _Meta("", {})), start_ns, end_ns, stats)
 
 
-def _read_device(found: DeviceTrace, plane: _Plane, programs: _Programs) -> None:
-    room = MOST_EVENTS
+def _read_device(plane: _Plane, programs: _Programs) -> list[TraceEvent]:
+    room, found = MOST_EVENTS, list[TraceEvent]()
     is_gpu = "GPU" in plane.name
     for lane, data in enumerate(plane.lines):
         name, events = _line(data, plane, room)
@@ -236,8 +238,9 @@ def _read_device(found: DeviceTrace, plane: _Plane, programs: _Programs) -> None
             event = _of_device(one, lane, programs)
             # What goes on beside the core counts where it is a collective: the rest is its copies.
             if not is_beside or event.work is not Work.COMPUTE:
-                found.events.append(event)
-        room = MOST_EVENTS - len(found.events)
+                found.append(event)
+        room = MOST_EVENTS - len(found)
+    return found
 
 
 def _of_device(one: _Happened, lane: int, programs: _Programs) -> TraceEvent:
@@ -262,7 +265,7 @@ def _count(stats: dict[str, Value], name: str) -> int:
 
 
 def _read_host(found: DeviceTrace, plane: _Plane, programs: _Programs) -> None:
-    """Anchors; and where there is no other device, the operations of the CPU's first."""
+    """Anchors; and where there is no other device, the operations of the CPU's."""
     room = MOST_EVENTS
     by_device: dict[int, list[TraceEvent]] = {}
     for lane, data in enumerate(plane.lines):
@@ -275,5 +278,5 @@ def _read_host(found: DeviceTrace, plane: _Plane, programs: _Programs) -> None:
                 by_device.setdefault(device, []).append(_of_device(one, lane, programs))
         room = MOST_EVENTS - sum(map(len, by_device.values()))
     if by_device:
-        found.devices = len(by_device)
-        found.events = by_device[min(by_device)]
+        found.events, *others = (by_device[device] for device in sorted(by_device))
+        found.others = [busy_of(events) for events in others]

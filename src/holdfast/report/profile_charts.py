@@ -19,7 +19,7 @@ from holdfast.report.profile_picture import parts_in_words
 from holdfast.report.words import MISSING, percent
 
 COLOURS = dict(zip(PARTS, (GREEN, VERMILLION, ORANGE, YELLOW, GREY), strict=True))
-STEPS_SHOWN = 20
+STEPS_SHOWN, DEVICES_SHOWN = 20, 64
 BAR_PX, ROOF_PX = 18, 220
 NAME_CHARS = 48
 NS_PER_S = 1_000_000_000
@@ -121,6 +121,17 @@ def step_parts(found: ProfileSummary) -> Figure:
             ),
         ),
     )
+
+
+def devices(found: ProfileSummary) -> Table:
+    """The parts of the window, of each of the rank's devices; without rows where there is one."""
+    wall = found.wall_ns or 1
+    each = [found.parts, *found.others] if found.others else []
+    rows = (
+        (str(number), *(percent(one[name] / wall) for name in PARTS))
+        for number, one in enumerate(each[:DEVICES_SHOWN], 1)
+    )
+    return Table(("device", *PARTS), tuple(rows))
 
 
 def roofline(found: ProfileSummary, roof: Roof) -> Figure | None:

@@ -14,6 +14,7 @@ WIDTH = 60
 MARKS = dict(zip(PARTS, "█▓▒░·", strict=True))
 SHOWN = 8  # operations
 SHOWN_STEPS = 10
+SHOWN_OTHERS = 15
 HEADINGS = f"{'longest operations':<44} {'calls':>7} {'time':>9} {'share':>6}  FLOP/s"
 
 
@@ -40,6 +41,13 @@ def picture(found: ProfileSummary) -> Iterator[str]:
         ns = found.parts[name]
         share = f"{ns / found.wall_ns:6.1%}" if found.wall_ns else "     –"
         yield f"{MARKS[name]} {name:<10} {share}  {PART_WORDS[name]}"
+    if found.others:
+        yield ""
+        yield "its other devices, in the whole window"
+        for number, parts in enumerate(found.others[:SHOWN_OTHERS], 2):
+            yield f"{number:>4}  {_bar(parts, found.wall_ns)}  {_shares(parts, found.wall_ns)}"
+        if (more := len(found.others) - SHOWN_OTHERS) > 0:
+            yield f"and {more} more"
     if found.operations:
         yield ""
         yield HEADINGS
@@ -76,8 +84,11 @@ def rate_words(one: Operation) -> str:
 
 def parts_in_words(found: ProfileSummary) -> str:
     """`compute 61.0 %, collective 12.1 %`: those that took any time."""
-    wall = found.wall_ns or 1
-    return ", ".join(f"{name} {percent(ns / wall)}" for name, ns in found.parts.items() if ns)
+    return _shares(found.parts, found.wall_ns)
+
+
+def _shares(parts: Mapping[str, int], wall_ns: int) -> str:
+    return ", ".join(f"{name} {percent(ns / (wall_ns or 1))}" for name, ns in parts.items() if ns)
 
 
 def line_of(found: ProfileSummary) -> str:

@@ -14,7 +14,7 @@ from holdfast.report.curve_charts import curve_figure, number
 from holdfast.report.findings import Checkpoint
 from holdfast.report.overview import Overview
 from holdfast.report.page import environment, script, still_page
-from holdfast.report.profile_charts import Roof, operations, roofline, step_parts
+from holdfast.report.profile_charts import Roof, devices, operations, roofline, step_parts
 from holdfast.report.run_charts import lost_time, step_times, time_line
 from holdfast.report.run_data import course_data
 from holdfast.report.run_tables import first_start, host, incident, members, outliers, tiers
@@ -95,10 +95,11 @@ def _pace(view: Overview) -> dict[str, Any]:
 def _profile(view: Overview) -> dict[str, Any]:
     found, roof = view.profile, Roof.of(view.basis)
     if found is None:
-        return {"steps": None, "roof": None, "rows": None, "words": ""}
+        return {"steps": None, "each": None, "roof": None, "rows": None, "words": ""}
     under = roofline(found, roof)
     return {
         "steps": _still(step_parts(found)),
+        "each": devices(found),
         "roof": None if under is None else _still(under),
         "rows": operations(found, roof),
         "words": roof.words,

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from holdfast.session.attachment import Attachment
     from holdfast.session.boundary import Boundary
 
-LOOK_S = 0.002
+LOOK_S, LONGEST_LOOK_S = 0.002, 0.1
+LOOKS = 10  # in a step that is longer: each takes the interpreter from the training for a moment
 MOST_RECORDS = 100_000
 LONGEST_LIMIT_S = 3600.0
 PLAIN = "the rank uses neither JAX nor PyTorch: there is no profiler for plain Python here"
@@ -204,15 +205,16 @@ class _Recorder:
 
     def _await(self, window: _Window, wish: ProfileWish, until_s: float) -> str:
         """Until it is closed; why it has to be closed before, in words."""
-        page, begun = self._page, window.edges[0][0]
+        page, (begun, begun_ns) = self._page, window.edges[0]
         while not window.closing.has_begun:
             if self._of.closing.is_set() or page.load(Word.PHASE) not in _TRAINING:
                 break
+            done = page.load(Word.STEP) - begun
             if time.monotonic() > until_s:
-                done = page.load(Word.STEP) - begun
                 return f"{done} of {wish.steps} steps came to their end in {wish.limit_s:g} s"
             self._look(window.ran)
-            time.sleep(LOOK_S)
+            step_s = (now_ns() - begun_ns) / 1e9 / (done + 1)
+            time.sleep(min(max(LOOK_S, step_s / LOOKS), LONGEST_LOOK_S))
         if window.closing.has_begun:
             window.closing.over.wait()
         self._look(window.ran)
