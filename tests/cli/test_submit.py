@@ -16,6 +16,7 @@ from holdfast.cli.hosts import hosts
 from holdfast.cli.ls import look_at
 from holdfast.cli.orders import order_lines
 from holdfast.cli.release import release
+from holdfast.cli.stop import stop
 from holdfast.cli.submit import submit
 from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage, Submission
 from holdfast.engines import registry
@@ -160,6 +161,15 @@ def test_of_two_submissions_at_once_one_is_refused(engine: MadeUpEngine, store: 
     taken(store)
     assert "run 'lm' is being submitted by another process on this host" in at_once[0]
     assert len(engine.orders) == 1
+
+
+def test_a_stop_of_what_waits_to_begin_names_release(engine: MadeUpEngine, store: Path) -> None:
+    taken(store)
+    stopped = CliRunner().invoke(stop, ["lm"])
+    assert isinstance(stopped.exception, HoldfastError)
+    words = str(stopped.exception)
+    assert "'lm' is not running: there is nothing to stop; its hosts were asked of made-up" in words
+    assert "`holdfast release lm` takes it back" in words
 
 
 def test_a_name_that_runs_or_waits_is_refused(engine: MadeUpEngine, store: Path) -> None:

@@ -12,9 +12,14 @@ from holdfast.controller.replay import inputs
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.save import events as news
+from holdfast.journal.clocks import read_clock_pair
 from holdfast.journal.layout import CONTROLLER_RANK, Identity
 from holdfast.journal.reader import read_journal
+from holdfast.journal.recorded import load_run
+from holdfast.journal.store import RunStore
 from holdfast.journal.writer import JournalWriter
+
+S = 1_000_000_000
 
 
 def of_ranks(ranks: int) -> list[ev.Event]:
@@ -52,6 +57,26 @@ def test_thousands_of_inputs_that_lead_to_nothing_are_one_system_call(
     journal.seen(9)
     assert len(writes) == 1  # that is a record without text
     assert list(inputs(read_journal(path))) == [*told, progress]
+
+
+def test_how_often_a_job_was_requeued_is_known_from_its_journals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunStore(tmp_path).create("lm")
+    folder.journal_dir.mkdir()
+    boottime_ns, unix_ns = read_clock_pair()
+    # A controller that is started again within one start of the job says the same again.
+    for epoch, start in enumerate(("17.0", "17.1", "17.2", "17.2", "23.0", ""), 1):
+        identity = ControllerJournal.identity(folder, epoch, f"inc{epoch}")
+        path = folder.journal_dir / f"{epoch}.hfj"
+        made = ControllerJournal(JournalWriter.create(path, identity))
+        pair = boottime_ns + epoch * S, unix_ns + epoch * S
+        monkeypatch.setattr("holdfast.controller.journal.read_clock_pair", lambda pair=pair: pair)
+        made.begun_by(start)
+        made.close()
+    jobs = load_run(folder.path).facts.controllers.jobs
+    assert {job: one.restarts for job, one in jobs.items()} == {"17": 2, "23": 0}
+    assert round((jobs["17"].at_ns - unix_ns) / S) == 3
 
 
 def test_an_input_is_written_before_what_comes_of_it_is_done(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.journal.control import ControlInbox, request
+from holdfast.journal.control import ControlInbox, is_stop_asked, request
 from holdfast.journal.lease import Lease, acquire
 from holdfast.journal.store import RunFolder, RunStore
 
@@ -41,6 +41,17 @@ def test_requests_arrive_once_and_in_order(folder: RunFolder, lease: Lease) -> N
     assert taken.ignored == ()
     assert inbox.take() == ((), ())
     assert list(folder.control_dir.iterdir()) == []
+
+
+def test_a_stop_that_nobody_has_taken_is_found_at_the_end(folder: RunFolder, lease: Lease) -> None:
+    assert not is_stop_asked(folder, lease.epoch)
+    request(folder, "save")
+    assert not is_stop_asked(folder, lease.epoch)
+    request(folder, "stop")
+    assert is_stop_asked(folder, lease.epoch)
+    assert not is_stop_asked(folder, lease.epoch)
+    request(folder, "stop")
+    assert not is_stop_asked(folder, lease.epoch + 1)  # it was meant for another holder
 
 
 def test_many_requests_keep_their_order(folder: RunFolder, lease: Lease) -> None:

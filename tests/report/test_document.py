@@ -58,6 +58,11 @@ def test_what_was_preloaded_is_told(findings: Findings) -> None:
     ]
 
 
+def test_how_often_a_job_was_requeued_is_told(findings: Findings) -> None:
+    last = "1970-01-01T01:00:00.000+00:00"
+    assert document(findings)["requeues"] == [{"job": "17", "times": 2, "last": last}]
+
+
 def test_saves_and_restores_are_told(findings: Findings) -> None:
     told = document(findings)
     assert told["resumed"][1] == {"attempt": 2, "step": 1400, "from_memory": True}

@@ -24,6 +24,7 @@ from holdfast.report.findings import (
     DisruptionEvidence,
     LastAnnounced,
     LaunchFindings,
+    RequeueFindings,
     RolledBack,
 )
 from holdfast.report.overview import Gain, Gains, Overview, overview
@@ -66,6 +67,7 @@ def view() -> Overview:
             evidence=(evidence,),
             announced=(LastAnnounced(HOSTILE, 100 * S, 200 * S, 112 * S),),
             rollbacks=(RolledBack(1, 45, 0, 0, HOSTILE),),
+            requeues=(RequeueFindings(HOSTILE, 2, 100 * S),),
             checkpoints=CHECKPOINTS,
             saving=HOSTILE,
             curves=(Curve(HOSTILE, CURVE, (CURVE,)), *CURVES),
@@ -95,6 +97,10 @@ def test_words_from_outside_are_text(written: str) -> None:
     (data,) = read.inside["json"]
     assert not re.search("[<>&\u2028]", data)
     assert json.loads(data)["end"] == 112_000_000
+
+
+def test_how_often_the_job_was_requeued_is_beside_the_disruptions(view: Overview) -> None:
+    assert "was requeued 2 times" in sections(view)["incidents"]
 
 
 def test_the_policy_allows_its_own_script_and_styles_only(written: str) -> None:

@@ -81,6 +81,12 @@ def test_it_counts_down_to_what_is_announced(findings: Findings) -> None:
     assert "terminate; no time is given" in text
 
 
+def test_it_says_how_often_the_job_was_requeued(findings: Findings) -> None:
+    words = "job 17 was requeued 2 times, and began again 60 min after the request"
+    assert words in " ".join(shown(findings).split())
+    assert "requeued" not in shown(replace(findings, requeues=()))
+
+
 def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
     text = shown(findings, 110)
     assert "attempt 0 after 31.0 s: a maintenance notice" in text

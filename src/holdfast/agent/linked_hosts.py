@@ -39,7 +39,7 @@ from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy
 from holdfast.core.run.machine import RunMachine, State
 from holdfast.core.save.choose import SealedSet
-from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
+from holdfast.errors import EXIT_DONE
 from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.hosts_table import ListedHost
 from holdfast.link.server import LinkServer
@@ -252,7 +252,7 @@ class LinkedHosts:
         if now - self._heard_ns > NOBODY_NS:
             self._heard_ns = now
             words = f"no host was heard of for {in_words(NOBODY_NS)}"
-            self._around.tell(ev.StopNowAsked(now, words, EXIT_SAVED_START_ME_AGAIN))
+            self._around.tell(ev.StopNowAsked(now, words, by_person=False))
         if self._is_done and self.lacks_hosts and self._around.machine.course.attempt < 0:
             self._leave_if_done(now)
         if now >= self._next_say_ns and (awaited := self._awaited):
@@ -307,7 +307,7 @@ class LinkedHosts:
             return
         self.has_given_up = True
         words = f"{_hosts(tuple(others))} cannot reach this controller: another one goes on"
-        self._around.tell(ev.StopNowAsked(now_ns(), words, EXIT_SAVED_START_ME_AGAIN))
+        self._around.tell(ev.StopNowAsked(now_ns(), words, by_person=False))
 
     def quarantined(
         self, found: dict[int, tuple[str, bool]], written: Collection[int] = ()

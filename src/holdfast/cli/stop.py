@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.orders import asked_of
 from holdfast.cli.places import open_run, store_option
+from holdfast.errors import ConfigurationError
 from holdfast.journal.control import request
 
 
@@ -16,5 +18,13 @@ from holdfast.journal.control import request
 def stop(run: str, store: str | None, now: bool, grace: float | None) -> None:
     """Ask RUN to save at its next step and stop."""
     folder = open_run(run, store)
-    request(folder, "stop", now=now, grace_s=grace)
+    try:
+        request(folder, "stop", now=now, grace_s=grace)
+    except ConfigurationError as error:
+        if not (asked := asked_of(folder)):
+            raise
+        raise ConfigurationError(
+            f"{error}; its hosts were {asked}: if that waits to begin, `holdfast release "
+            f"{folder.name}` takes it back"
+        ) from None
     click.echo(f"asked run {folder.name!r} to {'stop now' if now else 'save and stop'}")

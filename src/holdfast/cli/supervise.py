@@ -43,7 +43,7 @@ from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import attempts
 from holdfast.journal.carrier import Carrier
 from holdfast.journal.clocks import read_clock_pair
-from holdfast.journal.control import ControlInbox
+from holdfast.journal.control import ControlInbox, is_stop_asked
 from holdfast.journal.elsewhere import telling
 from holdfast.journal.folders import controller_journal
 from holdfast.journal.learned_imports import ImportsKeeper
@@ -347,6 +347,8 @@ class RunStart:
         level = "info" if code == 0 else "warning" if code == 75 else "error"
         self.screen.say(level, f"run {self.folder.name!r}: {finish.words}; see {self.look}")
         by_person = supervisor.machine.course.stopping.is_by_person
+        with contextlib.suppress(HoldfastError):  # asked for since the supervisor has looked last
+            by_person = by_person or is_stop_asked(self.folder, self.lease.epoch)
         words = ended(
             LastWords(code, finish.words, finish.leaves_memory, by_person, start_of_job())
         )
@@ -373,6 +375,7 @@ class RunStart:
         )
         journal = ControllerJournal(writer)
         journal.booted(_machine_start(folder))
+        journal.begun_by(start_of_job())
         supervisor = Supervisor(folder, self.lease, job, journal, screen, hosts)
         supervisor.listener = self.notices.listener(
             supervisor.noticed, supervisor.say_later, job.grace_ns

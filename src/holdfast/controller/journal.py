@@ -82,6 +82,16 @@ class ControllerJournal:
             start_ns = boottime_ns - took_ns
             self.fact({"fact": "wait", "kind": BOOT, "start_ns": start_ns, "end_ns": boottime_ns})
 
+    def begun_by(self, start: str) -> None:
+        """The cluster's name for the start of its job in which this one began, as `17.2`.
+
+        "": there is none.
+        """
+        job, _, restarts = start.rpartition(".")
+        if job:
+            at_ns, _ = read_clock_pair()
+            self.fact({"fact": "job", "at_ns": at_ns, "job": job, "restarts": int(restarts)})
+
     def event(self, event: ev.Event) -> None:
         """An input of the run's machine; one rank's plain progress takes 32 bytes."""
         heard = event.news if isinstance(event, ev.Heard) else None

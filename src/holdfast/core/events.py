@@ -307,12 +307,14 @@ class Noticed:
 class StopNowAsked:
     """Stop now: SIGQUIT, `holdfast stop --now`, or the lease is lost.
 
-    `exit_code` is what the supervisor then ends with.
+    `exit_code` is what the supervisor then ends with: 75 if a person wants it, or no host is left
+    to train (not `by_person`).
     """
 
     at_ns: int
     source: str
     exit_code: int = EXIT_SAVED_START_ME_AGAIN
+    by_person: bool = True
 
 
 @value

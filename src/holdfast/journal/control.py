@@ -157,6 +157,12 @@ class ControlInbox:
             self._stuck.add(path)
 
 
+def is_stop_asked(folder: RunFolder, epoch: int) -> bool:
+    """Whether somebody has asked that holder to stop, and nobody has taken that request."""
+    asked = ControlInbox(folder, epoch).take().requests
+    return any(one.verb == "stop" for one in asked)
+
+
 def lasting(folder: RunFolder) -> tuple[Request, ...]:
     """The requests that last and lie there, in order; rubbish is passed over.
 

@@ -107,6 +107,10 @@ def document(findings: Findings) -> dict[str, Any]:
             }
             for one in findings.preloads
         ],
+        "requeues": [
+            {"job": one.job, "times": one.times, "last": iso(one.at_ns)}
+            for one in findings.requeues
+        ],
         "saves": None if findings.saves is None else _saves(findings.saves),
         "compile_cache": _compilations(findings),
         "hosts": [host_to_json(one) for one in findings.hosts],

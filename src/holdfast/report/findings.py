@@ -160,6 +160,20 @@ class PreloadFindings:
 
 
 @dataclass(frozen=True, slots=True)
+class RequeueFindings:
+    """A cluster's job that was requeued so often, and when its last start began."""
+
+    job: str
+    times: int
+    at_ns: int
+
+    def words(self, origin_ns: int) -> str:
+        """All of it in a sentence; `origin_ns`: when the run was asked for."""
+        when = f"{in_words(max(0, self.at_ns - origin_ns))} after the request"
+        return f"job {self.job} was requeued {counted(self.times, 'time')}, and began again {when}"
+
+
+@dataclass(frozen=True, slots=True)
 class SaveFindings:
     """How many saves there were, and what they cost."""
 
@@ -245,6 +259,7 @@ class Findings:
     saving: str | None = None  # how often is saved to which tier, and why
     resumed: tuple[Resumed, ...] = ()
     preloads: tuple[PreloadFindings, ...] = ()  # the last few
+    requeues: tuple[RequeueFindings, ...] = ()  # of the cluster's last few jobs
     saves: SaveFindings | None = None  # None: there were none
     compilations: CompilationFindings | None = None  # None: nothing was looked for in a cache
     notes: tuple[str, ...] = field(default=())

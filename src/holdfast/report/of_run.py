@@ -24,6 +24,7 @@ from holdfast.report.findings import (
     LastAnnounced,
     LaunchFindings,
     PreloadFindings,
+    RequeueFindings,
     Resumed,
     RolledBack,
     SaveFindings,
@@ -67,6 +68,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
         saving=recorded.facts.controllers.saving,
         resumed=_resumed(launched),
         preloads=_preloads(recorded),
+        requeues=_requeues(recorded),
         saves=_saves(recorded),
         compilations=_compilations(recorded),
         notes=(
@@ -129,6 +131,12 @@ def _preloads(recorded: RecordedLedger) -> tuple[PreloadFindings, ...]:
     """In their order."""
     found = sorted(recorded.facts.controllers.preloads.items())
     return tuple(PreloadFindings(at_ns, one.host, one.parts) for at_ns, one in found)
+
+
+def _requeues(recorded: RecordedLedger) -> tuple[RequeueFindings, ...]:
+    """The cluster's jobs that were started again, in their order."""
+    jobs = sorted(recorded.facts.controllers.jobs.values(), key=lambda one: one.at_ns)
+    return tuple(RequeueFindings(one.job, one.restarts, one.at_ns) for one in jobs if one.restarts)
 
 
 def _saves(recorded: RecordedLedger) -> SaveFindings | None:

@@ -123,6 +123,7 @@ class Overview:
     gains: Gains | None
     profile: ProfileSummary | None
     basis: Basis
+    requeues: tuple[str, ...]
     rollbacks: tuple[str, ...]
     notes: tuple[str, ...]
     attempts: int
@@ -182,6 +183,7 @@ def overview(sight: RunSight) -> Overview:
         gains=sight.gains,
         profile=findings.profile,
         basis=findings.basis,
+        requeues=tuple(clean(one.words(findings.origin_ns)) for one in findings.requeues),
         rollbacks=tuple(clean(one.words) for one in findings.rollbacks),
         notes=tuple(map(clean, findings.notes)),
         attempts=len(course.launches) if findings.attempts is None else findings.attempts,

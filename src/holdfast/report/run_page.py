@@ -81,7 +81,7 @@ def _incidents(view: Overview) -> dict[str, Any]:
         "priced": view.price_per_chip_hour is not None,
         "newest": NEWEST,
         "start": first_start(view),
-        "rollbacks": view.rollbacks,
+        "plain": [*view.requeues, *view.rollbacks],
     }
 
 

@@ -136,6 +136,8 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
         yield Text(clean(warning.sentence), "bold")
     if findings.saving is not None:
         yield Text(clean(findings.saving))
+    for requeue in findings.requeues:
+        yield Text(clean(requeue.words(findings.origin_ns)))
     for one in findings.rollbacks:
         yield Text(clean(one.words), style_of("lost").colour)
     for note in findings.notes:

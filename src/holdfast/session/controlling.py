@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from holdfast.config import start_of_job
 from holdfast.controller.asked import event_of, who_asks
 from holdfast.controller.controller import Controller
 from holdfast.controller.journal import ControllerJournal
@@ -209,6 +210,7 @@ class Controlling:
         identity = ControllerJournal.identity(run.folder, run.lease.epoch, run.facts.incarnation)
         self._journal = ControllerJournal(JournalWriter.create(self._live, identity))
         self._journal.opened(run.folder, run.facts.chips, run.declared)
+        self._journal.begun_by(start_of_job())
         self._journal.policy(run.policy, VERSION)
         self._controller = Controller(
             run.policy,

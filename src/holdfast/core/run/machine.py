@@ -138,7 +138,8 @@ class RunMachine:
         stop, is_saving = run.stopping.intent, run.saving.agreement.is_active
         if stop is None:
             return SAVING if is_saving else CALM
-        return Attention(is_saving, True, stop.deadline_ns, stop.source, stop.notice)
+        is_notice = stop.notice and not run.stopping.is_by_person
+        return Attention(is_saving, True, stop.deadline_ns, stop.source, is_notice)
 
     @property
     def saving(self) -> Saving:

@@ -164,10 +164,20 @@ def on_stop_asked_while_flushing(
     run: RunState, event: ev.StopAsked, *, is_announced: bool = False
 ) -> list[act.Action]:
     """The run is over already; there may be a deadline now. Nobody waits for the next try."""
+    stopped = _stopped_while_flushing(run, event)
     by_ns = run.stopping.over_by_ns(event.deadline_ns, is_announced=is_announced)
     if event.deadline_ns is not None and by_ns is not None:
-        return [act.SetTimer(Timer.FLUSH, by_ns)]
-    return [] if _is_pending(run) else finished(run, event.at_ns)
+        return [*stopped, act.SetTimer(Timer.FLUSH, by_ns)]
+    return stopped if _is_pending(run) else [*stopped, *finished(run, event.at_ns)]
+
+
+def _stopped_while_flushing(
+    run: RunState, event: ev.StopAsked | ev.StopNowAsked
+) -> list[act.Action]:
+    """A person wants that end now, too, if it is one that calls for another start."""
+    is_theirs = run.stopping.heard_person(event)
+    goes_on = run.finish.exit_code == EXIT_SAVED_START_ME_AGAIN
+    return [records.stopped(event.at_ns)] if is_theirs and goes_on else []
 
 
 def move_deadline_while_flushing(
@@ -180,7 +190,8 @@ def move_deadline_while_flushing(
 
 def on_stop_now_while_flushing(run: RunState, event: ev.StopNowAsked) -> list[act.Action]:
     """What is in memory stays there."""
-    return [run.stopping.note_now(event), *finished(run, event.at_ns)]
+    stopped = _stopped_while_flushing(run, event)
+    return [*stopped, run.stopping.note_now(event), *finished(run, event.at_ns)]
 
 
 def on_interrupted_while_flushing(run: RunState, event: ev.Interrupted) -> list[act.Action]:

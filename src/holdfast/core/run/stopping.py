@@ -2,6 +2,7 @@
 
 The earliest deadline counts, and a repeated request (Slurm sends two) cuts nothing short. A
 deadline that was announced may be moved later, or taken back; one that somebody asked for stands.
+Once a person has asked, first or later, the stop is theirs: they start the run again.
 """
 
 from __future__ import annotations
@@ -64,21 +65,30 @@ class Stopping:
         if event.notice and not self._has_noticed:
             self._has_noticed = True
             answer.append(records.notice(event))
-        before = self.intent
+        before, is_persons_first = self.intent, self.heard_person(event)
         if before is None:
             self.intent = StopIntent(event.source, event.deadline_ns, event.notice)
-            self.is_by_person = not event.notice
             what = f"{how}, then stopping" if how else "stopping"
             answer.append(act.Say("warning", f"{event.source}: {what}"))
-        elif event.deadline_ns is not None and (
-            before.deadline_ns is None or event.deadline_ns < before.deadline_ns
-        ):
-            self.intent = StopIntent(before.source, event.deadline_ns, before.notice)
         else:
-            return answer
+            if is_persons_first:
+                answer.append(act.Say("info", f"{event.source}: stopping already"))
+            if _earlier(before.deadline_ns, event.deadline_ns) == before.deadline_ns:
+                return answer
+            self.intent = StopIntent(before.source, event.deadline_ns, before.notice)
         if event.deadline_ns is not None and is_timed:
             answer.append(act.SetTimer(Timer.DEADLINE, event.deadline_ns))
         return answer
+
+    def heard_person(self, event: ev.StopAsked | ev.StopNowAsked) -> bool:
+        """A request for a stop; whether it is the first of a person."""
+        if isinstance(event, ev.StopAsked):
+            is_persons = not event.notice
+        else:
+            is_persons = event.by_person and event.exit_code == EXIT_SAVED_START_ME_AGAIN
+        is_first = is_persons and not self.is_by_person
+        self.is_by_person = self.is_by_person or is_persons
+        return is_first
 
     def announce(self, deadline_ns: int | None) -> bool:
         """The earliest deadline that is announced is another one; whether there is more time now.
@@ -105,9 +115,9 @@ class Stopping:
 
     def note_now(self, event: ev.StopNowAsked) -> act.Action:
         """Remember that nothing is to be waited for."""
+        self.heard_person(event)
         if self.intent is None:
             self.intent = StopIntent(event.source, None, notice=False)
-            self.is_by_person = event.exit_code == EXIT_SAVED_START_ME_AGAIN
         self.now = self.now or event
         return act.Say("warning", f"{event.source}: stopping now")
 

@@ -25,6 +25,7 @@ from holdfast.journal.facts.lines import (
     BackingOff,
     FromInputs,
     HostStated,
+    JobStated,
     OtherStated,
     PartsStated,
     PreloadStated,
@@ -51,6 +52,8 @@ class Controllers:
         self.hosts = KnownHosts()
         self.preloads: dict[int, PreloadStated] = {}
         """The last of them, by when they were over."""
+        self.jobs: dict[str, JobStated] = {}
+        """The cluster's jobs, each with the first that was said of its last start; the newest."""
         self.is_wrong = False
         """Something came late that belongs before what was given."""
         self._families: dict[str, list[FollowedJournal]] = {}  # by what they looked after, in order
@@ -129,6 +132,8 @@ class Controllers:
                 self.preloads[at_ns] = statement
                 while len(self.preloads) > _RECENT:
                     del self.preloads[min(self.preloads)]
+            case JobStated():
+                self._take_job(statement)
             case SavingStated(at_ns):
                 if self._saving is None or (at_ns, place) >= self._saving[:2]:
                     self._saving = at_ns, place, statement
@@ -139,6 +144,13 @@ class Controllers:
                 if isinstance(statement, WaitFact) and statement.kind == BACKOFF:
                     self._backing_off.pop(statement.start_ns, None)
                 yield statement
+
+    def _take_job(self, said: JobStated) -> None:
+        known = self.jobs.get(said.job)
+        if known is None or (said.restarts, -said.at_ns) > (known.restarts, -known.at_ns):
+            self.jobs[said.job] = said
+        if len(self.jobs) > _RECENT:
+            del self.jobs[min(self.jobs, key=lambda job: self.jobs[job].at_ns)]
 
     # --- What follows -------------------------------------------------------------------------
 

@@ -120,6 +120,15 @@ class PreloadStated:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStated:
+    """A cluster's job runs from then on; `restarts`: how often the cluster has started it again."""
+
+    at_ns: int
+    job: str
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
 class SavingStated:
     """How often was saved to which tier from then on, and why."""
 
@@ -194,6 +203,7 @@ OtherStated = (
     | ProgramStated
     | RunEnded
     | PreloadStated
+    | JobStated
     | SavingStated
     | SavesStated
     | WaitFact
@@ -343,6 +353,8 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
             return RunEnded(at("at_ns"))
         case "preload":
             return PreloadStated(at("at_ns"), text(payload, "host"), tuple(_preloaded(payload)))
+        case "job":
+            return JobStated(at("at_ns"), text(payload, "job"), whole(payload, "restarts"))
         case "saving":
             return SavingStated(at("at_ns"), text(payload, "words"))
         case "announced":
