@@ -149,7 +149,10 @@ def test_what_the_hosts_would_refuse_is_refused_here(engine: MadeUpEngine, store
     assert not RunStore(store).names()
 
 
-def test_of_two_submissions_at_once_one_is_refused(engine: MadeUpEngine, store: Path) -> None:
+def test_of_two_submissions_at_once_one_is_refused(
+    engine: MadeUpEngine, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.journal.lease.DYING_EVERY_S", 0)
     at_once = []
     submit_alone = engine.submit
 
@@ -159,8 +162,17 @@ def test_of_two_submissions_at_once_one_is_refused(engine: MadeUpEngine, store: 
 
     engine.submit = submit_beside_another  # type: ignore[method-assign]
     taken(store)
-    assert "run 'lm' is being submitted by another process on this host" in at_once[0]
+    assert "run 'lm' is being submitted by pid " in at_once[0]
     assert len(engine.orders) == 1
+
+
+def test_a_secret_in_the_command_is_said(engine: MadeUpEngine, store: Path) -> None:
+    secret = "tell-nobody"
+    plain = said(*TWO, "--dry-run", *COMMAND)
+    assert "secret" not in plain.stderr
+    words = said(*TWO, "--dry-run", *COMMAND, "--api-key", secret, f"HF_TOKEN={secret}").stderr
+    assert "a secret is in it (--api-key ***, HF_TOKEN=***): pass it in the environment" in words
+    assert secret not in words
 
 
 def test_a_stop_of_what_waits_to_begin_names_release(engine: MadeUpEngine, store: Path) -> None:

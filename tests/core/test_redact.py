@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.redact import redacted, redacted_text
+from holdfast.core.redact import redacted, redacted_text, with_secrets
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,10 @@ def test_numbers_and_other_names_stay(words: list[str], plain: str, number: floa
 def test_any_text_is_taken_and_nothing_is_redacted_twice(text: str) -> None:
     once = redacted_text(text)
     assert redacted_text(once) == once
+
+
+def test_which_words_hold_secrets() -> None:
+    words = ("python", "t.py", "--api-key", "abc", "A_TOKEN=xyz", "--pad-token", "0", "x")
+    assert with_secrets(words) == ("--api-key ***", "A_TOKEN=***")
+    assert with_secrets(("python", "https://me:pw@host/x")) == ("https://***@host/x",)
+    assert with_secrets(()) == ()

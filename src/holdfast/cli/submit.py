@@ -18,6 +18,7 @@ from holdfast.cli.run import run as run_command
 from holdfast.cli.saves import saves_of
 from holdfast.config import inherited_environment, run_store
 from holdfast.core.hosts.engine import MOST_HOSTS, EngineHost, Submission, changes
+from holdfast.core.redact import with_secrets
 from holdfast.engines.protocol import Engine, EngineError, Ordered, SpokenEngine
 from holdfast.engines.registry import checked_options, engine_module
 from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, RunHeld
@@ -117,19 +118,32 @@ def submit(
         options=tuple(found.items()),
         **saves_of(runs, run),
     )
+    _say_secrets(wanted)
     if dry_run:
         click.echo(engine.preview(wanted), nl=False)
         return
     engine.check(wanted)
     folder = runs.open(run, command=tuple(command))
-    with alone(folder):
+    with alone(folder, say) as submitting:
         _refuse_if_held(folder, engine)
         term = view(folder).epoch
+        submitting.check()  # asking the engine may have taken longer than others wait
         ordered = engine.submit(_of_run(wanted, folder))
         keep(folder, order_json(ordered))
     _say_taken(folder, ordered)
     if wait:
         sys.exit(_wait(folder, engine, ordered, term))
+
+
+def _say_secrets(wanted: Submission) -> None:
+    options = [f"{name}={value}" for name, value in wanted.options]
+    found = [shown for words in (options, wanted.flags, wanted.command)
+             for shown in with_secrets(words)]  # fmt: skip
+    if found:
+        say(
+            f"what was typed is kept as it is, in the run's store and by {wanted.engine}, and a "
+            f"secret is in it ({', '.join(found)}): pass it in the environment, or in a file"
+        )
 
 
 def _of_run(wanted: Submission, folder: RunFolder) -> Submission:

@@ -8,7 +8,7 @@ Numbers behind a name that ends in key or token stay: `--pad-token 0` is none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 STARS = "***"
 _MAY_BE_NUMBERS = ("key", "token")
@@ -47,6 +47,15 @@ def redacted(words: Iterable[str]) -> tuple[str, ...]:
         found.append(_value(name, word) if name and not word.startswith("--") else _word(word))
         option = word.lstrip("-")
         name = option if word.startswith("-") and _NAMED.fullmatch(option) else ""
+    return tuple(found)
+
+
+def with_secrets(words: Sequence[str]) -> tuple[str, ...]:
+    """Which words of a command line hold secrets, as they are shown: `--api-key ***`, `KEY=***`."""
+    found = []
+    for place, (word, shown) in enumerate(zip(words, redacted(words), strict=True)):
+        if word != shown:
+            found.append(f"{words[place - 1]} {shown}" if shown == STARS and place else shown)
     return tuple(found)
 
 

@@ -11,17 +11,22 @@ submitted here (docs/explanation/trust.md).
 from __future__ import annotations
 
 import contextlib
-import fcntl
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ConfigurationError, RunHeld, StoreUnavailable
+from holdfast.core.durations import seconds_in_words
+from holdfast.errors import ConfigurationError, HoldfastError, RunHeld, StoreUnavailable
 from holdfast.journal.agreed import agreed_path, is_only_mine
-from holdfast.journal.atomic import encode_json, make_folder, read_json, write_atomic
+from holdfast.journal.atomic import encode_json, make_folder, make_part, read_json, write_atomic
+from holdfast.journal.lease import HEARTBEAT_S, SILENT_AFTER_S, Lease, acquire, view
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 
 FILE = "engine.json"
+SUBMITTING = "submit"
 
 
 def keep(folder: RunFolder, order: Mapping[str, Any]) -> None:
@@ -31,24 +36,46 @@ def keep(folder: RunFolder, order: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def alone(folder: RunFolder) -> Iterator[None]:
-    """Of two submissions of one run at a time on this host only one gets in.
+def alone(folder: RunFolder, on_wait: Callable[[str], None]) -> Iterator[Lease]:
+    """Of several submissions of one run at a time only one gets in, wherever they are.
 
-    Each would find none in its engine, and there would be two jobs. Raises RunHeld.
+    Each would find none in its engine, and there would be two jobs. It is a lease like the run's
+    own, in a folder of the store that is its own; one that is killed elsewhere is waited for, after
+    `on_wait` was told. What the run's records say is fresh then. Raises RunHeld, StoreUnavailable.
     """
-    path = _agreed(folder).with_suffix(".lock")
-    make_folder(path.parent)
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunHeld(
-                f"run {folder.name!r} is being submitted by another process on this host: wait for "
-                "that, or use another --name"
-            ) from None
-        except OSError:
-            pass  # a file system without locks
-        yield
+    name, beside = folder.name, replace(folder, path=folder.path / SUBMITTING)
+
+    def waiting(_words: str) -> None:
+        on_wait(
+            f"run {name!r} was being submitted by {view(beside).holder or 'somebody'}; waiting up "
+            f"to {seconds_in_words(SILENT_AFTER_S)} to see whether that goes on"
+        )
+
+    make_part(beside.path)
+    try:
+        lease = acquire(beside, on_wait=waiting)
+    except RunHeld:
+        raise RunHeld(
+            f"run {name!r} is being submitted by {view(beside).holder or 'somebody else'}: wait "
+            "for that, or use another --name"
+        ) from None
+    ended = threading.Event()
+    beats = threading.Thread(target=_renew, args=(lease, ended), name="submitting", daemon=True)
+    beats.start()
+    try:
+        refresh(folder.path)
+        yield lease
+    finally:
+        ended.set()
+        beats.join()
+        with contextlib.suppress(HoldfastError):  # the next one waits for its silence
+            lease.release()
+
+
+def _renew(lease: Lease, ended: threading.Event) -> None:
+    while not ended.wait(HEARTBEAT_S):
+        with contextlib.suppress(HoldfastError):
+            lease.renew()
 
 
 def agree_to_order(folder: RunFolder, order: Mapping[str, Any]) -> None:

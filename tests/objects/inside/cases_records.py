@@ -27,6 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import lease as leases
 from holdfast.journal import objects
+from holdfast.journal.atomic import write_atomic
 from holdfast.journal.attempts import create_attempt
 from holdfast.journal.carrier import Carrier
 from holdfast.journal.clocks import RunClock
@@ -39,6 +40,7 @@ from holdfast.journal.moving import move, remove_run
 from holdfast.journal.objects import Bucket, parse_place
 from holdfast.journal.remote import refresh, remote_of
 from holdfast.journal.store import RunFolder, RunStore
+from holdfast.journal.submitted import alone, stored
 from holdfast.snapshot.retention import pin, read_pins
 
 
@@ -114,6 +116,18 @@ def test_a_silent_holder_elsewhere_is_fenced_off(hosts: Hosts) -> None:
     new.check()
     new.release()
     assert acquire(there).epoch == new.epoch + 1, "released there is free here"
+
+
+def test_of_two_submissions_at_once_one_is_refused(hosts: Hosts) -> None:
+    here, there = hosts.run("a"), hosts.run("b")
+    with alone(there, lambda _: None):
+        write_atomic(there.path / "engine.json", b'{"job": "17"}')
+        with pytest.raises(RunHeld, match="'r' is being submitted by pid"), alone(here, print):
+            pass
+        assert stored(here) is None
+    with alone(here, print):
+        assert stored(here) == {"job": "17"}, "what the other one has left is seen"
+    assert view(hosts.run("c")).state is LeaseState.FREE, "the run itself is nobody's"
 
 
 def test_one_attempt_of_a_number(hosts: Hosts) -> None:
