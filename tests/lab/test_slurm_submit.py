@@ -99,7 +99,7 @@ def test_a_job_that_waits_says_for_what_and_the_report_knows_how_long(tmp_path: 
         run.allow(FAR)
         said = run.submit(STEPS).wait(EXIT_DONE)
         assert "Submitted run 'r': 3 hosts and 1 spare, job 2 of Slurm" in said
-        run.holdfast("hosts", "r").saw("PENDING .(Resources|Priority|None)|PENDING, for")
+        run.holdfast("hosts", "r").saw("waits.*Slurm: PENDING")
         run.submit(STEPS).saw("is submitted already .job 2 of Slurm")
         run.out.saw(f"final {expected_digest(STEPS)}", HOSTS)
         run.ends("COMPLETED")
@@ -145,7 +145,7 @@ def test_a_preempted_run_is_requeued_and_goes_on_where_it_was(tmp_path: Path) ->
         run.out.saw(STOPS)
         step = run.saves(after=7)
         run.out.saw(rf"starting from step {step} of attempt 0")
-        run.holdfast("hosts", "r").saw("RUNNING; started again 1 time")
+        run.holdfast("hosts", "r").saw("runs, requeued 1 time .Slurm: RUNNING")
         run.allow(FAR)
         run.out.saw(f"final {expected_digest(60)}", HOSTS)
         run.until(lambda: run.shown("JobState") == "COMPLETED")

@@ -124,7 +124,7 @@ def test_a_controller_that_is_away_is_said_in_a_sentence(
 ) -> None:
     away = "slurm_load_partitions error: Unable to contact slurm controller (connect failure)"
     programs.fails("scontrol --oneliner show partition", away)
-    with pytest.raises(EngineError, match="no controller of Slurm answers here: scontrol says"):
+    with pytest.raises(EngineError, match="no controller of Slurm answers here; scontrol says"):
         slurm.check(LM)
     programs.answers["squeue"] = subprocess.TimeoutExpired("squeue", 60)
     with pytest.raises(EngineError, match="has not answered"):
@@ -144,6 +144,31 @@ def test_a_slurm_that_is_not_set_up_is_said_in_a_sentence(
     programs.fails("scontrol --oneliner show partition", said)
     with pytest.raises(EngineError, match=r"^Slurm is installed here and not set up: it finds no"):
         slurm.check(LM)
+
+
+@pytest.mark.parametrize(
+    ("complaint", "words"),
+    [
+        (
+            "sbatch: error: Batch job submission failed: Invalid qos specification",
+            "--option qos: Slurm does not let you use that quality of service here; sbatch says "
+            "'Batch job submission failed: Invalid qos specification'",
+        ),
+        (
+            "sbatch: unrecognized option '--exclusve'\nTry \"sbatch --help\" for more information",
+            '--option sbatch: there is no such option; sbatch says "unrecognized option',
+        ),
+        ("sbatch: error: Something new", "Slurm has refused `sbatch --parsable`; sbatch says 'Som"),
+        ("", "Slurm has refused `sbatch --parsable`, with code 1"),
+    ],
+)
+def test_what_slurm_says_stands_after_a_sentence_of_ours(
+    slurm: SlurmCluster, programs: Programs, complaint: str, words: str
+) -> None:
+    programs.fails("sbatch", complaint)
+    with pytest.raises(EngineError) as refused:
+        slurm.submit(LM)
+    assert str(refused.value).startswith(words)
 
 
 def test_a_folder_for_outputs_must_be_there(slurm: SlurmCluster, tmp_path: Path) -> None:

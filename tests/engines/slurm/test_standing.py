@@ -43,24 +43,31 @@ def at(text: str) -> int:
 @pytest.mark.parametrize(
     ("job", "state", "is_over", "since", "expected"),
     [
-        ("running", "RUNNING", False, "01:50:38", None),
-        ("completed", "COMPLETED", True, "01:51:06", None),
-        ("pending", "PENDING (Resources): the nodes are in use", False, "01:55:03", "02:00:03"),
+        ("running", "runs (Slurm: RUNNING)", False, "01:50:38", None),
+        ("completed", "is over (Slurm: COMPLETED)", True, "01:51:06", None),
+        (
+            "pending",
+            "waits: the nodes are in use (Slurm: PENDING, Resources)",
+            False,
+            "01:55:03",
+            "02:00:03",
+        ),
         (
             "held",
-            "PENDING (JobHeldAdmin): an operator holds it back",
+            "waits: an operator holds it back (Slurm: PENDING, JobHeldAdmin)",
             False,
             "01:55:03",
             None,
         ),
         (
             "requeued",
-            "PENDING (BeginTime): it was requeued, and Slurm waits a moment; started again 1 time",
+            "waits, requeued 1 time: Slurm lets a requeued job wait a moment "
+            "(Slurm: PENDING, BeginTime)",
             False,
             "01:56:08",
             "01:56:14",
         ),
-        ("cancelled", "CANCELLED; started again 1 time", True, "01:54:58", None),
+        ("cancelled", "was cancelled, requeued 1 time (Slurm: CANCELLED)", True, "01:54:58", None),
     ],
 )
 def test_how_a_job_stands(
@@ -76,9 +83,9 @@ def test_how_a_job_stands(
 @pytest.mark.parametrize(
     ("reason", "state"),
     [
-        ("ReqNodeNotAvail,_UnavailableNodes:h1", "PENDING (ReqNodeNotAvail): nodes that it needs"),
-        ("launch_failed_requeued_held", "PENDING (launch_failed_requeued_held): its start failed"),
-        ("AssocGrpGRES", "PENDING (AssocGrpGRES)"),
+        ("ReqNodeNotAvail,_UnavailableNodes:h1", "waits: nodes that it needs are down, drained or"),
+        ("launch_failed_requeued_held", "waits: its start failed on a node"),
+        ("AssocGrpGRES", "waits (Slurm: PENDING, AssocGrpGRES)"),
     ],
 )
 def test_why_a_job_waits(reason: str, state: str) -> None:
@@ -88,14 +95,14 @@ def test_why_a_job_waits(reason: str, state: str) -> None:
 
 def test_a_node_that_is_drained_says_why() -> None:
     found = job_standing(said("job-running"), ["h0", "h1"], said("nodes-drained"), 2)
-    drained = EngineHost("h1", HostStage.DRAINING, 1, "disk is bad")
+    drained = EngineHost("h1", HostStage.DRAINING, 1, "Slurm says 'disk is bad'")
     assert found.hosts == (EngineHost("h0", HostStage.READY, 0), drained)
 
 
 def test_a_node_that_is_down_is_gone_and_what_slurm_left_out_moves_no_number() -> None:
     found = job_standing(said("job-running"), ["h0", "h1", "h2"], said("nodes-down"), 4)
     assert [one.stage.value for one in found.hosts] == ["ready", "gone", "ready"]
-    assert found.hosts[1].reason == "Not responding"
+    assert found.hosts[1].reason == "Slurm says 'Not responding'"
     assert {one.index for one in found.hosts} == {None}
     assert job_standing(said("job-running"), ["h9"], "", 1).hosts[0].stage is HostStage.GONE
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.protocol import EngineError, Ordered, OrderStanding
+from holdfast.engines.slurm.plain_words import failure_in_words
 from holdfast.engines.slurm.script import Grace, batch_script, check_options
 from holdfast.engines.slurm.standing import (
     HAS_NODES,
@@ -30,7 +31,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 LIMIT_S = 60.0
 PROGRAMS = ("sbatch", "scontrol", "squeue", "scancel")
 NO_CONFIGURATION = "Could not establish a configuration source"
-UNKNOWN_JOB, NO_CONTROLLER = "Invalid job id", "Unable to contact slurm controller"
+UNKNOWN_JOB = "Invalid job id"
 _JOB = re.compile(r"\d{1,12}")
 _NO_RIGHT = re.compile("invalid user id|access/permission denied|not permitted", re.IGNORECASE)
 # A job that is submitted from within another one must not take that one's size over.
@@ -224,7 +225,5 @@ class SlurmCluster:
                     "Slurm is installed here and not set up: it finds no slurm.conf (SLURM_CONF); "
                     "submit where sinfo works, such as on a login node"
                 )
-            if NO_CONTROLLER in said:
-                raise EngineError(f"no controller of Slurm answers here: {words[0]} says {said!r}")
-            raise EngineError(f"{' '.join(words[:4])} fails: {said or ended.returncode}")
+            raise EngineError(failure_in_words(words, said, ended.returncode))
         return ended.stdout

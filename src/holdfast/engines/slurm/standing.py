@@ -14,6 +14,7 @@ from typing import NamedTuple
 from holdfast.core.durations import seconds_in_words
 from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage, Submission
 from holdfast.engines.protocol import EngineError, OrderStanding
+from holdfast.engines.slurm.plain_words import state_in_words
 from holdfast.engines.slurm.script import COMMENT, Grace, lead_s, time_limit_s
 from holdfast.errors import ConfigurationError
 
@@ -27,24 +28,6 @@ HAS_NODES = {"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "
 _GONE = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN"}
 _LEAVING = {"DRAIN", "DRAINED", "DRAINING", "FAILING", "MAINT"}
 _COMING = {"POWERING_UP", "CONFIGURING", "REBOOT_ISSUED", "PLANNED"}
-# Reasons with which a job waits until somebody does something; and those that are not plain.
-_REASONS = {
-    "JobHeldAdmin": "an operator holds it back",
-    "JobHeldUser": "its user holds it back: `scontrol release` lets it go",
-    "launch_failed_requeued_held": "its start failed on a node: look, then `scontrol release` it",
-    "PartitionTimeLimit": "its time is above the partition's limit",
-    "PartitionNodeLimit": "it wants more nodes than a job may have in that partition",
-    "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition is switched off",
-    "BadConstraints": "no node can be what it asks for",
-    "DependencyNeverSatisfied": "what it depends on has failed",
-    "InvalidAccount": "its account is not known",
-    "InvalidQOS": "its quality of service is not known",
-    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
-    "Resources": "the nodes are in use",
-    "Priority": "other jobs are first",
-    "BeginTime": "it was requeued, and Slurm waits a moment",
-}
 
 
 class Partition(NamedTuple):
@@ -86,11 +69,7 @@ def job_standing(job: str, names: Sequence[str], nodes: str, most: int) -> Order
     if not state:
         raise EngineError(f"Slurm says {job[:60]!r} instead of a job")
     reason = field(job, "Reason").partition(",")[0]  # behind it: which nodes
-    words = f"{state} ({reason})" if reason else state
-    words += f": {_REASONS[reason]}" if reason in _REASONS else ""
-    restarts = field(job, "Restarts")
-    if restarts not in ("", "0"):
-        words += f"; started again {restarts} time{'s' if restarts != '1' else ''}"
+    words = state_in_words(state, reason, field(job, "Restarts"))
     is_pending = state == "PENDING"
     since = "StartTime" if state in HAS_NODES else "EndTime" if state in OVER else "SubmitTime"
     return OrderStanding(
@@ -123,12 +102,13 @@ def _stage(node: str, *, is_configuring: bool) -> tuple[HostStage, str]:
     reason = re.sub(r" \[[^\]]*\]$", "", field(node, "Reason"))
     if not said:
         return HostStage.GONE, "Slurm does not know it"
+    quoted = f"Slurm says {reason or said!r}"
     if states & _GONE or "*" in said:
-        return HostStage.GONE, reason or said.lower()
+        return HostStage.GONE, quoted
     if states & _LEAVING:
-        return HostStage.DRAINING, reason or said.lower()
+        return HostStage.DRAINING, quoted
     if states & _COMING or is_configuring:
-        return HostStage.COMING, said.lower()
+        return HostStage.COMING, f"Slurm says {said!r}"
     return HostStage.READY, ""
 
 
