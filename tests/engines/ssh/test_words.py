@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from holdfast.cli.push import targets_of
 from holdfast.core.hosts.engine import Submission
 from holdfast.core.hosts.fleet import Resource, ResourceState, Slice, SliceState
+from holdfast.core.hosts.reach import JobState, ReachedHost
+from holdfast.engines.protocol import Ordered
 from holdfast.engines.ssh import waits
 from holdfast.engines.ssh.archive import PackedTree
 from holdfast.engines.ssh.engine import SshEngine, hosts_named
-from holdfast.engines.ssh.spread import PushJob
+from holdfast.engines.ssh.spread import PushJob, SshFleet
 from holdfast.engines.ssh.words import Reach, Target, complaint, connect_words, is_destination
 from holdfast.errors import ConfigurationError
 
@@ -140,3 +143,26 @@ def test_a_hundred_thousand_hosts_are_named_at_once(tmp_path: Path) -> None:
     names = [f"h{number}" for number in range(100_000)]
     (tmp_path / "hosts").write_text("\n".join(names))
     assert hosts_named(f"@{tmp_path / 'hosts'}") == tuple(names)
+
+
+def test_a_host_on_which_nobody_starts_the_run_again_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bare = ReachedHost("h", "boot", (3, 11, 7), "x86_64")
+    told = {
+        0: replace(bare, job=JobState.RUNNING),
+        1: replace(bare, job=JobState.ENDED, job_code=None),
+        2: replace(bare, job=JobState.ENDED, job_code=75),
+        3: bare,
+    }
+    monkeypatch.setattr(SshFleet, "look", lambda _fleet, _targets: told)
+    engine = SshEngine({}, ("a", "b", "c", "d"), Reach())
+    wanted = Submission("ssh", "lm", "0123456789ab", "/shared", 4, 0, ("python", "t.py"))
+    found = engine.standing(Ordered(wanted, "0123456789ab", "started", 0))
+    assert not found.is_over
+    assert [(one.stage.value, one.reason.partition(",")[0]) for one in found.hosts] == [
+        ("ready", ""),
+        ("gone", "it was rebooted"),
+        ("gone", "the run has ended there"),
+        ("coming", ""),
+    ]

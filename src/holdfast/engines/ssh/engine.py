@@ -139,6 +139,10 @@ class SshEngine:
                 self._until_started(fleet)
             finally:
                 fleet.close()
+        self.say(
+            "nobody looks after the hosts from now on: where one is rebooted or the run is killed, "
+            "it is not started again; `holdfast up --machines` stays, and does that"
+        )
         words = f"started over SSH on {len(self.names)} hosts"
         return Ordered(submission, submission.run_id, words, time.time_ns())
 
@@ -220,8 +224,13 @@ class SshEngine:
         if isinstance(one, Unreached):
             stage = HostStage.GONE if one.needs_person else HostStage.COMING
             return EngineHost(name, stage, index, one.words)
-        stages = {JobState.RUNNING: HostStage.READY, JobState.NONE: HostStage.COMING}
-        return EngineHost(name, stages.get(one.job, HostStage.GONE), index)
+        if one.job is not JobState.ENDED:
+            is_running = one.job is JobState.RUNNING
+            return EngineHost(name, HostStage.READY if is_running else HostStage.COMING, index)
+        reason = f"the run has ended there, with {one.job_code}"
+        if one.job_code is None:
+            reason = "it was rebooted, or the run was killed there, and nobody has started it again"
+        return EngineHost(name, HostStage.GONE, index, reason)
 
 
 def _without_secret(flags: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
