@@ -212,6 +212,9 @@ def run(
         settings, tuple(command), screen, fresh=fresh, is_known=as_controller is not None
     )
     left = partial(_as_asked, asked.folder) if stop_is_final else int
+    if as_controller is None and (ended := _over_before_this_pod(asked.folder, stop_is_final)):
+        screen.say("info", f"run {asked.folder.name!r} is over: {ended}")
+        sys.exit(EXIT_DONE)
     if not settings.has_several_hosts:
         sys.exit(left(supervise(asked)))
     from holdfast.cli.several_hosts import control, take_part
@@ -221,6 +224,21 @@ def run(
     said = said_words(context, context.command.params)
     words = [*said, "--", *command]  # for the controller of several hosts
     sys.exit(left(take_part(asked, words, ends_job=ends_job)))
+
+
+def _over_before_this_pod(folder: RunFolder, stop_is_final: bool) -> str:
+    """How the run has ended for good under the Job that has made this pod again; "": it has not.
+
+    Its other pods will not come: a host that began the run anew would wait for them.
+    """
+    from holdfast.config import job_of_pod
+    from holdfast.journal.lease import view
+
+    job, last = job_of_pod(), view(folder).last_words
+    if not job or last is None or last.job != job:
+        return ""
+    is_final = last.exit_code == EXIT_DONE or (stop_is_final and last.by_person)
+    return last.words if is_final else ""
 
 
 def _as_asked(folder: RunFolder, code: int) -> int:

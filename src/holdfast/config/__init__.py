@@ -177,10 +177,15 @@ def _count(text: str) -> int | None:
 def start_of_job() -> str:
     """The cluster's name for this start of its job, as `17.2`; "": it tells none.
 
-    Slurm alone does: a job that is requeued keeps its number, and counts.
+    Under Slurm a job that is requeued keeps its number, and counts.
     """
     job, restarts = (os.environ.get(f"SLURM_{name}", "") for name in ("JOB_ID", "RESTART_COUNT"))
-    return "" if _count(job) is None else f"{job}.{_count(restarts) or 0}"
+    return job_of_pod() if _count(job) is None else f"{job}.{_count(restarts) or 0}"
+
+
+def job_of_pod() -> str:
+    """The uid of the Job that makes this pod, and makes it again; "": nothing tells."""
+    return os.environ.get("JOB_UID", "") if os.environ.get("KUBERNETES_SERVICE_HOST") else ""
 
 
 def decline_jax_preemption() -> bool:

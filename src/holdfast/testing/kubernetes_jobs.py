@@ -185,6 +185,7 @@ class KubernetesJobs(KubernetesEmulator):
             return
         template = copy.deepcopy(job["spec"]["template"])
         marks = {INDEX: str(index), "batch.kubernetes.io/job-name": name}
+        marks["batch.kubernetes.io/controller-uid"] = job["metadata"]["uid"]
         marks |= job["metadata"].get("labels", {})
         metadata = template.get("metadata", {})
         metadata = {

@@ -34,6 +34,7 @@ CONTAINER = "holdfast"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_POOL = "cloud.google.com/gke-nodepool"
 LONGEST_NAME = 63
+JOB_UID = "batch.kubernetes.io/controller-uid"  # a label that the Job gives its pods
 POD_HASH = 6  # characters that a Job adds to its pods' names, beside their index
 GRACE_S, SLACK_S = 30, 30  # of `holdfast run`, and until a pod is killed beyond it
 SAVE_SHARE = 1.5  # of a measured save, for its bad day
@@ -326,11 +327,15 @@ def _is_text(word: str) -> bool:
 
 
 def _told_by_the_pod() -> list[Object]:
-    """Who it is: an indexed pod's host name is not its own, and notices are about its node."""
+    """Who it is: an indexed pod's host name is not its own, and notices are about its node.
+
+    By its Job it knows whether the run has ended under that: then it was made again too late.
+    """
     fields = {
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
         "NODE_NAME": "spec.nodeName",
+        "JOB_UID": f"metadata.labels['{JOB_UID}']",
     }
     return [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

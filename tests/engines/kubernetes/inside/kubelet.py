@@ -63,6 +63,7 @@ class Kubelet:
             "metadata.name": name,
             "metadata.namespace": pod["metadata"]["namespace"],
             "spec.nodeName": "node-a",
+            **{f"metadata.labels['{key}']": one for key, one in pod["metadata"]["labels"].items()},
         }
         env = {
             one["name"]: one["value"]
