@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from holdfast.distribution import VERSION
 from holdfast.engines.protocol import EngineError
 from holdfast.engines.ray.options import RayOptions
 from holdfast.errors import ConfigurationError, needs_extra
@@ -116,7 +117,10 @@ def in_a_sentence(error: Exception) -> EngineError | ConfigurationError:
             "that Ray runs with, or bring it along (--option "
             """'runtime_env={"pip": ["holdfast-ml[ray]"]}')"""
         )
-    return EngineError(f"the run's foreman could not begin: {ray_words(error)}")
+    return EngineError(
+        f"the run's foreman could not begin: {ray_words(error)} (the nodes need Holdfast "
+        f"{VERSION}, as it is here)"
+    )
 
 
 def ray_words(error: Exception) -> str:

@@ -77,8 +77,8 @@ class Foreman:
         now_unix_ns = time.time_ns()
         self._seats = [_Seat(index, now_unix_ns) for index in range(self._submission.all_hosts)]
         self._standing = ForemanTells("PENDING", now_unix_ns)
-        self._nodes: dict[str, str] = {}  # of those that live, the address
-        self._fitting = 0  # of those, how many have what a host needs
+        self._nodes: dict[str, str] = {}  # the address of each that there was
+        self._fitting = 0  # how many live and have what a host needs
         self._draining: dict[str, int] = {}
         self._looked_s = 0.0
         self._group: Any = None
@@ -134,6 +134,8 @@ class Foreman:
         for order in self._crew.look(time.monotonic_ns(), places, self._store.newest):
             self._try(self._carry_out, order)
         self._tell(places)
+        if self._crew.is_over:
+            return
         waiting = {seat.asked: seat for seat in self._seats if seat.asked is not None}
         if not waiting:
             time.sleep(TURN_S)
@@ -149,21 +151,22 @@ class Foreman:
         if self._group is None:
             self._group = find_group(self._told) or make_group(self._told)
         nodes = self._ray.nodes()
-        self._nodes = {one["NodeID"]: one["NodeManagerAddress"] for one in nodes if one["Alive"]}
+        living = {one["NodeID"] for one in nodes if one["Alive"]}
+        self._nodes = {one["NodeID"]: one["NodeManagerAddress"] for one in nodes}
         self._fitting = fitting(nodes, self._told.options)
         self._draining = self._hooks.draining()
         table = placement_group_table(self._group)
         at = table.get("bundles_to_node_id", {})
         for seat in self._seats:
             node = at.get(seat.index, "")
-            self._move(seat, node if node in self._nodes else "")
+            self._move(seat, node if node in living else "")
 
     def _move(self, seat: _Seat, node: str) -> None:
         if node == seat.node:
             return
         if seat.node:
             self._say(f"host {seat.index}: node {self._nodes.get(seat.node, seat.node)} is gone")
-            seat.since_unix_ns = time.time_ns()
+            seat.since_unix_ns, seat.words = time.time_ns(), ""
         seat.node, seat.actor, seat.asked, seat.sight = node, None, None, None
 
     def _hear(self, seat: _Seat) -> None:
@@ -210,7 +213,6 @@ class Foreman:
             case ask.GiveBack(code, why):
                 self._say(f"over with {code}: {why}")
                 self._store.tell_end(self._told.order, code, why)
-                self._leave()
 
     def _open(self, seat: _Seat) -> None:
         seat.actor = open_host(
