@@ -23,7 +23,7 @@ from lab import Host, Lab, LabProcess
 
 PORT = 6379
 RAYLET = "[^ ]*/raylet/raylet "
-_LIMIT_S = 120.0
+_LIMIT_S = 300.0  # a node that Ray has given up, after a minute, is started again
 _LOOK_S = 0.2
 _STORE_BYTES = 80 << 20
 HERE = Path(__file__).parent

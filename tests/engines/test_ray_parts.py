@@ -204,7 +204,7 @@ def test_a_client_tries_again_where_its_server_was_dead_at_birth() -> None:
             raise ConnectionAbortedError(said.pop())
 
     cluster.taken_in(init)
-    said.append("Initialization failure from server: no such runtime environment")
+    said.append("Initialization failure from server: RuntimeError: Failed to create runtime_env")
     with pytest.raises(ConnectionAbortedError):
         cluster.taken_in(init)
 

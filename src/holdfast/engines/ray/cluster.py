@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError, needs_extra
 
 DIAL_LIMIT_S = 5.0
 CLIENT = "ray://"
-STILLBORN = "Starting Ray client server failed"
+NO_ENVIRONMENT = "Failed to create runtime_env"
 
 
 def connect(options: RayOptions) -> Any:
@@ -60,7 +60,7 @@ def taken_in(init: Callable[[], object]) -> None:
     try:
         init()
     except ConnectionAbortedError as error:
-        if STILLBORN not in str(error):
+        if NO_ENVIRONMENT in str(error):
             raise
         init()
 
@@ -93,7 +93,7 @@ def refused(address: str, error: Exception) -> EngineError | ConfigurationError:
             "is (--option address=HOST:6379, ray://HOST:10001)"
         )
     return EngineError(
-        f"Ray at {address or 'auto'} does not take us: {words[:300]}; a cluster's address is "
+        f"Ray at {address or 'auto'} does not take us: {ray_words(error)}; a cluster's address is "
         "HOST:6379 on its nodes, and ray://HOST:10001 from elsewhere"
     )
 
