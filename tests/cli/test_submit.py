@@ -338,6 +338,27 @@ def test_who_waits_has_the_runs_exit_code(
     ]
 
 
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [(LastWords(0, "done"), 0), (LastWords(75, "stopped by somebody", by_person=True), 75)],
+)
+def test_an_engine_that_stays_away_does_not_hide_the_runs_end(
+    engine: MadeUpEngine, store: Path, monkeypatch: pytest.MonkeyPatch, last: LastWords, code: int
+) -> None:
+    """The first end is a notice's, after which the run goes on; the second one is the last."""
+    engine.is_away = True
+    ends = [last, LastWords(75, "stopped for a notice")]
+
+    def sleep(_: float) -> None:
+        acquire(RunStore(store).get("lm")).release(ends.pop())
+
+    monkeypatch.setattr("time.sleep", sleep)
+    result = said(*TWO, "--wait", *COMMAND)
+    assert result.exit_code == code
+    assert f"its store says that the run is over: {last.words}" in result.output
+    assert ends == []
+
+
 def test_who_waits_for_what_never_ran_is_told_so(engine: MadeUpEngine, store: Path) -> None:
     acquire(RunStore(store).open("lm", command=("x",))).release(LastWords(75, "stopped"))
     engine.standings = OrderStanding("over", (), is_over=True)

@@ -21,8 +21,13 @@ from holdfast.core.hosts.engine import MOST_HOSTS, EngineHost, Submission, chang
 from holdfast.core.redact import with_secrets
 from holdfast.engines.protocol import Engine, EngineError, Ordered, SpokenEngine
 from holdfast.engines.registry import checked_options, engine_module
-from holdfast.errors import EXIT_UNAVAILABLE, ConfigurationError, RunHeld
-from holdfast.journal.lease import SILENT_AFTER_S, LeaseState, view
+from holdfast.errors import (
+    EXIT_SAVED_START_ME_AGAIN,
+    EXIT_UNAVAILABLE,
+    ConfigurationError,
+    RunHeld,
+)
+from holdfast.journal.lease import SILENT_AFTER_S, LastWords, LeaseState, view
 from holdfast.journal.names import check_name, default_name
 from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder, RunStore
@@ -186,7 +191,8 @@ def _wait(folder: RunFolder, engine: Engine, ordered: Ordered, term: int) -> int
     """Until the engine holds nothing for it any more; the run's exit code.
 
     `term`: of the run's newest controller before: what that one has said is an older story. Whoever
-    waits may be ended, and the engine may be away for a while: the run goes on.
+    waits may be ended, and the engine may be away for a while: the run goes on. If it ends
+    meanwhile, and not to be started again, nobody waits for the engine's word.
     """
     before, trouble = "", ""
     hosts: tuple[EngineHost, ...] = ()
@@ -197,6 +203,10 @@ def _wait(folder: RunFolder, engine: Engine, ordered: Ordered, term: int) -> int
             if str(error) != trouble:
                 say(f"{error}; asking again")
             trouble = str(error)
+            last = _last_words(folder, term)
+            if last is not None and (last.by_person or last.exit_code != EXIT_SAVED_START_ME_AGAIN):
+                say(f"its store says that the run is over: {last.words}")
+                return last.exit_code
         else:
             if standing.state != before:
                 say(f"{ordered.submission.engine}: {standing.state}")
@@ -207,10 +217,15 @@ def _wait(folder: RunFolder, engine: Engine, ordered: Ordered, term: int) -> int
                 break
             before, hosts = standing.state, standing.hosts
         time.sleep(WAIT_S)
+    last = _last_words(folder, term)
+    return EXIT_UNAVAILABLE if last is None else last.exit_code
+
+
+def _last_words(folder: RunFolder, term: int) -> LastWords | None:
+    """How a controller after that one has ended the run; None: none has."""
     refresh(folder.lease_dir)
     now = view(folder)
-    last = now.last_words if now.epoch > term else None
-    return EXIT_UNAVAILABLE if last is None else last.exit_code
+    return now.last_words if now.epoch > term else None
 
 
 def _pairs(options: Iterable[str]) -> dict[str, str]:
