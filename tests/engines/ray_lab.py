@@ -10,6 +10,7 @@ Ray must be installed in this Python. Nothing reaches outside: a host has no way
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import signal
 import sys
@@ -22,6 +23,14 @@ import pytest
 from lab import Host, Lab, LabProcess
 
 PORT = 6379
+FIRST_PORT = 20_000  # of Ray's agents on a node, which are others at each start
+# A raylet that does not know these waits for them for 15 s, and ends.
+_OF_AGENTS = (
+    "dashboard-agent-grpc",
+    "dashboard-agent-listen",
+    "runtime-env-agent",
+    "metrics-export",
+)
 RAYLET = "[^ ]*/raylet/raylet "
 _LIMIT_S = 300.0
 # A node waits half a minute for itself and for the head, and no longer where others want the cores.
@@ -56,6 +65,7 @@ class RayLab:
         self.address = f"{self.head.address}:{PORT}"
         self._stack = ExitStack()
         self._daemons: dict[int, LabProcess] = {}
+        self._ports = itertools.count(FIRST_PORT)
         self._drained: set[int] = set()
 
     def __enter__(self) -> RayLab:
@@ -99,6 +109,7 @@ class RayLab:
             else [f"--address={self.address}", "--num-cpus=1"]
         )
         words = [*place, f"--node-ip-address={host.address}", "--temp-dir=/run/ray"]
+        words += [f"--{name}-port={next(self._ports)}" for name in _OF_AGENTS]
         words += [f"--object-store-memory={_STORE_BYTES}", "--disable-usage-stats", "--block"]
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", *words]
         env = {name: value for name, value in self.env.items() if name != "RAY_ADDRESS"}
