@@ -4,9 +4,10 @@
 
 A *night* is one small run of two or three hosts and a spare, each of them namespaces of this
 machine (`tests/lab`). A monkey kills ranks, agents and controllers, powers hosts off, freezes them,
-cuts them off in one direction or both, delays the network and takes the store away. What is gone is
-started again. At the end every rank must have the very parameters of a run that nobody touched,
-the ledger must sum up, each attempt that ended must have ended by a blow, and nothing may be left.
+cuts them off in one direction or both, delays the network, and takes the store away or fills its
+disk. What is gone is started again. At the end every rank must have the very parameters of a run
+that nobody touched, the ledger must sum up, each attempt that ended must have ended by a blow, and
+no process and no buffer may be left.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import random
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -43,6 +45,7 @@ CALM_S = (0.0, 3.0)  # between two blows
 LASTS_S = (0.2, 6.0)  # what is mended again: shorter and longer than a host is waited for
 END_S = 180.0  # from the last blow to the end of the run
 LEFT_S = 30.0
+DISK_MIB = 64  # what a night leaves in its store is a tenth of that
 OPENS_S = 60.0  # an agent has opened its run by then, however busy the machine is
 GOOD_CODES = (0, -signal.SIGKILL)
 LONG_S = 45.0  # a silent controller is followed after 30, and hosts that are away come back
@@ -93,7 +96,7 @@ class Run:
         self.dice = random.Random(night.seed)
         self.hurry = night.folder / "hurry"
         self.marker = f"HURRY={self.hurry}"
-        self.store = lab.shared / "store"
+        self.store = night.folder / "disk" / "store"
         self.agents: dict[int, labs.LabProcess] = {}
         self.all: list[labs.LabProcess] = []
         self.is_store_away = False
@@ -217,12 +220,31 @@ class Run:
         self._wait()
         self.lab.delay(0)
 
-    def take_store(self) -> Iterator[int]:
-        away = self.store.with_name("store-away")
-        # An agent that begins without a store makes one, and another run in it.
+    def fill_disk(self) -> Iterator[int]:
+        """That of the store, so that nothing more can be written there."""
+        self._wait_until_opened()
+        self.is_store_away = True
+        ballast = self.store.with_name("ballast")
+        with ballast.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+        yield -1
+        self._wait()
+        ballast.unlink()
+        self.tend()
+        self.is_store_away = False
+
+    def _wait_until_opened(self) -> None:
+        """An agent that begins without a store makes one, and another run in it."""
         give_up_s = time.monotonic() + OPENS_S
         while not all(map(_has_opened, self.agents.values())) and time.monotonic() < give_up_s:
             time.sleep(0.1)
+
+    def take_store(self) -> Iterator[int]:
+        away = self.store.with_name("store-away")
+        self._wait_until_opened()
         self.is_store_away = True
         self.store.rename(away)
         yield -1
@@ -253,6 +275,26 @@ BLOWS: dict[str, Callable[[Run], Iterator[int]]] = {
     "network slow": Run.delay,
     "store away": Run.take_store,
 }
+if os.geteuid() == 0:  # a disk that can be filled is mounted
+    BLOWS["disk full"] = Run.fill_disk
+
+
+@contextlib.contextmanager
+def disk(folder: Path) -> Iterator[None]:
+    """A small one of its own, that can be filled; the hosts see it that are made within."""
+    folder.mkdir()
+    if "disk full" not in BLOWS:
+        yield
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "disk", folder], check=True)
+    try:
+        yield
+    finally:
+        kept = folder.with_name("kept")
+        shutil.copytree(folder, kept, symlinks=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
+        folder.rmdir()
+        kept.rename(folder)
 
 
 def _comm(pid: int) -> str:
@@ -269,7 +311,7 @@ def _line(pid: int) -> bytes:
 
 def spend(night: Night) -> Night:
     """Live through one night and judge it."""
-    with labs.Lab(night.ranks + 1, night.folder) as lab:
+    with disk(night.folder / "disk"), labs.Lab(night.ranks + 1, night.folder) as lab:
         run = Run(night, lab)
         end_s = time.monotonic() + END_S
         while not list(run.store.glob("night/attempts/*/attempt.json")):
@@ -295,6 +337,10 @@ def spend(night: Night) -> Night:
         if left:
             lines = [_line(pid).replace(b"\0", b" ")[-80:] for pid in left]
             night.problems.append(f"processes were left behind: {lines}")
+        for host in filter(lambda one: one.is_on, lab.hosts):
+            buffers = [str(one) for one in host.root.glob("dev/shm/**/*") if one.is_file()]
+            if buffers:
+                night.problems.append(f"in memory of host {host.index} is left: {buffers[:4]}")
     for agent in run.all:
         night.output += [f"host {agent.index}: {line}" for line in agent.lines]
     try:

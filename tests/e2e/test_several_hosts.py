@@ -143,6 +143,7 @@ def test_a_host_that_is_announced_to_go_leaves_its_part_to_a_spare(house: House)
     assert "file: terminate of host 1" in history
 
 
+@pytest.mark.contract("hosts: a controller is killed, and another one goes on")
 def test_a_controller_that_is_killed_is_followed_by_one_that_goes_on(house: House) -> None:
     house.allow(7)
     both = hosts(house, "--save-every", 3, steps=FAR)

@@ -61,7 +61,7 @@ def asked_and_echo(one: Host, other: Host) -> tuple[LabProcess, LabProcess]:
     return ask, echo
 
 
-@pytest.mark.contract
+@pytest.mark.contract("lab: power off ends all processes and all memory")
 def test_power_off_ends_all_processes_and_all_memory(make_lab: Callable[[int], Lab]) -> None:
     lab = make_lab(2)
     left, right = lab.hosts

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from lab import Lab, LabProcess
+from lab_run import RunInLab
 from processes import EXIT_DONE, EXIT_SAVED, FAR, LIMIT_S, TRAINER, expected_digest
 
 sys.path.insert(0, str(TRAINER.parent))
@@ -23,53 +24,6 @@ pytestmark = pytest.mark.real
 ELASTIC_TRAINER = TRAINER.with_name("elastic_trainer.py")
 STEPS = 12
 MANY = 1000
-LOST_S = 2
-
-
-class RunInLab:
-    """One run on all hosts of a lab, of which some are spares."""
-
-    def __init__(
-        self, lab: Lab, spares: int, elastic: int | None = None, trainer: Path = TRAINER
-    ) -> None:
-        self.lab = lab
-        self._trainer = trainer
-        self._spares = spares
-        self._elastic = elastic
-        self._allow = lab.shared / "allow"
-
-    def allow(self, step: int) -> None:
-        """Steps up to that may begin."""
-        draft = self._allow.with_suffix(".new")
-        draft.write_text(str(step))
-        draft.replace(self._allow)
-
-    def start(self, index: int, steps: int, *flags: object) -> LabProcess:
-        """The same command on each host."""
-        count = len(self.lab.hosts) - self._spares
-        words = ["--hosts", count, "--spares", self._spares, "--host-index", index]
-        words += ["--name", "r", "--save-every", 3, "--host-lost", LOST_S, *flags]
-        words += ["--elastic", self._elastic] if self._elastic else []
-        host = self.lab.hosts[index]
-        env = {
-            "HOLDFAST_STORE": self.lab.shared / "store",
-            "HOLDFAST_SCRATCH": self.lab.own / f"scratch-{index}",
-            "HOLDFAST_NOTICE": "off",
-            "ALLOW": self._allow,
-        }
-        if self._elastic:
-            env["SAVE_AT"] = 5
-        run = [sys.executable, "-m", "holdfast.cli.main", "run", *words]
-        return host.start([*run, "--", sys.executable, self._trainer, steps], env=env)
-
-    def report(self) -> str:
-        """As JSON, told by a host that is on."""
-        words = ["report", "r", "--json", "--store", self.lab.shared / "store"]
-        host = self.lab.hosts[0]
-        return host.start([sys.executable, "-m", "holdfast.cli.main", *words]).wait(EXIT_DONE)
-
-    def start_all(self, steps: int, *flags: object) -> list[LabProcess]:
-        return [self.start(host.index, steps, *flags) for host in self.lab.hosts]
 
 
 def saw(agents: list[LabProcess], pattern: str) -> re.Match[str]:
@@ -93,10 +47,13 @@ def all_did(agents: list[LabProcess], step: int) -> None:
         agent.saw(rf"\[{rank}\] did {step}$")
 
 
-@pytest.mark.parametrize("fault", ["power off", "cut"])
+NO_POWER = pytest.mark.contract("hosts: one loses its power, and a spare trains in its place")
+
+
+@pytest.mark.parametrize("fault", [pytest.param("power off", marks=NO_POWER), "cut"])
 def test_a_spare_takes_the_place_of_a_host_that_is_gone(tmp_path: Path, fault: str) -> None:
     with Lab(3, tmp_path) as lab:
-        run = RunInLab(lab, spares=1)
+        run = RunInLab(lab, spares=1, lost_s=5)
         run.allow(7)
         agents = run.start_all(STEPS)
         both_did(agents, 7)
