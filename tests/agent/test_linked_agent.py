@@ -19,7 +19,7 @@ from holdfast.agent.linked_agent import AgentPlace, LinkedAgent
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.supervisor import Screen
 from holdfast.core.hosts.copies import HeldPart
-from holdfast.core.hosts.says import Over
+from holdfast.core.hosts.says import ControllerSays, Over
 from holdfast.core.run.state import RunPolicy
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.store import RunStore
@@ -204,3 +204,17 @@ def test_memory_that_was_emptied_meanwhile_is_let_go_too(made: Any) -> None:
     told(EXIT_DONE, leaves=False)(made)
     made._let_go_of_memory()
     assert not ram.exists()
+
+
+def test_a_host_without_a_part_says_so_once(made: Any) -> None:
+    said: list[str] = []
+    made.say = lambda _, words: said.append(words)
+    made._turn()
+    assert said == []  # it has heard nobody yet
+    made._seat.hear(1, ControllerSays(1, 1, is_undecided=True), None)
+    made._turn()
+    assert said == []
+    for number in (2, 3):
+        made._seat.hear(number, ControllerSays(number, number), None)
+        made._turn()
+    assert said == ["This is host 0 of 2, without a part: it waits until it gets one"]

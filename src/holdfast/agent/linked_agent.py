@@ -131,6 +131,7 @@ class LinkedAgent:
         self._down: tuple[int, str, bool] | None = None
         self._is_down_said = False
         self._standbys: Standbys | None = None  # of a spare
+        self._is_waiting_said = False
         memory = job.memory
         self._copying = (
             None
@@ -339,6 +340,7 @@ class LinkedAgent:
 
     def _begin(self, slot: int) -> Host:
         standbys, self._standbys = self._standbys, None
+        self._is_waiting_said = False
         agent = self.agent = HostAgent(
             self.folder,
             self._job,
@@ -359,6 +361,13 @@ class LinkedAgent:
         """Children that are no attempt's."""
         copying = () if self._copying is None else self._copying.pids
         return [*self._watch.pids, *copying, *filter(None, [self._preflight.pid])]
+
+    def _say_that_it_waits(self) -> None:
+        """As a spare or in quarantine, once until it has a part again."""
+        if self._seat.is_spare and not self._is_waiting_said:
+            self._is_waiting_said = True
+            host = f"host {self._place.index} of {self._place.hosts}"
+            self.say("info", f"This is {host}, without a part: it waits until it gets one")
 
     def _stand_by(self) -> None:
         """A spare has interpreters at hand that have imported what the script will."""
@@ -421,6 +430,7 @@ class LinkedAgent:
         self._preflight.obey(
             self._seat.preflight_order, self._seat.address, self._seat.ports[PREFLIGHT_PORT]
         )
+        self._say_that_it_waits()
         self._stand_by()
         self._draw_ports()
         self._speak()
