@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from holdfast.cli.run import _as_asked, run
+from holdfast.errors import StoreUnavailable
 from holdfast.journal.lease import LastWords, acquire
 from holdfast.journal.store import RunStore
 
@@ -59,3 +60,37 @@ def test_a_pod_that_is_made_again_once_the_run_is_over_leaves_at_once(
     asked = ("--name", "lm", "--store", str(tmp_path), "--hosts", "2", "--stop-is-final")
     result = CliRunner().invoke(run, [*asked, "--", "true"])
     assert (result.exit_code, begun) == ((0, []) if is_over else (7, [True])), result.output
+
+
+def test_a_run_that_is_known_is_not_begun_anew_where_its_store_is_not_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "mounted" / "runs"
+    RunStore(store).create("lm")
+    begun: list[bool] = []
+    monkeypatch.setattr("holdfast.cli.supervise.supervise", lambda _: begun.append(True) or 0)
+    slept: list[float] = []
+    now_s = lambda: float(len(slept))  # noqa: E731
+    monkeypatch.setattr("holdfast.cli.places.time.monotonic", now_s)
+    monkeypatch.setattr("holdfast.cli.places.time.sleep", slept.append)
+
+    def ran() -> Result:
+        asked = ("--name", "lm", "--store", str(store), "--known", "--", "true")
+        return CliRunner().invoke(run, asked)
+
+    assert ran().exit_code == 0
+    (tmp_path / "mounted").rename(tmp_path / "away")
+    (tmp_path / "mounted").mkdir()  # where it is not mounted there is an empty folder
+    refused = ran().exception
+    assert isinstance(refused, StoreUnavailable)
+    assert "check that the store is mounted" in str(refused)
+    assert len(slept) == 30
+    assert not store.exists()
+    assert len(begun) == 1
+    # One that is mounted meanwhile is found.
+    monkeypatch.setattr(
+        "holdfast.cli.places.time.sleep",
+        lambda _s: ((tmp_path / "mounted").rmdir(), (tmp_path / "away").rename(store.parent)),
+    )
+    assert ran().exit_code == 0
+    assert len(begun) == 2

@@ -61,7 +61,7 @@ def test_every_host_runs_the_same_command() -> None:
         "slurm", "lm", "id", "/runs", 7, 1, ("python", "t.py"), 8, ("--grace", "25")
     )
     said = " ".join(wanted.run_words())
-    options = "--hosts 7 --spares 1 --ranks 8 --grace 25"
+    options = "--hosts 7 --spares 1 --ranks 8 --grace 25 --known"
     assert said == f"holdfast run --name lm --store /runs {options} -- python t.py"
 
 

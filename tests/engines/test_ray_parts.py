@@ -101,7 +101,7 @@ def test_an_agent_has_its_number_and_a_file_for_notices(
     words = agent_words(told, Path("/f"), environment, ("holdfast",))
     rest = [one for one in flags if one in ("--grace", "9")]
     before = ["run", "--name", "lm", "--store", "/runs", "--hosts", "2", "--spares", "1", *rest]
-    after = ["--notice", sources, "--host-index", "2", "--", "a", "--", "--notice", "x"]
+    after = ["--known", "--notice", sources, "--host-index", "2", "--", "a", "--", "--notice", "x"]
     assert words == ["holdfast", *before, *after]
 
 

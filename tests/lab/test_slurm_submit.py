@@ -152,6 +152,22 @@ def test_a_preempted_run_is_requeued_and_goes_on_where_it_was(tmp_path: Path) ->
         told = run.report()
         assert told["lost_steps"] == 0
         assert told["badput_s"]["reschedule:queue"] >= 1.0
+        assert [(one["job"], one["times"]) for one in told["requeues"]] == [("1", 1)]
+
+
+def test_a_person_s_stop_wins_over_a_preemption_that_came_first(tmp_path: Path) -> None:
+    with SlurmLab(4, tmp_path) as slurm:
+        run = Submitted(slurm)
+        run.allow(7)
+        run.submit(FAR).wait(EXIT_DONE)
+        run.all_did(7)
+        high = ["--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null"]
+        slurm.tell("sbatch", *high, "--wrap=sleep 1")
+        run.out.saw(STOPS)
+        run.holdfast("stop", "r").wait(EXIT_DONE)
+        run.out.saw("holdfast stop by .*: stopping already")
+        assert run.saves(after=7) > 7
+        run.ends("COMPLETED")
 
 
 def test_a_run_goes_on_after_its_time_limit(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import click
 from holdfast.config.settings import TABLE
 from holdfast.errors import EXIT_DONE, EXIT_SAVED_START_ME_AGAIN, HoldfastError
 
+KNOWN_WAIT_S = 30.0  # for a store that is mounted later, or whose folders are seen later
+
 if TYPE_CHECKING:
     from holdfast.agent.supervisor import Screen
     from holdfast.config.settings import Settings
@@ -169,6 +171,10 @@ if TYPE_CHECKING:
     "--fresh", is_flag=True, help="Start a new run; one of that name is kept as NAME.1, NAME.2 …"
 )
 @click.option(
+    "--known", is_flag=True,
+    help="Begin no new run: one that is not in the store is missed, as where that is not mounted.",
+)  # fmt: skip
+@click.option(
     "--ends-job", is_flag=True, help="Under Slurm: end a job that has lost the host of its script."
 )
 @click.option(
@@ -184,6 +190,7 @@ def run(
     /,
     config_file: str | None,
     fresh: bool,
+    known: bool,
     ends_job: bool,
     stop_is_final: bool,
     as_controller: str | None,
@@ -209,7 +216,12 @@ def run(
     for hint in filter(None, (stranger(), *strange_variables())):
         screen.say("warning", hint)
     asked = prepare(
-        settings, tuple(command), screen, fresh=fresh, is_known=as_controller is not None
+        settings,
+        tuple(command),
+        screen,
+        fresh=fresh,
+        is_known=known or as_controller is not None,
+        wait_s=KNOWN_WAIT_S if known else 0.0,
     )
     left = partial(_as_asked, asked.folder) if stop_is_final else int
     if as_controller is None and (ended := _over_before_this_pod(asked.folder, stop_is_final)):

@@ -17,7 +17,7 @@ from holdfast.cli.run import passed_on
 from holdfast.cli.run import run as run_command
 from holdfast.cli.saves import saves_of
 from holdfast.config import inherited_environment, run_store
-from holdfast.core.hosts.engine import MOST_HOSTS, EngineHost, Submission, changes
+from holdfast.core.hosts.engine import MOST_HOSTS, NO_RUN, EngineHost, Submission, changes
 from holdfast.core.redact import with_secrets
 from holdfast.engines.protocol import Engine, EngineError, Ordered, SpokenEngine
 from holdfast.engines.registry import checked_options, engine_module
@@ -38,7 +38,7 @@ WAIT_S = 2.0  # between two looks of --wait
 # Options of `holdfast run` that the engine or this command says, or that are of one process.
 NOT_PASSED_ON = {
     "name", "store", "hosts", "spares", "ranks", "host_index", "host_address", "fresh",
-    "ends_job", "stop_is_final", "as_controller", "command",
+    "ends_job", "known", "stop_is_final", "as_controller", "command",
 }  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def submit(
     wanted = Submission(
         engine=engine_name,
         run=run,
-        run_id="0" * 12,
+        run_id=NO_RUN,
         store=place,
         hosts=hosts,
         spares=spares,

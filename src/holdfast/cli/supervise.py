@@ -21,6 +21,7 @@ from holdfast.agent.supervisor import RunHosts, Screen, Supervisor
 from holdfast.cache.seal import read_seal
 from holdfast.cli.engine_waits import tell_waits
 from holdfast.cli.exporting import beside, check_libraries
+from holdfast.cli.places import known_run
 from holdfast.config import (
     inherited_environment,
     listens,
@@ -113,10 +114,12 @@ def prepare(
     *,
     fresh: bool = False,
     is_known: bool = False,
+    wait_s: float = 0.0,
 ) -> RunAsked:
     """Look whether all is there that a run needs, and open the run.
 
-    `fresh`: a new one; one that has the name is set aside first. `is_known`: it is there already.
+    `fresh`: a new one; one that has the name is set aside first. `is_known`: it is there already,
+    or so many seconds later, when the store is mounted.
 
     Raises StoreUnavailable, ConfigurationError.
     """
@@ -141,9 +144,15 @@ def prepare(
     store = RunStore.at(
         settings.store, mirror=settings.mirror, instance=settings.store_credentials == INSTANCE
     )
+    if is_known and fresh:
+        raise ConfigurationError("--fresh makes a new run, and --known begins none: leave one out")
     if fresh:
         _set_aside(store, name, screen)
-    folder = store.get_again(name) if is_known else store.open(name, command=command)
+    folder = (
+        known_run(store, name, wait_s, partial(screen.say, "warning"))
+        if is_known
+        else store.open(name, command=command)
+    )
     environment = inherited_environment() | listens(bool(sources)) | telling(folder.path.parent)
     return RunAsked(
         settings,

@@ -19,6 +19,8 @@ from holdfast.core.ledger.kinds import WAIT_KINDS
 
 MOST_HOSTS = 100_000
 MOST_WORDS = 10_000  # of a command
+NO_RUN = "0" * 12  # the id of a run in an order that nobody has made
+KNOWN = "--known"  # of `holdfast run`: the store has that run, or is not the right one
 ENGINE_WAITS = tuple(one for one in WAIT_KINDS if one in ("queue", "provision", "pull", "boot"))
 
 
@@ -96,12 +98,16 @@ class Submission:
         return dict(self.options).get(name, default)
 
     def run_words(self, program: Sequence[str] = ("holdfast",)) -> list[str]:
-        """The command of every host, which is the same on all of them."""
+        """The command of every host, which is the same on all of them.
+
+        One that is ordered is in its store already: a host that does not find it there is refused.
+        """
         words = [*program, "run", "--name", self.run, "--store", self.store]
         words += ["--hosts", str(self.hosts)]
         words += ["--spares", str(self.spares)] if self.spares else []
         words += ["--ranks", str(self.ranks)] if self.ranks is not None else []
-        return [*words, *self.flags, "--", *self.command]
+        known = [KNOWN] if self.run_id != NO_RUN else []
+        return [*words, *self.flags, *known, "--", *self.command]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, for a file."""

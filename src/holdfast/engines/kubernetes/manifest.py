@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from holdfast.core.hosts.engine import Submission
+from holdfast.core.hosts.engine import KNOWN, NO_RUN, Submission
 from holdfast.engines.kubernetes.extras import access, prepull
 from holdfast.engines.kubernetes.options import LABEL, Wishes
 from holdfast.errors import (
@@ -27,7 +27,6 @@ from holdfast.errors import (
 )
 
 Object = dict[str, Any]
-NO_RUN = "0" * 12  # of a submission that nobody has made
 RUN_ID = "holdfast/run-id"
 NAME = "app.kubernetes.io/instance"
 CONTAINER = "holdfast"
@@ -306,9 +305,10 @@ def _command(submission: Submission, wishes: Wishes) -> list[str]:
     if wishes.secret:
         flags += ["--secret-file", f"{SECRETS}/run"]
     words = replace(submission, flags=tuple(flags)).run_words()
-    options = words[2 : words.index("--")]
+    said = words[2 : words.index("--")]
+    options = [word for word in said if word != KNOWN]
     pairs = zip(options[::2], options[1::2], strict=True)
-    joined = (f"{key}={value}" for key, value in pairs)
+    joined = [f"{key}={value}" for key, value in pairs] + ([KNOWN] if KNOWN in said else [])
     found = [*words[:2], *joined, "--stop-is-final", "--", *submission.command]
     for word in found:
         if not _is_text(word):
