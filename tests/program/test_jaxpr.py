@@ -164,6 +164,16 @@ def test_groups_of_rows() -> None:
     assert both.model == 3 * 2 * 6 * 4 * 5, "each row meets one expert, in each of three products"
 
 
+def test_products_of_scaled_numbers() -> None:
+    if not hasattr(jax.lax, "scaled_dot"):
+        pytest.skip("this JAX has none")
+    kind, scale = jnp.float8_e4m3fn, jnp.float8_e8m0fnu
+    sizes = ((2, 16, 64), kind), ((2, 64, 8), kind), ((2, 16, 2), scale), ((2, 2, 8), scale)
+    shapes = [jax.ShapeDtypeStruct(*one) for one in sizes]
+    found = of_jax(lambda a, b, c, d: jax.lax.scaled_dot(a, b, lhs_scale=c, rhs_scale=d), *shapes)
+    assert found.model == 2 * 2 * 16 * 64 * 8
+
+
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("padding", ["VALID", "SAME"])
@@ -463,6 +473,12 @@ def test_what_no_equation_shows_is_named() -> None:
     for function, name in ((jnp.linalg.svd, "svd"), (jnp.fft.fft, "fft")):
         found = of_jax(function, shape(4, 4))
         assert found.left_out == (f"{name}: its FLOPs are in no equation",)
+
+
+def test_a_program_that_was_exported_is_named() -> None:
+    exported = jax.export.export(jax.jit(jnp.matmul))(shape(4, 4), shape(4, 4))
+    found = of_jax(exported.call, shape(4, 4), shape(4, 4))
+    assert found.left_out == ("call_exported: its FLOPs are in no equation",)
 
 
 def test_static_arguments_of_a_jitted_function() -> None:

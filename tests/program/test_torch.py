@@ -73,6 +73,11 @@ def test_a_loss_that_looks_at_numbers_counts_forward_three_times() -> None:
     assert "counts as twice the forward pass" in found.left_out[0]
 
 
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"3 is no torch\.nn\.Module"):
+        of_torch(3, X)  # type: ignore[arg-type]
+
+
 def test_a_model_that_looks_at_numbers_is_not_counted() -> None:
     class Looks(nn.Module):
         def forward(self, x: Any) -> Any:

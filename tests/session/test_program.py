@@ -140,6 +140,11 @@ def test_what_is_no_number_of_tokens(wrong: Any) -> None:
         told()[0].tell(1, "bf16", wrong)
 
 
+def test_a_count_of_nothing_says_why() -> None:
+    with pytest.raises(ConfigurationError, match="it leaves out a while loop: give the number"):
+        told()[0].tell(Flops(0, 0, ("a while loop",)), "bf16")
+
+
 def test_what_is_no_type() -> None:
     with pytest.raises(ConfigurationError, match="give one of bf16, fp16"):
         told()[0].tell(1, "bfloat16")

@@ -15,6 +15,7 @@ import torch
 
 from holdfast.agent.launch import free_ports
 from holdfast.errors import StateMismatch, Unstorable
+from holdfast.session.restore import _shape_of
 from holdfast.snapshot.parts import load_part, part_state
 from holdfast.snapshot.reader import verify
 from holdfast.snapshot.restore import load_path, read_set
@@ -79,6 +80,23 @@ def test_a_jax_train_state(save: Any, how: str) -> None:
     assert load_path(place, only="params/layers/*/b") == {
         "params": {"layers": [{"b": pytest.approx(np.zeros(8))}] * 2}
     }
+
+
+def test_what_lies_on_an_explicit_mesh_comes_back_there(save: Any) -> None:
+    """Traced, it names the axes of the mesh, and no devices."""
+    explicit = jax.sharding.AxisType.Explicit
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(explicit,))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
+
+    def init() -> dict[str, jax.Array]:
+        return {"w": jax.device_put(jnp.arange(8.0), rows)}
+
+    place = save(init()).path
+    back = read_set(place, {"state": _shape_of(init)})["state"]
+    assert equal(back, init())
+    assert back["w"].sharding == rows
+    traced = read_set(place, {"state": jax.eval_shape(init)})["state"]
+    assert equal(traced, init())
 
 
 def test_what_is_captured_survives_donation() -> None:

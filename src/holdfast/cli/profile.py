@@ -23,6 +23,7 @@ from holdfast.profiles.capture import MAX_STEPS, Capture, capture_path, profiles
 from holdfast.profiles.read import captures, make_summary, summarised
 from holdfast.profiles.summary import ProfileSummary
 from holdfast.report.profile_picture import picture
+from holdfast.report.words import counted
 
 LOOK_S, FAR_LOOK_S = 0.5, 2.0
 ROUND_TRIP_S = 30.0  # for the way there, the writing, and the way back
@@ -86,7 +87,7 @@ def _asked(
     newest = attempts(folder).newest
     if newest is not None and rank >= newest.ranks:
         raise ConfigurationError(
-            f"--rank {rank}: the run has {newest.ranks} ranks, which count from 0"
+            f"--rank {rank}: the run has {counted(newest.ranks, 'rank')}, counted from 0"
         )
     name = new_id()
     request(folder, "profile", name=name, rank=rank, steps=steps, limit_s=limit_s)

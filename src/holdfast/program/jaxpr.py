@@ -35,9 +35,9 @@ _CHECKPOINT = frozenset({"checkpoint", "remat", "remat2"})
 # Their FLOPs are in no equation. What goes element by element, sorts or moves is not among them.
 _HIDDEN = frozenset(
     {
-        "cholesky", "custom_linear_solve", "eig", "eigh", "fft", "ffi_call", "hessenberg",
-        "householder_product", "io_callback", "lu", "pure_callback", "qr", "schur", "svd",
-        "triangular_solve", "tridiagonal", "tridiagonal_solve", "xla_custom_call",
+        "call_exported", "cholesky", "custom_linear_solve", "eig", "eigh", "fft", "ffi_call",
+        "hessenberg", "householder_product", "io_callback", "lu", "pure_callback", "qr", "schur",
+        "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve", "xla_custom_call",
     }
 )  # fmt: skip
 # JAX's splash attention, forward and backward. Its kernels have no cost estimates.
@@ -366,6 +366,7 @@ def _twice(left: Sequence[int], right: Sequence[int], met: Sequence[int]) -> int
 
 _PRODUCTS: Mapping[str, Callable[[Any], int]] = {
     "dot_general": _dot_general,
+    "scaled_dot": _dot_general,
     "ragged_dot": _ragged_dot,
     "ragged_dot_general": _ragged_dot,
     "conv_general_dilated": conv_flops,

@@ -61,6 +61,10 @@ def of_torch_step(
     # nn.Sequential is no Sequence.
     modules = list(module) if isinstance(module, Sequence) else [module]
     for one in modules:
+        if not isinstance(one, torch.nn.Module):
+            raise ConfigurationError(
+                f"{one!r:.80} is no torch.nn.Module: give what the step trains"
+            )
         _refuse_shards(one)
     counter, forward = Counter(), _Forward()
     try:

@@ -46,6 +46,11 @@ class StepFlops:
         from holdfast.program.peaks import DTYPES
 
         flops = getattr(per_step, "model", per_step)
+        if flops == 0 and (gaps := getattr(per_step, "left_out", ())):
+            raise ConfigurationError(
+                f"run.flops: nothing could be counted, for it leaves out {'; '.join(gaps)}: give "
+                "the number itself, or what the count lacks (while_turns, a kernel's cost_estimate)"
+            )
         is_number = isinstance(flops, Real) and not isinstance(flops, bool)
         if not is_number or not math.isfinite(flops) or not 1 <= flops <= MOST_FLOPS:
             raise ConfigurationError(

@@ -160,12 +160,18 @@ def _look_ahead(init: Callable[[], Any] | None) -> None:
 def _shape_of(init: Callable[[], Any]) -> Any:
     """How the state looks, without making it where JAX can tell."""
     from holdfast.snapshot.like import starting_values
+    from holdfast.snapshot.materialise import names_devices
 
     jax = sys.modules.get("jax")
     shape = None
     if jax is not None:
         try:
             shape = _traced(jax, init)
+            leaves = jax.tree.leaves(shape)
+            if not all(names_devices(one) for one in leaves if hasattr(one, "sharding")):
+                shape = (
+                    None  # it lies on the axes of an explicit mesh: who calls it sees the devices
+                )
         except Exception as error:
             # An init that is not traceable (it computes with numpy) is simply called.
             del error

@@ -138,8 +138,16 @@ def is_cut(target: Any) -> bool:
     jax = sys.modules.get("jax")
     if jax is None or not isinstance(target, jax.Array | jax.ShapeDtypeStruct):
         return False
-    sharding = target.sharding
+    sharding = target.sharding if names_devices(target) else None
     return not (sharding is None or sharding.is_fully_addressable or sharding.is_fully_replicated)
+
+
+def names_devices(leaf: Any) -> bool:
+    """Whether an array of JAX, or its shape, says on which devices it lies.
+
+    What was traced under a mesh with explicit axes says only along which of them it is divided.
+    """
+    return type(getattr(leaf.sharding, "mesh", None)).__name__ != "AbstractMesh"
 
 
 def _python(array: Array, raw: Bytes, target: Any) -> Any:
@@ -172,7 +180,7 @@ def _like_torch(torch: Any, tensor: Any, target: Any) -> Any:
 def _like_jax(
     jax: Any, array: Array, target: Any, whole: Callable[[], Bytes], part: Part | None
 ) -> Any:
-    sharding = target.sharding
+    sharding = target.sharding if names_devices(target) else None
     if isinstance(target, jax.Array) and not target.committed:
         sharding = None
     if sharding is None or sharding.is_fully_addressable:
