@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage
+from holdfast.engines.kubernetes import kubeconfig
 from holdfast.engines.kubernetes.engine import KubernetesEngine, waits_here
 from holdfast.engines.kubernetes.standing import index_of, moment_ns, standing_of
 from holdfast.engines.protocol import EngineError, Ordered
@@ -364,3 +367,36 @@ def test_pods_of_others_with_the_same_labels_are_no_hosts(cluster: Unplugged) ->
     cluster.objects[f"{PODS}/other"] = {
         "metadata": {"name": "other", "labels": labels}, "status": {}}  # fmt: skip
     assert [one.name for one in engine.standing(order).hosts] == names(cluster)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "words"),
+    [
+        ("gke-gcloud-auth-plugin", "names no command"),
+        ({"args": ["x"]}, "names no command"),
+        (
+            {"command": "true", "env": [{"value": "x"}]},
+            "the credential plugin 'true' gives nothing",
+        ),
+        ({"command": "true", "env": 3}, "the credential plugin 'true' gives nothing"),
+    ],
+)
+def test_a_plugin_that_is_none_is_one_sentence(tmp_path: Path, plugin: object, words: str) -> None:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": plugin}}],
+    }
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    with pytest.raises(HoldfastError, match=words):
+        kubeconfig.of_config([path], "", "", {})
+
+
+def test_a_client_s_key_lies_in_no_folder() -> None:
+    user = {"client-key-data": base64.b64encode(b"a key").decode()}
+    with kubeconfig._as_file(user, "client-key", Path("/none")) as path:
+        assert Path(path).read_bytes() == b"a key"
+        assert str(Path(path).readlink()).startswith("/memfd:")
+    assert not Path(path).exists()

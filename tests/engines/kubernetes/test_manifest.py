@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.hosts.engine import Submission
-from holdfast.engines.kubernetes.manifest import bytes_of, objects, shape
+from holdfast.engines.kubernetes.manifest import objects, shape
 from holdfast.engines.kubernetes.options import OPTIONS, Wishes
+from holdfast.engines.kubernetes.pod_template import bytes_of
 from holdfast.errors import ConfigurationError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))  # importlib mode leaves them out

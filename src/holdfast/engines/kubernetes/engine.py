@@ -12,8 +12,9 @@ from typing import Any
 from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.kubernetes import kubeconfig
 from holdfast.engines.kubernetes.api import NOT_FOUND, Cluster, ClusterRefusal, NameTaken
-from holdfast.engines.kubernetes.manifest import RUN_ID, Object, objects
+from holdfast.engines.kubernetes.manifest import RUN_ID, objects
 from holdfast.engines.kubernetes.options import Wishes
+from holdfast.engines.kubernetes.pod_template import Object
 from holdfast.engines.kubernetes.standing import inner, items, newest, standing_of
 from holdfast.engines.kubernetes.waits import waits_of
 from holdfast.engines.protocol import EngineError, Ordered, OrderStanding

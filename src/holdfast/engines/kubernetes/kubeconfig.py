@@ -13,7 +13,6 @@ import json
 import os
 import ssl
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,30 +217,31 @@ def _as_file(user: Mapping[str, Any], name: str, folder: Path) -> Iterator[str]:
     if not data:
         yield str(folder / str(user.get(name, "")))
         return
-    with tempfile.NamedTemporaryFile() as file:  # for its owner alone
+    with os.fdopen(os.memfd_create(name), "wb") as file:  # a key has no place in a folder
         file.write(base64.b64decode(str(data)))
         file.flush()
-        yield file.name
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _ask_plugin(plugin: Any, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """What a credential plugin says, as a user's entry."""
-    command = str(plugin.get("command", ""))
+    if not isinstance(plugin, Mapping) or not plugin.get("command"):
+        raise ConfigurationError("the kubeconfig's credential plugin (exec) names no command")
+    command = str(plugin["command"])
     path = str(folder / command) if os.sep in command else command
     version = str(plugin.get("apiVersion", ""))
     asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    variables = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or ()}
-    words = [path, *map(str, plugin.get("args") or ())]
     try:
+        variables = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or ()}
         done = subprocess.run(
-            words,
+            [path, *map(str, plugin.get("args") or ())],
             env={**environment, **variables, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PLUGIN_LIMIT_S,
             check=True,
         )
-        status = json.loads(done.stdout)["status"]
+        status = dict(json.loads(done.stdout)["status"])
     except FileNotFoundError:
         hint = str(plugin.get("installHint") or "install it, as your cluster's makers say")
         raise ConfigurationError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.hosts.engine import EngineHost, HostStage
 from holdfast.core.visible import clean
-from holdfast.engines.kubernetes.manifest import CONTAINER
+from holdfast.engines.kubernetes.pod_template import CONTAINER
 from holdfast.engines.protocol import OrderStanding
 from holdfast.errors import (
     EXIT_CONFIGURATION,

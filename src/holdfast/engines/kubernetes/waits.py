@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.core.hosts.engine import EngineWait
-from holdfast.engines.kubernetes.manifest import CONTAINER
+from holdfast.engines.kubernetes.pod_template import CONTAINER
 from holdfast.engines.kubernetes.standing import (
     SECOND_NS,
     Object,
