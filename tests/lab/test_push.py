@@ -149,6 +149,27 @@ def test_what_ends_is_started_again_and_what_a_person_stops_is_not(make_ssh) -> 
     assert "as it was told" in again.wait(EXIT_FAILED)
 
 
+def test_what_nobody_looks_after_says_so_and_up_starts_it_there(make_ssh) -> None:
+    ssh = make_ssh(2)
+    ssh.allow(4)
+    submitted = ssh.submit([1, 2], "--save-every", 3, *ssh.command(400)).wait(EXIT_DONE)
+    assert "nobody looks after the hosts from now on" in submitted
+    until(lambda: "[1] did 4\n" in (ssh.pushed(2) / "job.log").read_text(), "4")
+    ssh.on(2, "pkill", "-KILL", "-f", "holdfast.* run --name lm")
+    until(
+        lambda: (
+            "h2 (host 1) is gone: it was rebooted, or the run was killed there"
+            in ssh.holdfast("hosts", "lm").wait(EXIT_DONE)
+        ),
+        "what its host says",
+    )
+    up = ssh.up("--machines", "h1,h2", steps=400)
+    up.saw("starting host 1")
+    ssh.allow(8)
+    up.saw(r"\[1\] did 8$")
+    assert "pushing" not in up.text
+
+
 def test_a_connection_that_is_cut_in_the_middle_of_a_push(make_ssh) -> None:
     ssh = make_ssh(2)
     (ssh.work / "large").write_bytes(bytes(range(256)) * (1 << 18))  # 64 MiB, badly packed by 1
