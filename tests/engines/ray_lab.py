@@ -83,13 +83,18 @@ class RayLab:
         self._stack.close()
 
     @property
+    def scratch(self) -> Path:
+        """Where a host's agents have their folders."""
+        return self.lab.own / "scratch"
+
+    @property
     def env(self) -> dict[str, object]:
         python_path = f"{ROOT / 'src'}"
         return {
             **_SHORT,
             **_QUIET,
             "PYTHONPATH": python_path,
-            "HOLDFAST_SCRATCH": self.lab.own / "scratch",
+            "HOLDFAST_SCRATCH": self.scratch,
             "RAY_ADDRESS": self.address,
         }
 

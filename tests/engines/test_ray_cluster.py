@@ -22,6 +22,7 @@ pytestmark = pytest.mark.real
 
 STEPS = 12
 HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
+RAY_JOB = Path(__file__).parents[2] / "examples" / "kubernetes" / "rayjob.yaml"
 ACTOR, FOREMAN = "ray::RayHost", "ray::Foreman"
 LOOK_S = 0.2
 
@@ -227,6 +228,24 @@ def test_a_drain_is_a_notice_and_the_spare_goes_on_before_the_deadline(ray: RayL
     run.says("(host 0) is draining")
     run.allow(FAR)
     run.is_done()
+    run.says("over with 0: done")
+
+
+def test_a_pod_that_is_told_to_go_leaves_its_part_to_a_spare(ray: RayLab) -> None:
+    """By the hook of the RayJob for KubeRay, as it stands there but for its two places."""
+    run = RunOnRay(ray, steps=400)
+    run.allow(7)
+    run.submit("--notice", "file:/run/leaves").wait(EXIT_DONE)
+    run.follow()
+    run.saw("did 7$")
+    (hook,) = re.findall(r"- >-\n( +echo .*\n +grep .*)\n", RAY_JOB.read_text())
+    script = hook.replace("/tmp/leaves", "/run/leaves").replace("/var/tmp", str(ray.scratch))
+    pod = ray.start(["sh", "-c", " ".join(script.split())], on=ray.lab.hosts[run.trainer])
+    run.allow(100)
+    run.saw(r"in the place of host 0")
+    run.allow(FAR)
+    run.is_done()
+    pod.wait(EXIT_DONE)
     run.says("over with 0: done")
 
 
