@@ -10,7 +10,6 @@ Ray must be installed in this Python. Nothing reaches outside: a host has no way
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import signal
 import sys
@@ -23,18 +22,11 @@ import pytest
 from lab import Host, Lab, LabProcess
 
 PORT = 6379
-FIRST_PORT = 20_000  # of Ray's agents on a node, which are others at each start
-# A raylet that does not know these waits for them for 15 s, and ends.
-_OF_AGENTS = (
-    "dashboard-agent-grpc",
-    "dashboard-agent-listen",
-    "runtime-env-agent",
-    "metrics-export",
-)
 RAYLET = "[^ ]*/raylet/raylet "
 _LIMIT_S = 300.0
-# A node waits half a minute for itself and for the head, and no longer where others want the cores.
-_GIVEN_UP = ("timed out during startup", "No node info found for head node")
+# Said by a node that is up. Ray waits for its own processes for a quarter of a minute each, and not
+# for longer where others want the cores: one that was never up is started again.
+_UP = "Ray runtime started"
 _LOOK_S = 0.2
 _STORE_BYTES = 80 << 20
 HERE = Path(__file__).parent
@@ -65,7 +57,6 @@ class RayLab:
         self.address = f"{self.head.address}:{PORT}"
         self._stack = ExitStack()
         self._daemons: dict[int, LabProcess] = {}
-        self._ports = itertools.count(FIRST_PORT)
         self._drained: set[int] = set()
 
     def __enter__(self) -> RayLab:
@@ -114,7 +105,6 @@ class RayLab:
             else [f"--address={self.address}", "--num-cpus=1"]
         )
         words = [*place, f"--node-ip-address={host.address}", "--temp-dir=/run/ray"]
-        words += [f"--{name}-port={next(self._ports)}" for name in _OF_AGENTS]
         words += [f"--object-store-memory={_STORE_BYTES}", "--disable-usage-stats", "--block"]
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", *words]
         env = {name: value for name, value in self.env.items() if name != "RAY_ADDRESS"}
@@ -169,7 +159,7 @@ class RayLab:
             said = "\n".join(one.text[-1500:] for one in self._daemons.values())
             assert time.monotonic() < end_s, f"not {count} nodes\n{said}"
             for index, daemon in list(self._daemons.items()):
-                if daemon.code() is not None and any(one in daemon.text for one in _GIVEN_UP):
+                if daemon.code() is not None and _UP not in daemon.text:
                     self.start_node(index)
             time.sleep(_LOOK_S)
 
