@@ -34,6 +34,11 @@ TURN_S = 1.0  # an agent's or an actor's end is heard at once; nodes and the sto
 WATCH_S = 20.0  # a host's actor answers by then, also where nothing is new
 ANSWER_S = 5.0  # how long an actor is waited for that is to end something
 MS_NS = 1_000_000
+STAGES = {
+    AgentState.NONE: HostStage.COMING,
+    AgentState.RUNNING: HostStage.READY,
+    AgentState.ENDED: HostStage.GONE,
+}
 
 
 @dataclass(slots=True)
@@ -260,7 +265,7 @@ class Foreman:
     def _host(self, place: CrewPlace) -> EngineHost:
         name = self._nodes.get(place.node) or f"bundle {place.index}"
         reason, deadline = self._crew.state(place), None
-        stage = HostStage.READY if place.agent is AgentState.RUNNING else HostStage.COMING
+        stage = STAGES[place.agent]
         if place.drains_ms is not None:
             stage, deadline = HostStage.DRAINING, place.drains_ms * MS_NS or None
         return EngineHost(name, stage, place.index, reason or place.words, deadline)
