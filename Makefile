@@ -116,7 +116,8 @@ $(ADAPTERS_STAMP): $(STAMP)
 	@touch $@
 
 # Of a trainer's environment: its folder, and the group of what it needs, which names its constraints.
-TRAINER_PIP = $(1)/bin/python -m pip install --quiet -c tests/adapters/constraints-$(2).txt
+# Most of what it holds is never imported: what is, is compiled then.
+TRAINER_PIP = $(1)/bin/python -m pip install --quiet --no-compile -c tests/adapters/constraints-$(2).txt
 TRAINER_NEEDS := pyproject.toml constraints.txt hatch_build.py .ci/venv .ci/group
 define TRAINER_ENVIRONMENT
 	$(1)/bin/python .ci/group $(2) trials >$(1)/needs.txt

@@ -22,9 +22,7 @@ from tensorflow.train import Example, Feature, Features, Int64List
 from holdfast.adapters.maxtext import main
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 300
-TOKENIZER = (
-    Path(maxtext.__file__).parent / "assets" / "tokenizers" / "tokenizer.llama2"
-)  # for its pad
+TOKENIZER = Path(maxtext.__file__).parent / "assets/tokenizers/tokenizer.llama2"  # for its pad
 VOCABULARY, LENGTH, DATA = 97, 32, Path("data.array_record")
 
 if (ranks := int(os.environ.get("JAX_NUM_PROCESSES", "1"))) > 1:

@@ -1,8 +1,9 @@
 """Runs an example with a ruler beside Holdfast's own books: framework_ruler.py EXAMPLE OUT STEPS.
 
-The ruler is the framework's: when each step was over, and how long the framework was busy with a
-save, as the framework's own functions come and go; and for how long JAX compiled, as it tells
-itself. A line a step is appended to OUT, whatever ends the process.
+The ruler is the framework's: when each step was over, and how long the framework was busy with what
+is none (a save, a restore, waiting for data), as the framework's own functions come and go; and for
+how long JAX compiled, as it tells itself. A line a step is appended to OUT, whatever ends the
+process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import os
 import runpy
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 class Hooks(NamedTuple):
-    """Of an example: a function, how it tells when a step is over, and the framework's saves.
+    """Of an example: a function, how it tells when a step is over, and what else takes time.
 
     `begins`: at whose end the first step begins; "": the first one is not measured.
     """
@@ -31,6 +34,9 @@ class Hooks(NamedTuple):
     way: str  # a method of Ruler
     saves: tuple[str, ...]
     begins: str = ""
+    restores: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    compiles: bool = False  # by JAX
 
 
 HOOKS = {
@@ -39,11 +45,13 @@ HOOKS = {
         "stepped",
         ("transformers:Trainer._save_checkpoint",),
         "transformers.trainer_callback:CallbackHandler.on_train_begin",
+        data=("transformers:Trainer.get_batch_samples",),
     ),
     "lightning": Hooks(
         "lightning.pytorch.loops.optimization.automatic:_AutomaticOptimization.run",
         "stepped",
         ("lightning.pytorch:Trainer.save_checkpoint",),
+        data=("lightning.pytorch.loops.fetchers:_PrefetchDataFetcher.__next__",),
     ),
     "orbax": Hooks(
         "holdfast.adapters.orbax:OrbaxManager.save",
@@ -53,25 +61,44 @@ HOOKS = {
             "orbax.checkpoint:CheckpointManager.wait_until_finished",
         ),
         "holdfast.adapters.orbax:wrap",
+        ("orbax.checkpoint:CheckpointManager.restore",),
+        compiles=True,
     ),
     "keras": Hooks(
         "keras:Model.make_train_function",
         "makes",
         ("keras:Model.save_weights", "tensorflow:train.Checkpoint.write"),
+        restores=("keras:Model.load_weights",),
+        compiles=True,
     ),
-    "tensorflow": Hooks("tensorflow:function", "compiles", ("tensorflow:train.Checkpoint.write",)),
+    "tensorflow": Hooks(
+        "tensorflow:function",
+        "compiles",
+        ("tensorflow:train.Checkpoint.write",),
+        restores=("tensorflow:train.Checkpoint.read",),
+    ),
+    "maxtext": Hooks(
+        "holdfast.adapters.maxtext:MaxTextSaves.save",
+        "stepped",
+        (
+            "maxtext.common.checkpointing:save_checkpoint",
+            "maxtext.common.checkpointing:wait_until_finished",
+        ),
+        "holdfast.adapters.maxtext:MaxTextSaves.begin",
+        ("maxtext.common.checkpointing:load_state_if_possible",),
+        ("maxtext.common.data_loader:DataLoader.load_next_batch_pre_sharding",),
+        compiles=True,
+    ),
 }
 
 
 class Ruler:
-    """A line for each step: the process, when it was over, and before it seconds of what is none.
-
-    These are of saving, and of compiling.
-    """
+    """A line a step: the process, when it was over, and seconds before it that were none."""
 
     def __init__(self, out: str) -> None:
         self._file = Path(out).open("a", buffering=1)  # noqa: SIM115
-        self._saved_s = self._compiled_s = 0.0
+        self._spent_s: dict[str, float] = defaultdict(float)
+        self._compiles: list[tuple[float, float]] = []  # since when, until when
 
     def hear_jax(self) -> None:
         """JAX tells how long each part of a compilation took."""
@@ -81,7 +108,9 @@ class Ruler:
 
     def _heard(self, event: str, seconds: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
-            self._compiled_s += seconds
+            now_s = time.perf_counter()  # one may be a part of another
+            compiles = [one for one in self._compiles if one[0] < now_s - seconds]
+            self._compiles = [*compiles, (now_s - seconds, now_s)]
 
     def stepped(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A function whose end is a step's."""
@@ -89,15 +118,17 @@ class Ruler:
         @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = call(*args, **kwargs)
-            line = os.getpid(), time.perf_counter(), self._saved_s, self._compiled_s
+            self._spent_s["compile"] = sum(end - start for start, end in self._compiles)
+            line = os.getpid(), time.perf_counter(), self._spent_s
             self._file.write(json.dumps(line) + "\n")
-            self._saved_s = self._compiled_s = 0.0
+            self._spent_s.clear()
+            self._compiles.clear()
             return result
 
         return wrapper
 
-    def saving(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """A way to save."""
+    def spending(self, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A way to save, say."""
 
         @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -105,7 +136,7 @@ class Ruler:
             try:
                 return call(*args, **kwargs)
             finally:
-                self._saved_s += time.perf_counter() - began_s
+                self._spent_s[kind] += time.perf_counter() - began_s
 
         return wrapper
 
@@ -141,15 +172,15 @@ def patch(place: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) ->
 if __name__ == "__main__":
     example, out, *words = sys.argv[1:]
     ruler, hooks = Ruler(out), HOOKS[example]
-    if example == "orbax" or os.environ.get("KERAS_BACKEND") == "jax":
+    backend = os.environ.get("KERAS_BACKEND") or "jax"
+    if hooks.compiles and backend == "jax":
         ruler.hear_jax()
     patch(hooks.function, getattr(ruler, hooks.way))
-    for place in hooks.saves:
-        if not (
-            place.startswith("tensorflow")
-            and os.environ.get("KERAS_BACKEND", "jax") != "tensorflow"
-        ):
-            patch(place, ruler.saving)
+    of_kinds = {"save": hooks.saves, "restore": hooks.restores, "data": hooks.data}
+    for kind, places in of_kinds.items():
+        for place in places:
+            if not place.startswith("tensorflow") or backend == "tensorflow":
+                patch(place, partial(ruler.spending, kind))
     if hooks.begins:
         patch(hooks.begins, ruler.stepped)
     sys.argv = ["train.py", *words]

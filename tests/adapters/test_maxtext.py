@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -102,7 +103,9 @@ def test_a_checkpoint_of_another_model_is_told_in_a_sentence(
             raise KeyError("as Orbax puts it") from error
 
     saves = MaxTextSaves(SimpleNamespace(), modules()["checkpointing"])  # type: ignore[arg-type]
-    saves._loop = SimpleNamespace(checkpoint="tiny/checkpoints/29")  # type: ignore[assignment]
+    saves._loop = SimpleNamespace(  # type: ignore[assignment]
+        checkpoint="tiny/checkpoints/29", restoring=nullcontext
+    )
     with pytest.raises(kind) as told:
         saves.load(load)
     if kind is ConfigurationError:

@@ -42,7 +42,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self.run = start(**how)
         self._loop: FrameworkLoop = self.run.framework(folder)
         self._stops = False
-        self._since_s = 0.0
+        self._since_s = 0.0  # what the Trainer does next began
         self._evaluates_since_s: float | None = None
         self._tokens = 0
         newest = get_last_checkpoint(folder) if Path(folder).is_dir() else None
@@ -71,6 +71,14 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._tokens = state.num_input_tokens_seen
         self._loop.begin(until=state.max_steps, generators=False)
 
+    def on_epoch_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Batches are drawn from here on."""
+        self._since_s = time.monotonic()
+
+    def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """The Trainer has drawn all batches of the step."""
+        self._loop.spent("data", time.monotonic() - self._since_s)
+
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """What is due is done by the Trainer right after this."""
         step, seen = state.global_step, state.num_input_tokens_seen
@@ -97,6 +105,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         }
         if numbers and state.global_step > self._loop.resume_step:
             self._loop.measured(state.global_step, numbers)
+        self._since_s = time.monotonic()
 
     def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Here the Trainer has saved: when it was asked to, or by its own `save_strategy`."""
@@ -109,6 +118,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         if self._stops:
             self._stops = False
             self._loop.leave()
+        self._since_s = time.monotonic()
 
     def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the last step, and where the Trainer ends early, that step is still to be saved."""

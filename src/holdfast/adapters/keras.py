@@ -225,7 +225,8 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
         try:
-            self.model.load_weights(checkpoint / WEIGHTS)
+            with self._loop.restoring():
+                self.model.load_weights(checkpoint / WEIGHTS)
             assign(seeds_of(self.model), self._kept["seeds"] if self._kept else [])
         except (ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0][:200]

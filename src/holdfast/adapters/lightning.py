@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from glob import escape
 from typing import Any
 
@@ -27,6 +28,7 @@ from holdfast.session.start import start
 
 TRIED = ("2.5", "2.6")
 DIGITS = 9
+WAITS = ".train_dataloader_next"
 
 
 class LightningCallback(Callback):  # type: ignore[misc]
@@ -75,7 +77,26 @@ class LightningCallback(Callback):  # type: ignore[misc]
         # Lightning's ends the fit at the epoch's end, and broadcasts to ranks that may be anywhere.
         with contextlib.suppress(ValueError, TypeError):  # not the main thread, or C's handler
             signal.signal(signal.SIGTERM, self._on_sigterm)
+        self._hear_waits(trainer.profiler)
         self._loop.begin()
+
+    def _hear_waits(self, profiler: Any) -> None:
+        """Lightning tells its profiler, whichever that is, when it waits for a batch."""
+        start, stop = profiler.start, profiler.stop
+        began_s = 0.0
+
+        def started(action: str) -> None:
+            nonlocal began_s
+            start(action)
+            if action.endswith(WAITS):
+                began_s = time.monotonic()
+
+        def stopped(action: str) -> None:
+            if action.endswith(WAITS):
+                self._loop.spent("data", time.monotonic() - began_s)
+            stop(action)
+
+        profiler.start, profiler.stop = started, stopped
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """A step is done, unless its gradients are still summed up."""

@@ -8,6 +8,7 @@ of them is gone or takes something else, that is said, and MaxText trains as wit
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -60,8 +61,10 @@ class MaxTextSaves:
 
     def load(self, theirs: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """MaxText restores; the bytes were verified, so what it refuses is of another model."""
+        restoring = self._loop.restoring() if self._loop else contextlib.nullcontext()
         try:
-            return theirs(*args, **kwargs)
+            with restoring:
+                return theirs(*args, **kwargs)
         except Exception as error:
             first: BaseException = error
             while (before := first.__cause__ or first.__context__) is not None:

@@ -20,9 +20,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from holdfast.adapters.newer import say_if_newer
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError, StoreUnavailable
-from holdfast.session.framework_loop import Due, FrameworkLoop
+from holdfast.session.framework_loop import Due
+from holdfast.session.run import Run
 from holdfast.session.start import start
 
 TRIED = ("0.11.17", "0.12")
@@ -38,23 +40,25 @@ def wrap(manager: Any, *, until: int, base: int = 0, **how: Any) -> OrbaxManager
         raise ConfigurationError(f"steps count from 0 or from 1, not from {base}")
     check_version("Orbax", version("orbax-checkpoint"), TRIED)
     kind = OrbaxManager if hasattr(manager, "latest_step") else OrbaxV1
-    run = start(**how)
-    return kind(manager, run.framework(Path(manager.directory)), until, base)
+    return kind(manager, start(**how), until, base)
 
 
 class OrbaxDecisions(ABC):
     """What both faces share: all that is not said here or there, the manager itself answers."""
 
-    def __init__(self, manager: Any, loop: FrameworkLoop, until: int, base: int) -> None:
+    def __init__(self, manager: Any, run: Run, until: int, base: int) -> None:
         self._manager = manager
-        self._loop = loop
+        self._loop = run.framework(Path(manager.directory))
         self._until = until
         self._shift = 1 - base
         self._asked: tuple[int, Due] | None = None  # the step that is due or not, by its number
         self._writing: int | None = None  # the step whose save goes on beside the training
         self._stops = False
         self._last: Callable[[], Any] | None = None  # saves the last step, once more if it must be
-        loop.begin(until=until, generators=False)
+        if steps := self._steps():
+            path, step = self._loop.folder / self._name(max(steps)), max(steps) + self._shift
+            say_if_newer(run.name, path, step, self._loop.resume_step)
+        self._loop.begin(until=until, generators=False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
@@ -168,11 +172,11 @@ class OrbaxDecisions(ABC):
 class OrbaxManager(OrbaxDecisions):
     """In front of a `CheckpointManager`."""
 
-    def __init__(self, manager: Any, loop: FrameworkLoop, until: int, base: int) -> None:
+    def __init__(self, manager: Any, run: Run, until: int, base: int) -> None:
         # Orbax before 0.12 asks JAX's preemption service in each save, which is off: SIGTERM is
         # the run's (`holdfast run` sets JAX_ENABLE_PREEMPTION_SERVICE=false).
         manager.reached_preemption = lambda step: False  # noqa: ARG005 - Orbax's
-        super().__init__(manager, loop, until, base)
+        super().__init__(manager, run, until, base)
 
     def latest_step(self) -> int | None:
         """The newest that counts: at first the one that the run goes on from."""
@@ -183,7 +187,9 @@ class OrbaxManager(OrbaxDecisions):
 
     def restore(self, step: int | None = None, *args: Any, **kwargs: Any) -> Any:
         """Of that step; None: of the one that the run goes on from."""
-        return self._manager.restore(self.latest_step() if step is None else step, *args, **kwargs)
+        with self._loop.restoring():
+            chosen = self.latest_step() if step is None else step
+            return self._manager.restore(chosen, *args, **kwargs)
 
     def reached_preemption(self, step: int) -> bool:
         """Whether the run is to stop after this step: it is saved, and `wait_until_finished`."""
@@ -261,7 +267,8 @@ class OrbaxV1(OrbaxDecisions):
         return none if saved is None else saved
 
     def _load_by(self, load: Callable[..., Any], step: Any = None, *args: Any, **how: Any) -> Any:
-        return load(self.latest if step is None else step, *args, **how)
+        with self._loop.restoring():
+            return load(self.latest if step is None else step, *args, **how)
 
     def _steps(self) -> Collection[int]:
         return [one.step for one in self._manager.checkpoints]

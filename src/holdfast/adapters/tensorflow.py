@@ -63,7 +63,8 @@ class TensorFlowLoop:
         loop = self.run.framework(self._folder, own=own)
         say_newest(self.run.name, loop.folder, own, loop.resume_step)
         if loop.checkpoint is not None:
-            self._restore(loop.checkpoint)
+            with loop.restoring():
+                self._restore(loop.checkpoint)
         loop.begin(until=self._until)
         for step in range(loop.resume_step + 1, self._until + 1):
             yield step

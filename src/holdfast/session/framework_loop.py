@@ -191,6 +191,16 @@ class FrameworkLoop:
         self._boundary.writer.record_span(kind, now - int(seconds * 1e9), now)
 
     @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Put it around the framework's own reading of the chosen checkpoint: that is no step."""
+        writer = self._boundary.writer
+        token = writer.open_span("restore")
+        try:
+            yield
+        finally:
+            writer.close_span(token)
+
+    @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
         """Put it around the part of a save that keeps training from running.
 
