@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.adapters.maxtext import MaxTextSaves, install
 from holdfast.errors import ConfigurationError
+from holdfast.session.framework_loop import FrameworkLoop
 
 
 def modules() -> dict[str, Any]:
@@ -103,10 +104,10 @@ def test_a_checkpoint_of_another_model_is_told_in_a_sentence(
             raise KeyError("as Orbax puts it") from error
 
     saves = MaxTextSaves(SimpleNamespace(), modules()["checkpointing"])  # type: ignore[arg-type]
-    saves._loop = SimpleNamespace(  # type: ignore[assignment]
-        checkpoint="tiny/checkpoints/29", restoring=nullcontext
-    )
+    writer = SimpleNamespace(open_span=lambda _: 0, close_span=lambda _: None)
+    files, boundary = SimpleNamespace(folder=Path("tiny")), SimpleNamespace(writer=writer)
+    saves._loop = FrameworkLoop(files, "29", boundary, None, None)  # type: ignore[arg-type]
     with pytest.raises(kind) as told:
         saves.load(load)
     if kind is ConfigurationError:
-        assert "cannot load tiny/checkpoints/29 (shape (64,) is not (32,))" in str(told.value)
+        assert "tiny/29 cannot be loaded (shape (64,) is not (32,))" in str(told.value)

@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import safe_open
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from holdfast.adapters.newer import say_if_newer
 from holdfast.adapters.versions import check_version
@@ -54,6 +56,17 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         """For `Trainer.train(resume_from_checkpoint=…)`; None: from scratch."""
         path = self._loop.checkpoint
         return None if path is None else str(path)
+
+    def on_init_end(self, _args: Any, _state: Any, _control: Any, model: Any, **_: Any) -> None:
+        """A checkpoint of another model is told here: the Trainer would do so on a page."""
+        file = Path(self.checkpoint or "") / SAFE_WEIGHTS_NAME
+        if self.checkpoint is None or not file.is_file():
+            return
+        shapes = {name: list(one.shape) for name, one in model.state_dict().items()}
+        with self._loop.restoring(), safe_open(file, "pt") as kept:
+            for name in shapes.keys() & kept.keys():
+                if (shape := kept.get_slice(name).get_shape()) != shapes[name]:
+                    raise ValueError(f"its {name} is {shape}, and the model's {shapes[name]}")
 
     def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """The Trainer has restored what it was given."""

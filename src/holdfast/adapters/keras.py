@@ -224,16 +224,9 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             )
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
-        try:
-            with self._loop.restoring():
-                self.model.load_weights(checkpoint / WEIGHTS)
+        with self._loop.restoring():
+            self.model.load_weights(checkpoint / WEIGHTS)
             assign(seeds_of(self.model), self._kept["seeds"] if self._kept else [])
-        except (ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0][:200]
-            raise ConfigurationError(
-                f"{checkpoint} is of another model ({reason}): build the model as it was, or "
-                "train it as another run"
-            ) from error
 
     def _restore_metrics(self) -> None:
         assign(self.model.metrics_variables, self._kept["metrics"] if self._kept else [])

@@ -49,6 +49,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._step = self._loop.resume_step
         say_newest(self.run.name, self._loop.folder, own, self._step)
         self._restored = self._optimizer_steps = 0
+        self._has_begun = False
         self._on_sigterm = signal.getsignal(signal.SIGTERM)  # the run's
 
     @property
@@ -78,7 +79,13 @@ class LightningCallback(Callback):  # type: ignore[misc]
         with contextlib.suppress(ValueError, TypeError):  # not the main thread, or C's handler
             signal.signal(signal.SIGTERM, self._on_sigterm)
         self._hear_waits(trainer.profiler)
+        self._has_begun = True
         self._loop.begin()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002 - Lightning's
+        """Before the training began: Lightning could not load the checkpoint, say."""
+        if not self._has_begun and isinstance(exception, Exception):
+            self._loop.refused(exception)
 
     def _hear_waits(self, profiler: Any) -> None:
         """Lightning tells its profiler, whichever that is, when it waits for a batch."""

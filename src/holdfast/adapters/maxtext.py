@@ -60,22 +60,9 @@ class MaxTextSaves:
         return self._loop.resume_step - 1 if self._loop.resume_step else None
 
     def load(self, theirs: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """MaxText restores; the bytes were verified, so what it refuses is of another model."""
-        restoring = self._loop.restoring() if self._loop else contextlib.nullcontext()
-        try:
-            with restoring:
-                return theirs(*args, **kwargs)
-        except Exception as error:
-            first: BaseException = error
-            while (before := first.__cause__ or first.__context__) is not None:
-                first = before
-            if self._loop is None or self._loop.checkpoint is None or isinstance(first, OSError):
-                raise
-            reason = str(first).strip().partition("\n")[0][:200]
-            raise ConfigurationError(
-                f"MaxText cannot load {self._loop.checkpoint} ({reason}), of which each byte is as "
-                "it was saved: configure the model as it was, or train it under another run_name"
-            ) from error
+        """MaxText restores; raises ConfigurationError for what it refuses."""
+        with self._loop.restoring() if self._loop else contextlib.nullcontext():
+            return theirs(*args, **kwargs)
 
     def begin(self, done: int, until: int) -> None:
         """MaxText has restored: so many steps are done, of so many."""

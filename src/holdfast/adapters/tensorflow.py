@@ -15,7 +15,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from glob import escape
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -64,7 +63,8 @@ class TensorFlowLoop:
         say_newest(self.run.name, loop.folder, own, loop.resume_step)
         if loop.checkpoint is not None:
             with loop.restoring():
-                self._restore(loop.checkpoint)
+                status = self._checkpoint.read(str(loop.checkpoint / PREFIX))
+                status.assert_existing_objects_matched()
         loop.begin(until=self._until)
         for step in range(loop.resume_step + 1, self._until + 1):
             yield step
@@ -75,17 +75,6 @@ class TensorFlowLoop:
                 loop.leave()
         while loop.finishing():
             self._save(loop, self._until)
-
-    def _restore(self, path: Path) -> None:
-        try:
-            status = self._checkpoint.read(str(path / PREFIX))
-            status.assert_existing_objects_matched()
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
-            reason = str(error).strip().splitlines()[0][:200]
-            raise ConfigurationError(
-                f"{path} is of another model ({reason}): build the model and the tf.train."
-                "Checkpoint as they were, or train it as another run"
-            ) from error
 
     def _save(self, loop: FrameworkLoop, step: int) -> None:
         path = loop.folder / f"{self.run.name}.step-{step:0{DIGITS}d}"

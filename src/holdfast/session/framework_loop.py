@@ -33,7 +33,7 @@ from holdfast.core.save.word import (
     unpack,
     while_agreeing,
 )
-from holdfast.errors import HoldfastError, StepOrderError
+from holdfast.errors import ConfigurationError, HoldfastError, StepOrderError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.session.asked_save import WAIT_STEP_S
@@ -192,13 +192,33 @@ class FrameworkLoop:
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
-        """Put it around the framework's own reading of the chosen checkpoint: that is no step."""
+        """Put it around the framework's own reading of the chosen checkpoint: that is no step.
+
+        Each byte was verified, so what is refused is of another model: raises ConfigurationError
+        in the place of any error that did not begin with one of the system.
+        """
         writer = self._boundary.writer
         token = writer.open_span("restore")
         try:
             yield
+        except Exception as error:
+            self.refused(error)
+            raise
         finally:
             writer.close_span(token)
+
+    def refused(self, error: BaseException) -> None:
+        """The framework could not load what was chosen. Raises as `restoring`, or returns."""
+        first = error
+        while (before := first.__cause__ or first.__context__) is not None:
+            first = before
+        if self.checkpoint is None or isinstance(first, OSError | HoldfastError):
+            return
+        reason = str(first).strip().partition("\n")[0][:200]
+        raise ConfigurationError(
+            f"{self.checkpoint} cannot be loaded ({reason}), and each byte of it is as it was "
+            "saved: build the model as it was, or train it as another run"
+        ) from error
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
