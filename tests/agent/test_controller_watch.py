@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from holdfast.journal.listening import Listening, tell_listening
 from holdfast.journal.store import RunStore
 from holdfast.journal.unlinked import unlinked_hosts
 
+LIMIT_S = 60.0
 REFUSED_LOOKS = round(REFUSED_S / UNLINKED_S)
 
 
@@ -115,3 +117,34 @@ def test_a_host_has_time_to_dial_before_it_says_that_it_cannot(
     now[0] += TELL_NS + 1
     looks.look()
     assert unlinked_hosts(lease.folder, successor.epoch) == {1}
+
+
+def test_of_hosts_with_a_link_the_first_look_often_and_not_all_others_at_once(
+    lease: Lease,
+) -> None:
+    rests = []
+    for index in range(100):
+        watch = ControllerWatch(lease.folder, index, _nobody, lambda _: None, lambda *_: None)
+        assert watch.rest_s == 0.1
+        watch.is_linked = True
+        rests.append(watch.rest_s)
+    assert rests[:3] == [2.0] * 3
+    assert min(rests[3:]) >= 4.0
+    assert max(rests) < 6.01
+    assert len(set(rests[3:])) > 30
+
+
+def test_one_whose_link_goes_down_looks_at_once(
+    lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_watch, "SELDOM_S", 1e6)
+    looked = threading.Event()
+    watch = ControllerWatch(lease.folder, 7, _nobody, lambda _: None, lambda *_: None)
+    monkeypatch.setattr(watch, "look", looked.set)
+    watch.is_linked = True
+    watch.start()
+    assert looked.wait(LIMIT_S)
+    looked.clear()
+    watch.is_linked = False
+    assert looked.wait(LIMIT_S)
+    watch.close()

@@ -32,6 +32,9 @@ from holdfast.link.values import Claim
 
 SECOND_NS = 1_000_000_000
 UNLINKED_S, LINKED_S = 0.1, 2.0  # between two looks
+# A bucket takes money for each look. So of the hosts with a link only those look so often that are
+# the first to start another controller; the others do so each 4 to 6 s, and not all at once.
+FIRST_HOSTS, SELDOM_S = 3, 5.0
 ALL_LOOKS = 4000  # a second at most, of all hosts together, while none has a link
 LEAVE_S = 5.0
 TELL_NS = 15 * SECOND_NS  # without a link to a holder that listens
@@ -62,7 +65,7 @@ class ControllerWatch:
         hosts: int = 1,
     ) -> None:
         """`start(watched)`: a process that is to be the controller; raises OSError."""
-        self.is_linked = False
+        self._is_linked = False
         self._look_s = max(UNLINKED_S, hosts / ALL_LOOKS)
         self._folder = folder
         self._succession = Succession(index)
@@ -77,7 +80,7 @@ class ControllerWatch:
         self._silent_looks = 0
         # Of a holder that has another version: its lease, and its heartbeat when that was seen.
         self._other_version: tuple[int, bytes] | None = None
-        self._ends = threading.Event()
+        self._ends, self._wakes = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
 
     @property
@@ -93,6 +96,7 @@ class ControllerWatch:
     def close(self) -> None:
         """Look no more, and leave the controller a moment to end."""
         self._ends.set()
+        self._wakes.set()
         self._thread.join(LEAVE_S)
         if self._child is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -104,7 +108,28 @@ class ControllerWatch:
                 self.look()
             except HoldfastError:
                 self._succession.store_is_away(now_ns())
-            self._ends.wait(LINKED_S if self.is_linked else self._look_s)
+            self._wakes.wait(self.rest_s)
+            self._wakes.clear()
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether this host has a link to the controller; where it goes down, it looks at once."""
+        return self._is_linked
+
+    @is_linked.setter
+    def is_linked(self, is_linked: bool) -> None:
+        was_linked, self._is_linked = self._is_linked, is_linked
+        if was_linked and not is_linked:
+            self._wakes.set()
+
+    @property
+    def rest_s(self) -> float:
+        """Until the next look."""
+        if not self.is_linked:
+            return self._look_s
+        if self._index < FIRST_HOSTS:
+            return LINKED_S
+        return SELDOM_S * (0.8 + self._index % 41 / 100)
 
     def look(self) -> None:
         """Once; called from its thread, as long as that runs."""

@@ -21,7 +21,7 @@ TURN_NS = 2 * SECOND_NS
 LONGEST_TURN_NS = 10 * SECOND_NS
 # A turn before the lease is free (journal.lease.SILENT_AFTER_S): who is first in turn has its
 # controller there by then, which watches the heart on, and who is second begins. Not sooner: hosts
-# with a link look each two seconds, so one may know of a beat that much later than another.
+# that are first in turn look each two seconds, so one may know of a beat that much later.
 STILL_NS = 28 * SECOND_NS
 BEAT_NS = 5 * SECOND_NS  # between two beats (journal.lease.HEARTBEAT_S)
 REST_NS = 60 * SECOND_NS  # of a host whose controller had no link to the others
