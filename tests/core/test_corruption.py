@@ -66,11 +66,12 @@ def test_a_difference_is_told_though_another_host_could_not_copy() -> None:
     assert told == [ev.Replicated(5, 0, 1, 10, (found,))]
 
 
-def running(compared: int | None) -> RunMachine:
-    policy = RunPolicy(ranks=3, hosts=3, save=saves.Never(), replicates=True)
+def running(compared: int | None, hosts: tuple[int, ...] = (0, 1, 2)) -> RunMachine:
+    policy = RunPolicy(ranks=3, hosts=3, save=saves.Never(), replicates=True, is_elastic=True)
     run = RunMachine(policy)
     for event in (
         ev.Opened(0, 0),
+        ev.Placed(0, hosts),
         ev.Chosen(1, ev.SCRATCH, "starting from scratch (no checkpoint yet)"),
         ev.OnRecord(2, 0),
         ev.Launched(2, 0),
@@ -131,3 +132,10 @@ def test_what_is_told_of_it_is_the_same_after_a_journal_and_a_link() -> None:
     report.note(told)
     again = decode_report(json.loads(json.dumps(encode_report(report))))
     assert [fact for _, fact in again.facts.numbered()] == [told]
+
+
+def test_an_elastic_run_on_one_host_has_nothing_on_two() -> None:
+    for hosts, count in (((0, 1, 2), 1), ((0,), 0)):
+        answer = running(15, hosts).handle(ev.Replicated(9, 0, 5, 20))
+        said = [one.words for one in answer if isinstance(one, act.Say)]
+        assert sum("in memory on two hosts each" in words for words in said) == count

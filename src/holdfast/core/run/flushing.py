@@ -126,6 +126,8 @@ def _on_replicated(run: RunState, event: ev.Replicated | ev.NotReplicated) -> li
         return []
     if isinstance(event, ev.Replicated) and event.differing:
         return []
+    if len(run.placement.by_host) < 2:  # an elastic run on one host: there is no second one
+        return []
     why = event.why if isinstance(event, ev.NotReplicated) else ""
     if why == run.said_replica:
         return []
