@@ -1,12 +1,12 @@
 """Runs on hosts of the lab: power off, a killed rank, SIGTERM, the start; beside one host in turn.
 
-    python bench/lab_hosts.py --times 5 --only power,rank,stop,start,torch
+    python bench/lab_hosts.py --times 5 --only power,rank,stop,start,torch,jax
 
 A host is namespaces of this machine, joined by a cable in user space (`tests/lab`): one that is
 powered off says nothing any more, not even that its sockets are closed. All hosts share the
 machine's cores. Each trial is a run of its own. The trainer is numpy and sleeps for most of a
-step, so what is measured is Holdfast; `torch` trains with DDP over gloo, and tells how long
-PyTorch took to meet. The numbers are seconds.
+step, so what is measured is Holdfast; `torch` trains with DDP over gloo, `jax` within
+jax.distributed, and both tell how long the framework took to meet. The numbers are seconds.
 """
 
 from __future__ import annotations
@@ -86,6 +86,37 @@ for step in run.steps(int(sys.argv[1])):
     loss.backward()
     optimizer.step()
     run.done(step)
+    out.write(f"{step} {time.time()} {os.getpid()}\\n")
+"""
+
+# The same of JAX; its first collective compiles a program, which is no part of meeting.
+JAX_TRAINER = """
+import os, sys, time
+from pathlib import Path
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import holdfast as hf
+run = hf.start()
+out = open(os.environ["PROGRESS"] + f"/{run.rank}", "a", buffering=1)
+began_s = time.time()
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(num_processes=run.world_size, process_id=run.rank)
+mesh = Mesh(jax.devices(), ("ranks",))
+out.write(f"joined {time.time() - began_s}\\n")
+whole, cut = NamedSharding(mesh, P()), NamedSharding(mesh, P("ranks"))
+def step_of(w, batch):
+    loss, gradient = jax.value_and_grad(lambda w: jnp.mean(jnp.tanh(batch @ w) ** 2))(w)
+    return w - 0.1 * gradient, loss
+train = run.compile(jax.jit(step_of, donate_argnums=0, out_shardings=(whole, whole)))
+init = jax.jit(lambda: jnp.ones((256, 256)), out_shardings=whole)
+state = run.restore(init=lambda: {"w": init()})
+rows = np.ones((16, 256), np.float32)
+for step in run.steps(int(sys.argv[1])):
+    time.sleep(0.02)
+    batch = jax.make_array_from_process_local_data(cut, rows)
+    state["w"], loss = train(state["w"], batch)
+    float(loss)
+    run.done(step, state)
     out.write(f"{step} {time.time()} {os.getpid()}\\n")
 """
 
@@ -170,7 +201,7 @@ def run_of(
 
 
 class Struck(NamedTuple):
-    """What a strike has cost. `joined_s`: of that, PyTorch's own meeting."""
+    """What a strike has cost. `joined_s`: of that, the framework's own meeting."""
 
     new_s: float
     again: int
@@ -222,7 +253,7 @@ def struck(shape: Shape, victim: int | None, lost_s: float, trainer: str = TRAIN
     def trial() -> Struck:
         with run_of(shape, trainer, flags) as run:
             found = strike(run, victim)
-            return found._replace(joined_s=run.joined_s()) if trainer == TORCH_TRAINER else found
+            return found if trainer == TRAINER else found._replace(joined_s=run.joined_s())
 
     return trial
 
@@ -247,7 +278,7 @@ def started(shape: Shape) -> Trial:
 def rows(hosts: int) -> dict[str, dict[str, Trial]]:
     """By subject. Those of one subject are tried in turn."""
     many, spared = Shape(hosts), Shape(hosts, spares=1)
-    torch_spared = Shape(2, spares=1)
+    of_two = Shape(2, spares=1)
     return {
         "power": {
             f"{what} of {hosts} powered off, --host-lost {lost_s:g}": struck(spared, victim, lost_s)
@@ -280,10 +311,15 @@ def rows(hosts: int) -> dict[str, dict[str, Trial]]:
                 Shape(1, ranks=2), None, 10.0, TORCH_TRAINER
             ),
             "PyTorch, a host of 2 powered off, --host-lost 2": struck(
-                torch_spared, 1, 2.0, TORCH_TRAINER
+                of_two, 1, 2.0, TORCH_TRAINER
             ),
             "PyTorch, the host of rank 0 and the controller, --host-lost 2": struck(
-                torch_spared, 0, 2.0, TORCH_TRAINER
+                of_two, 0, 2.0, TORCH_TRAINER
+            ),
+        },
+        "jax": {
+            "JAX, a host of 2 powered off, --host-lost 2": struck(
+                of_two, 1, 2.0, JAX_TRAINER
             ),
         },
     }  # fmt: skip
@@ -298,7 +334,7 @@ def told(name: str, found: list[Struck], loads: list[float]) -> str:
         line += f", steps again {statistics.median(again):.0f} ({min(again)} … {max(again)})"
     if any(one.joined_s for one in found):
         joined = [one.joined_s for one in found]
-        line += f", of that PyTorch's meeting {statistics.median(joined):.3f} s"
+        line += f", of that the framework's meeting {statistics.median(joined):.3f} s"
         line += f" ({min(joined):.3f} … {max(joined):.3f})"
     return f"{line}; {len(found)} times, load {min(loads):.1f} to {max(loads):.1f}"
 
