@@ -22,7 +22,6 @@ _PORTABLE = 1  # memory that is pinned for every context
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
 _BLOCKING_SYNC = 1  # who waits for an event sleeps
 _RELAXED = 2
-_CAPTURING = 1
 
 
 class CudaError(Exception):
@@ -115,12 +114,6 @@ class Driver:
         self._call("cuEventElapsedTime", ctypes.byref(found), first, second)
         return found.value
 
-    def is_capturing(self, stream: int) -> bool:
-        """Whether what the stream is given becomes part of a graph, and is not done now."""
-        found = ctypes.c_int()
-        self._call("cuStreamIsCapturing", stream, ctypes.byref(found))
-        return found.value == _CAPTURING
-
     def to_host(self, target: int, source: int, size_bytes: int, stream: int) -> None:
         """Copy from a device; from pinned memory's side the host does not wait."""
         self._call("cuMemcpyDtoHAsync_v2", target, source, size_bytes, stream)
@@ -148,7 +141,6 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuStreamWaitEvent": (_POINTER, _POINTER, _NUMBER),
     "cuEventSynchronize": (_POINTER,),
     "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _POINTER, _POINTER),
-    "cuStreamIsCapturing": (_POINTER, ctypes.POINTER(ctypes.c_int)),
     "cuMemcpyDtoHAsync_v2": (_POINTER, _ADDRESS, _SIZE, _POINTER),
     "cuMemcpyHtoDAsync_v2": (_ADDRESS, _POINTER, _SIZE, _POINTER),
 }
