@@ -307,3 +307,30 @@ class Broken:
         raise RuntimeError("no")
 
     def load_state_dict(self, state: None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of_another_model"),
+    [
+        (ValueError("shape (64,) is not (32,)"), True),
+        (KeyError("layers.3"), True),
+        (RuntimeError("Error(s) in loading state_dict for Model: size mismatch"), True),
+        (RuntimeError("[pair.cc:536] Connection closed by peer"), False),
+        (MemoryError("no memory for 2 GB"), False),
+        (OSError("Input/output error"), False),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_told_from_a_failure(
+    adapter: Adapter, error: Exception, is_of_another_model: bool
+) -> None:
+    """A neighbour that is lost while all restore must not end the run for good."""
+    path = adapter.write(7)
+    files = FrameworkFiles(adapter.folder, "step-*", adapter.ckpt_dir, 0, 1)
+    loop = FrameworkLoop(files, path.name, adapter.boundary, adapter.saver, lambda *_: None)
+    with pytest.raises(Exception, match=r".") as told, loop.restoring():
+        raise error
+    if is_of_another_model:
+        assert isinstance(told.value, ConfigurationError)
+        assert f"{path} cannot be loaded" in str(told.value)
+    else:
+        assert told.value is error

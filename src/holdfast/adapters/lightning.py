@@ -83,8 +83,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._loop.begin()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002 - Lightning's
-        """Before the training began: Lightning could not load the checkpoint, say."""
-        if not self._has_begun and isinstance(exception, Exception):
+        """Before the training began: PyTorch could not load the checkpoint's state, say."""
+        if not self._has_begun and isinstance(exception, RuntimeError):
             self._loop.refused(exception)
 
     def _hear_waits(self, profiler: Any) -> None:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from holdfast.snapshot.external import External
 
 NOTHING_SAVED = "the framework saved nothing"
+# What frameworks raise where a checkpoint is of another model.
+NO_FIT = (AssertionError, AttributeError, KeyError, TypeError, ValueError)
+_OF_TORCH = "in loading state_dict"  # a RuntimeError there, as of a lost neighbour, too
 
 
 class Due(Enum):
@@ -194,8 +197,8 @@ class FrameworkLoop:
     def restoring(self) -> Iterator[None]:
         """Put it around the framework's own reading of the chosen checkpoint: that is no step.
 
-        Each byte was verified, so what is refused is of another model: raises ConfigurationError
-        in the place of any error that did not begin with one of the system.
+        Each byte was verified, so what does not fit is of another model: raises ConfigurationError
+        in the place of such an error. Others (a lost neighbour, no memory) may not come again.
         """
         writer = self._boundary.writer
         token = writer.open_span("restore")
@@ -212,7 +215,8 @@ class FrameworkLoop:
         first = error
         while (before := first.__cause__ or first.__context__) is not None:
             first = before
-        if self.checkpoint is None or isinstance(first, OSError | HoldfastError):
+        does_not_fit = isinstance(first, NO_FIT) or _OF_TORCH in str(first)
+        if self.checkpoint is None or not does_not_fit:
             return
         reason = str(first).strip().partition("\n")[0][:200]
         raise ConfigurationError(
