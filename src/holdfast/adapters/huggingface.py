@@ -62,7 +62,9 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         file = Path(self.checkpoint or "") / SAFE_WEIGHTS_NAME
         if self.checkpoint is None or not file.is_file():
             return
-        shapes = {name: list(one.shape) for name, one in model.state_dict().items()}
+        # What DeepSpeed keeps in parts is empty here.
+        whole = {name: one for name, one in model.state_dict().items() if one.numel()}
+        shapes = {name: list(one.shape) for name, one in whole.items()}
         with self._loop.restoring(), safe_open(file, "pt") as kept:
             for name in shapes.keys() & kept.keys():
                 if (shape := kept.get_slice(name).get_shape()) != shapes[name]:
