@@ -4,7 +4,8 @@
 
 A process for each rank; all begin a copy at once, and hold the same language model of 5 million
 parameters with its AdamW state in PyTorch, 60 MB. Both ways in turn, in each round, into the same
-buffers; what counts is the rank that takes longest.
+buffers; what counts is the rank that takes longest. Then seals of both kinds of sets, as processor
+time of the one process that makes them.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ from typing import Any
 import torch
 
 from holdfast.snapshot.ram import BufferFiles, Named
+from holdfast.snapshot.ram_folder import buffer_name
+from holdfast.snapshot.seal import KnownHeaders, seal_part
 
 WARM = 5
+SHARED = ("parts/model", "parts/optimizer")
 REPLICATED = ("parts/model", "parts/optimizer/state")
+WAYS = {"whole": False, "in parts": True}
 
 
 def main() -> None:
@@ -42,6 +47,9 @@ def main() -> None:
             longest = [max(one) for one in zip(*(found[way] for found in by_rank), strict=True)]
             spread = f"{min(longest):.1f} to {max(longest):.1f}"
             print(f"{args.ranks} ranks, {way}: {statistics.median(longest):.1f} ms ({spread})")
+        for way, took in seals(memory / "sealed", args.ranks, args.rounds).items():
+            spread = f"{min(took):.1f} to {max(took):.1f}"
+            print(f"seal, {way}: {statistics.median(took):.1f} ms of a core ({spread})")
     finally:
         shutil.rmtree(memory)
 
@@ -63,20 +71,42 @@ def run(memory: Path, ranks: int, rounds: int) -> list[dict[str, list[float]]]:
 def copy(memory: Path, rank: int, ranks: int, rounds: int, together: Barrier, told: Any) -> None:
     """One rank's copies."""
     torch.set_num_threads(1)
-    tree, ways = state(), {"whole": False, "in parts": True}
-    shared = ("parts/model", "parts/optimizer")
+    tree = state()
     files = BufferFiles(memory, wanted=3, rank=rank, world_size=ranks, local_world_size=ranks)
-    files.prepare(files.measure(tree, shared))
-    found: dict[str, list[float]] = {way: [] for way in ways}
+    files.prepare(files.measure(tree, SHARED))
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
     for number in range(rounds + WARM):
-        for way, in_parts in ways.items():
-            named = Named(0, number, number, shared, (), REPLICATED, in_parts)
+        for way, in_parts in WAYS.items():
+            named = Named(0, number, number, SHARED, (), REPLICATED, in_parts)
             together.wait()
             started = time.perf_counter()
             files.begin(number % 3, tree, named, None)
             if number >= WARM:
                 found[way].append((time.perf_counter() - started) * 1e3)
     told.put(found)
+
+
+def seals(memory: Path, ranks: int, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds by way, of processor time."""
+    tree, known = state(), KnownHeaders()
+    memory.mkdir()
+    each = [
+        BufferFiles(memory, wanted=3, rank=rank, world_size=ranks, local_world_size=ranks)
+        for rank in range(ranks)
+    ]
+    for files in each:
+        files.prepare(files.measure(tree, SHARED))
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
+    for number in range(rounds + WARM):
+        for way, in_parts in WAYS.items():
+            for files in each:
+                named = Named(0, number, number, SHARED, (), REPLICATED, in_parts)
+                files.begin(number % 3, tree, named, None)
+            started, buffer = time.thread_time(), memory / buffer_name(number % 3)
+            seal_part(buffer, ranks, attempt=0, step=number, known=known)
+            if number >= WARM:
+                found[way].append((time.thread_time() - started) * 1e3)
+    return found
 
 
 def state() -> dict[str, Any]:
