@@ -120,9 +120,8 @@ def test_each_host_is_told_who_it_is(tmp_path) -> None:
     words = job.words(Target("x", 3, "h", slice="1"), "10.0.0.9")
     assert words == [
         "v/holdfast", "run", "--name", "lm", "--store", "gs://b/r", "--hosts", "4", "--grace", "9",
-        "--known",
         "--host-index", "3", "--slice", "1", "--host-address", "10.0.0.9", "--secret-file", None,
-        "--", "python", "t.py",
+        "--known", "--", "python", "t.py",
     ]  # fmt: skip
 
 
