@@ -66,7 +66,7 @@ def test_how_often_a_job_was_requeued_is_known_from_its_journals(
     folder.journal_dir.mkdir()
     boottime_ns, unix_ns = read_clock_pair()
     # A controller that is started again within one start of the job says the same again.
-    for epoch, start in enumerate(("17.0", "17.1", "17.2", "17.2", "23.0", ""), 1):
+    for epoch, start in enumerate(("17.0", "17.1", "17.2", "17.2", "23.0", "", "a.b"), 1):
         identity = ControllerJournal.identity(folder, epoch, f"inc{epoch}")
         path = folder.journal_dir / f"{epoch}.hfj"
         made = ControllerJournal(JournalWriter.create(path, identity))

@@ -30,7 +30,7 @@ def commands(group: click.Group, path: str) -> list[tuple[str, click.Command]]:
     return found
 
 
-@pytest.mark.real
+@pytest.mark.contract("docs: generated pages")
 def test_generated_pages_are_in_step_with_the_code() -> None:
     check = [sys.executable, ROOT / "docs" / "generate.py", "--check"]
     result = subprocess.run(check, capture_output=True, text=True)

@@ -172,7 +172,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--known", is_flag=True,
-    help="Begin no new run: one that is not in the store is missed, as where that is not mounted.",
+    help="Begin no new run: one that is not in the store 30 s later ends this with 69.",
 )  # fmt: skip
 @click.option(
     "--ends-job", is_flag=True, help="Under Slurm: end a job that has lost the host of its script."
@@ -244,10 +244,13 @@ def _over_before_this_pod(folder: RunFolder, stop_is_final: bool) -> str:
     Its other pods will not come: a host that began the run anew would wait for them.
     """
     from holdfast.config import job_of_pod
+
+    if not (job := job_of_pod()):
+        return ""
     from holdfast.journal.lease import view
 
-    job, last = job_of_pod(), view(folder).last_words
-    if not job or last is None or last.job != job:
+    last = view(folder).last_words
+    if last is None or last.job != job:
         return ""
     is_final = last.exit_code == EXIT_DONE or (stop_is_final and last.by_person)
     return last.words if is_final else ""

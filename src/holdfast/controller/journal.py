@@ -85,10 +85,10 @@ class ControllerJournal:
     def begun_by(self, start: str) -> None:
         """The cluster's name for the start of its job in which this one began, as `17.2`.
 
-        "": there is none.
+        Others than Slurm's do not count their starts, and are left out.
         """
         job, _, restarts = start.rpartition(".")
-        if job:
+        if job and restarts.isdecimal():
             at_ns, _ = read_clock_pair()
             self.fact({"fact": "job", "at_ns": at_ns, "job": job, "restarts": int(restarts)})
 

@@ -212,13 +212,14 @@ class FrameworkLoop:
 
     def refused(self, error: BaseException) -> None:
         """The framework could not load what was chosen. Raises as `restoring`, or returns."""
-        first = error
-        while (before := first.__cause__ or first.__context__) is not None:
-            first = before
-        does_not_fit = isinstance(first, NO_FIT) or _OF_TORCH in str(first)
+        whole = [error]
+        while (before := whole[-1].__cause__ or whole[-1].__context__) is not None:
+            whole.append(before)
+        # A failure may come while a library handles one of these, as where it looks something up.
+        does_not_fit = all(isinstance(one, NO_FIT) or _OF_TORCH in str(one) for one in whole)
         if self.checkpoint is None or not does_not_fit:
             return
-        reason = str(first).strip().partition("\n")[0][:200]
+        reason = str(whole[-1]).strip().partition("\n")[0][:200]
         raise ConfigurationError(
             f"{self.checkpoint} cannot be loaded ({reason}), and each byte of it is as it was "
             "saved: build the model as it was, or train it as another run"

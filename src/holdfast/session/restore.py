@@ -169,9 +169,7 @@ def _shape_of(init: Callable[[], Any]) -> Any:
             shape = _traced(jax, init)
             leaves = jax.tree.leaves(shape)
             if not all(names_devices(one) for one in leaves if hasattr(one, "sharding")):
-                shape = (
-                    None  # it lies on the axes of an explicit mesh: who calls it sees the devices
-                )
+                shape = None  # on the axes of an explicit mesh: who calls it sees the devices
         except Exception as error:
             # An init that is not traceable (it computes with numpy) is simply called.
             del error
