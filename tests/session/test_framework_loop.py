@@ -314,7 +314,7 @@ class Broken:
     [
         (ValueError("shape (64,) is not (32,)"), True),
         (KeyError("layers.3"), True),
-        (RuntimeError("Error(s) in loading state_dict for Model: size mismatch"), True),
+        (RuntimeError("Error(s) in loading state_dict for Model:\n\tsize mismatch"), True),
         (RuntimeError("[pair.cc:536] Connection closed by peer"), False),
         (MemoryError("no memory for 2 GB"), False),
         (OSError("Input/output error"), False),
@@ -338,6 +338,7 @@ def test_a_checkpoint_that_does_not_fit_is_told_from_a_failure(
         load()
     if is_of_another_model:
         assert isinstance(told.value, ConfigurationError)
-        assert f"{path} cannot be loaded" in str(told.value)
+        reason = " ".join(map(str.strip, str(error).splitlines()))
+        assert f"{path} cannot be loaded ({reason})" in str(told.value)
     else:
         assert told.value is error

@@ -219,7 +219,11 @@ class FrameworkLoop:
         does_not_fit = all(isinstance(one, NO_FIT) or _OF_TORCH in str(one) for one in whole)
         if self.checkpoint is None or not does_not_fit:
             return
-        reason = str(whole[-1]).strip().partition("\n")[0][:200]
+        first = error
+        while first.__cause__ is not None:
+            first = first.__cause__
+        lines = map(str.strip, str(first).strip().splitlines()[:2])  # PyTorch's first is a head
+        reason = " ".join(lines)[:200]
         raise ConfigurationError(
             f"{self.checkpoint} cannot be loaded ({reason}), and each byte of it is as it was "
             "saved: build the model as it was, or train it as another run"
