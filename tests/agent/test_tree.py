@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import tree
-from holdfast.agent.reaper.processes import PR_SET_CHILD_SUBREAPER, descendants, fate
+from holdfast.agent.reaper.processes import PR_SET_CHILD_SUBREAPER, Fate, descendants
 from holdfast.agent.tree import RankCommand, Tree, become_subreaper
 
 pytestmark = pytest.mark.real
@@ -346,12 +346,15 @@ def test_how_a_child_ends_is_known_before_it_is_waited_for(end, is_told):
     """Nobody waits for it here: the kernel tells the same while it still frees the memory."""
     command = [sys.executable, "-c", f"import os, signal; input(); {end}"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE)
-    assert fate(child.pid) is None
+    fate = Fate(child.pid)
+    assert fate.look() is None
     child.stdin.write(b"\n")
     child.stdin.flush()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    told = fate(child.pid)
+    told = fate.look()
     _, status = os.waitpid(child.pid, 0)
+    assert fate.look() is None  # it is gone, and another may have its number
+    fate.close()
     assert told == (status if is_told else None)
     child.returncode = status
     child.stdin.close()

@@ -143,6 +143,13 @@ def test_a_standby_is_forked_as_soon_as_there_is_a_server(order, server, is_aske
     assert rules(StandbyOrder[order]).due(seen) == (StandbyMove[move], "")
 
 
+@pytest.mark.parametrize("order", StandbyOrder)
+def test_what_imports_beside_ranks_that_began_without_it_is_not_kept(order):
+    asked = rules(order)
+    assert asked.keeps_fork_of(ServerStage.READY)
+    assert asked.keeps_fork_of(ServerStage.IMPORTING) is (order is StandbyOrder.WOKEN)
+
+
 def test_a_server_that_cannot_be_is_not_tried_again():
     asked = rules()
     words = asked.server_lost("an import has started threads")

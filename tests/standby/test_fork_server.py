@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import standing
 from forking import Forking
+from standing import LIMIT_S
 
 from holdfast.agent.reaper import processes
 
@@ -118,6 +120,7 @@ import os, sys
 sys.path[:0] = [sys.argv[1]]
 from pathlib import Path
 from forking import Forking
+from standing import LIMIT_S
 from holdfast.agent.tree import become_subreaper
 become_subreaper()
 code, imports, folder = sys.argv[2:]
@@ -257,6 +260,33 @@ def test_asked_in_the_middle_of_its_imports_it_forks_what_it_has(
     assert forked.result().stdout.split()[2] == "True"
     server.until_ready()
     assert len((tmp_path / "count").read_text().split()) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the way back from SCHED_IDLE is not open to all")
+def test_while_it_imports_it_gives_way_but_to_who_waits_for_it(
+    tmp_path: Path, library: Path, serve: Serve
+) -> None:
+    door, inside = tmp_path / "door", tmp_path / "inside"
+    (library / "slow.py").write_text(
+        f"import os\nif os.path.exists({str(door)!r}):\n"
+        f"    open({str(inside)!r}, 'w').close()\n    open({str(door)!r}).read()\n"
+    )
+    os.mkfifo(inside)
+    server = serve(SAY, "slow").server
+    os.mkfifo(door)
+    inside.read_bytes()  # it is in the middle of that import
+    assert os.sched_getscheduler(server.pid) == os.SCHED_IDLE
+    server.lift()
+    assert os.sched_getscheduler(server.pid) == os.SCHED_OTHER
+    server.give_way()
+    assert os.sched_getscheduler(server.pid) == os.SCHED_IDLE
+    door.write_bytes(b"")
+    while not server.is_ready:
+        assert select.select([server], [], [], LIMIT_S)[0]
+        server.read()
+    assert os.sched_getscheduler(server.pid) == os.SCHED_OTHER
+    server.give_way()  # what is ready has nothing to do
+    assert os.sched_getscheduler(server.pid) == os.SCHED_OTHER
 
 
 def test_another_environment_is_executed_anew(tmp_path: Path, serve: Serve) -> None:

@@ -25,6 +25,7 @@ from holdfast.config.rank import IMPORTS_VARIABLE
 
 MESSAGE_BYTES = 1 << 20
 CLOSE_LIMIT_S = 0.5
+LOWEST = 19  # where sessions are scheduled as groups
 
 
 class AskedTree:
@@ -87,6 +88,7 @@ class ForkServer:
         self.unfit = ""
         self.memory_bytes = 0
         self.asked: AskedTree | None = None
+        self._is_lifted = False  # by us; it was idle
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         self._words = os.memfd_create("holdfast-fork-server")
@@ -134,7 +136,17 @@ class ForkServer:
         with contextlib.suppress(OSError):
             if os.sched_getscheduler(self.pid) == os.SCHED_IDLE != os.sched_getscheduler(0):
                 os.sched_setscheduler(self.pid, os.SCHED_OTHER, os.sched_param(0))
+                self._is_lifted = True
             Path(f"/proc/{self.pid}/autogroup").write_text("0", encoding="ascii")
+
+    def give_way(self) -> None:
+        """While it imports it gives way again, if it did before it was lifted."""
+        if not self._is_lifted or self.is_ready or self.has_ended:
+            return
+        self._is_lifted = False
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
+            Path(f"/proc/{self.pid}/autogroup").write_text(str(LOWEST), encoding="ascii")
 
     def ask(self, outputs: Sequence[RankOutput]) -> None:
         """Have it fork a tree for ranks with these outputs, which are given up where none comes."""
@@ -165,6 +177,7 @@ class ForkServer:
         event, asked = said["event"], self.asked
         if event == "ready":
             self.is_ready = True
+            self.lift()  # it may have been told to give way after its last import
             self.memory_bytes = int(said.get("rss_bytes", 0))
         elif event == "unfit":
             self.unfit = str(said["why"])

@@ -155,6 +155,9 @@ class Standbys:
             self._say(f"The processes prepared for attempt {attempt} are not used: {why}")
             self._drop()
         self._clear()
+        if self._server is not None and not self._server.is_ready:
+            self._server.give_way()  # the ranks import now what they have not
+            self._server_idle_since_ns = now_ns()
         standby, self._standby = self._standby, None
         if standby is None:
             return Standby.start(ranks)
@@ -262,7 +265,7 @@ class Standbys:
         if server.is_ready:
             self._server_idle_since_ns = None
         if tree is not None:
-            self._keep(Standby(outputs, tree))
+            self._keep_or_end(Standby(outputs, tree))
         if server.has_ended:
             if words := self._rules.server_lost(server.unfit, server.last_words()):
                 self._say(words)
@@ -273,9 +276,18 @@ class Standbys:
         if not self._is_known(pids):
             return
         if self._server is not None:
+            if not self._server.is_ready:
+                self._server.lift()  # it answers between two imports, and somebody waits
             self._server.ask([RankOutput(rank) for rank in self._ranks])
         else:
             self._keep(Standby.start(self._ranks))
+
+    def _keep_or_end(self, standby: Standby) -> None:
+        if self._rules.keeps_fork_of(self._server_stage):
+            self._keep(standby)
+        else:
+            standby.end()
+            self._ending.append(GivenUpTree(standby.tree, None))
 
     def _keep(self, standby: Standby) -> None:
         if self._argv is None:

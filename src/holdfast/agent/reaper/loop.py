@@ -14,8 +14,8 @@ from .processes import (
     CONTROL_FD,
     RESCAN_S,
     STUCK_AFTER_S,
+    Fate,
     descendants,
-    fate,
     has_children,
     report,
     signal_to,
@@ -115,6 +115,7 @@ class Reaper:
         self.guard = guard
         self.start = start  # how an interpreter that stands by is started
         self.ranks: dict[int, int] = {}  # pid -> rank
+        self.fates: dict[int, Fate] = {}  # of these
         self.standbys: dict[int, StandbyProcess] = {}  # by rank; those that were not woken yet
         self.held: list[StandbyProcess] = []  # woken, and to be freed
         self.speaking: dict[int, StandbyProcess] = {}  # by status fd
@@ -149,6 +150,7 @@ class Reaper:
             else:
                 pids[spawn(rank, write_fd)] = rank["rank"]
         self.ranks = dict(pids)
+        self.fates = {pid: Fate(pid) for pid in pids}
         os.close(write_fd)
         with os.fdopen(read_fd, "rb") as file:
             failures = [json.loads(line) for line in file.read().splitlines()]
@@ -214,11 +216,12 @@ class Reaper:
     def foresee(self) -> None:
         """Tell of the ranks that are ending, while the kernel still frees what they had."""
         for pid in list(self.ranks):
-            if (status := fate(pid)) is not None:
+            if (status := self.fates[pid].look()) is not None:
                 self.tell_end(pid, status)
 
     def tell_end(self, pid: int, status: int) -> None:
         """A rank is one no more; `status` as of wait(2)."""
+        self.fates.pop(pid).close()
         signaled = os.WIFSIGNALED(status)
         report(
             "exit",

@@ -20,6 +20,7 @@ PR_SET_CHILD_SUBREAPER = 36
 STUCK_AFTER_S = 10.0
 RESCAN_S = 0.002
 PF_EXITING = 0x4
+STAT_BYTES = 4096
 CONTROL_FD = 0
 REPORT_FD = 1
 
@@ -65,23 +66,39 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def fate(pid: int) -> int | None:
-    """How a child that is ending will have ended, before it can be waited for; None: not known.
+class Fate:
+    """How a child that is ending will have ended, before it can be waited for.
 
-    The kernel frees its memory first, which for many GiB takes seconds. Told of those alone that
-    were ended by SIGKILL, or left with a code that is not 0: others may dump core meanwhile, and 0
-    is also what the kernel says to who may not know.
+    The kernel frees its memory first, which for many GiB takes seconds.
     """
-    try:
-        # Of the main thread: to sum up all of them costs more.
-        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as file:  # noqa: PTH123 - as above
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    flags, status = int(fields[6]), int(fields[-1])
-    if not flags & PF_EXITING or not status:
-        return None
-    return status if os.WIFEXITED(status) or os.WTERMSIG(status) == signal.SIGKILL else None
+
+    def __init__(self, pid: int) -> None:
+        self.fd = -1
+        with contextlib.suppress(OSError):
+            # Of the main thread: to sum up all of them costs more. Kept open, for looks are many.
+            self.fd = os.open(f"/proc/{pid}/task/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def look(self) -> int | None:
+        """Its status as of wait(2); None: not known.
+
+        Told of those alone that were ended by SIGKILL, or left with a code that is not 0: others
+        may dump core meanwhile, and 0 is also what the kernel says to who may not know.
+        """
+        try:
+            fields = os.pread(self.fd, STAT_BYTES, 0).rpartition(b")")[2].split()
+        except OSError:
+            return None
+        flags, status = int(fields[6]), int(fields[-1])
+        if not flags & PF_EXITING or not status:
+            return None
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        return status if killed or os.WIFEXITED(status) else None
+
+    def close(self) -> None:
+        """Look no more."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> int:

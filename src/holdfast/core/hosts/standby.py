@@ -158,6 +158,15 @@ class StandbyRules:
             return StandbyMove.RENEW, f"No hot standby any more: {path} changes again and again"
         return StandbyMove.RENEW, ""
 
+    def keeps_fork_of(self, server: ServerStage) -> bool:
+        """Whether what the server has just forked is of use.
+
+        Of one that imports still: to an attempt that is to begin. Ranks that have begun without it
+        would only be held up by what it has to import, and the server is asked again once it is
+        ready.
+        """
+        return server is ServerStage.READY or self.order is StandbyOrder.WOKEN
+
     def lost(self, stage: StandbyStage, why: str) -> str:
         """It came to nothing; what people are to know: once, for they may want to change it."""
         if stage >= StandbyStage.HELD:
