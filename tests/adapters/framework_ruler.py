@@ -112,6 +112,16 @@ class Ruler:
             compiles = [one for one in self._compiles if one[0] < now_s - seconds]
             self._compiles = [*compiles, (now_s - seconds, now_s)]
 
+    def starting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`holdfast.start`: what JAX compiled before it is a part of starting."""
+
+        @functools.wraps(call)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            self._compiles.clear()
+            return call(*args, **kwargs)
+
+        return wrapper
+
     def stepped(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A function whose end is a step's."""
 
@@ -175,6 +185,7 @@ if __name__ == "__main__":
     backend = os.environ.get("KERAS_BACKEND") or "jax"
     if hooks.compiles and backend == "jax":
         ruler.hear_jax()
+    patch("holdfast.session.start:start", ruler.starting)  # before an adapter takes it from there
     patch(hooks.function, getattr(ruler, hooks.way))
     restores = "holdfast.session.run:Run.framework", *hooks.restores  # it verifies each byte
     of_kinds = {"save": hooks.saves, "restore": restores, "data": hooks.data}

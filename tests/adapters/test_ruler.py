@@ -84,7 +84,7 @@ def test_the_report_says_what_the_ruler_says(
     elapsed_s = report["elapsed_s"]
     assert report["steps_kept"] == steps
     recorded = len(before.steps_s) - resumed - report["lost_steps"]
-    assert recorded in (0, 1), "the kill may come before the adapter hears of the step"
+    assert recorded in (-1, 0, 1), "the kill may come between the two"
     assert report["goodput"] == pytest.approx(kept_s / elapsed_s, abs=HALF_A_POINT)
     for kind, seconds in (Counter(before.spent_s) + Counter(after.spent_s)).items():
         told = report["badput_s"].get(kind, 0) / elapsed_s
