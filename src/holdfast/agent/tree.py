@@ -47,7 +47,7 @@ class StandbyCommand:
 class TreeMessage:
     """What the reaper said.
 
-    `event` is standby, standby_lost, launched, spawn_failed, exit, stuck or gone.
+    `event` is standby, standby_lost, launched, spawn_failed, exit, busy, stuck or gone.
     """
 
     event: str
@@ -137,6 +137,8 @@ class Tree:
                 fields = json.loads(line)
                 message = TreeMessage(fields.pop("event"), fields.pop("at_ns"), fields)
                 self._settled = self._settled or message.event in ("gone", "stuck")
+                if message.event == "busy" and self._kill_by_s is not None:
+                    self._kill_by_s = time.monotonic() + KILL_LIMIT_S
                 messages.append(message)
 
     def signal(self, number: int, rank: int | None = None) -> None:

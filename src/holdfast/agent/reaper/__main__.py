@@ -10,7 +10,7 @@ some 15 ms) between the agent and the ranks. It is two processes, agent → guar
   for others are swallowed.
 - It speaks JSON lines. In: perhaps a `standby`, one `launch`, then `free`, `signal` and `kill`.
   Out: `launched` or `spawn_failed`, `exit` per rank, `stuck` for processes that survive SIGKILL,
-  `gone`.
+  `busy` for those that have got no processor to end on, `gone`.
 - `standby` starts one interpreter for each rank ahead of the launch, which wakes it: it becomes the
   rank. What it says of itself is passed on as `standby`; its death before that is `standby_lost`.
 - The guard is its parent, and a subreaper too. It does nothing until the reaper has ended; what is

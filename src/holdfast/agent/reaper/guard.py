@@ -12,12 +12,12 @@ from .loop import Reaper
 from .processes import (
     CONTROL_FD,
     RESCAN_S,
-    STUCK_AFTER_S,
     descendants,
     has_children,
     report,
     signal_to,
     spawn,
+    survivors,
     take_place,
 )
 
@@ -67,9 +67,10 @@ def stand_guard(reaper: int, wakeup_fd: int) -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        if left and time.monotonic() - began > STUCK_AFTER_S and not stuck_reported:
+        stuck = [] if stuck_reported else survivors(left, time.monotonic() - began)
+        if stuck:
             stuck_reported = True
-            report("stuck", pids=left)
+            report("stuck", pids=stuck)
         time.sleep(RESCAN_S)
 
 

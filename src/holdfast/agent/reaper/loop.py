@@ -20,6 +20,7 @@ from .processes import (
     report,
     signal_to,
     spawn,
+    survivors,
 )
 
 TYPE_CHECKING = False  # what `typing` would say, without importing it
@@ -122,6 +123,7 @@ class Reaper:
         self.outputs: set[int] = set()
         self.killing_since: float | None = None
         self.stuck_reported = False
+        self.told_s = 0.0  # after the SIGKILL, when something was last told of who is left
         self.buffer = b""
         self.has_begun = False  # there were ranks, or there will be none: what is left is a rest
 
@@ -249,14 +251,21 @@ class Reaper:
         left = descendants(os.getpid())
         if not left and not has_children():
             return True
-        killing_since = self.killing_since or 0.0
-        # What runs no more and cannot be waited for yet is being taken apart, which takes long on a
-        # busy machine.
-        is_late = time.monotonic() - killing_since > STUCK_AFTER_S
-        if left and is_late and not self.stuck_reported:
-            self.stuck_reported = True
-            report("stuck", pids=left)
+        self.tell_survivors(left)
         return False
+
+    def tell_survivors(self, left: list[int]) -> None:
+        """Tell who survives SIGKILL; or, now and then, that the machine is too busy to end them.
+
+        What runs no more and cannot be waited for yet is being taken apart, which takes long there.
+        """
+        waited_s = time.monotonic() - (self.killing_since or 0.0)
+        if not left or self.stuck_reported or waited_s - self.told_s <= STUCK_AFTER_S:
+            return
+        self.told_s = waited_s
+        stuck = survivors(left, waited_s)
+        self.stuck_reported = bool(stuck)
+        report("stuck" if stuck else "busy", pids=stuck or left)
 
     def read_commands(self) -> bool:
         """Read what came; False at end of file (the agent is gone)."""

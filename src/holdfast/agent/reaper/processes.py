@@ -18,6 +18,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 STUCK_AFTER_S = 10.0
+BUSY_LIMIT_S = 120.0  # who was given no processor for so long after SIGKILL is given up, too
 RESCAN_S = 0.002
 PF_EXITING = 0x4
 STAT_BYTES = 4096
@@ -99,6 +100,28 @@ class Fate:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def survivors(killed: list[int], waited_s: float) -> list[int]:
+    """Who of these, which got a SIGKILL so long ago, will not end by itself.
+
+    They wait in the kernel, for a disk that does not answer, say. On a busy machine others may be
+    given no processor to end on.
+    """
+    if waited_s <= STUCK_AFTER_S:
+        return []
+    return killed if waited_s > BUSY_LIMIT_S else [pid for pid in killed if _waits_in_kernel(pid)]
+
+
+def _waits_in_kernel(pid: int) -> bool:
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - as above
+            with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:  # noqa: PTH123 - as above
+                if file.read().rpartition(b")")[2].split()[0] == b"D":
+                    return True
+    except OSError:
+        pass  # it has just ended
+    return False
 
 
 def spawn(rank: dict[str, Any], failure_fd: int, keep: tuple[int, ...] = ()) -> int:
