@@ -22,6 +22,7 @@ from holdfast.agent.reaper.loop import STANDBY_VARIABLE
 from holdfast.agent.tree import RankCommand, Tree
 from holdfast.agent.tree_process import TreeProcess
 from holdfast.config.rank import IMPORTS_VARIABLE
+from holdfast.journal.clocks import now_ns
 
 MESSAGE_BYTES = 1 << 20
 CLOSE_LIMIT_S = 0.5
@@ -79,14 +80,15 @@ class ForkServer:
     `argv`: what an interpreter that stands by is started as.
 
     `is_ready`: all is imported. `has_ended`: nothing is to be had of it any more; `unfit`: nor of
-    another one, and why. `memory_bytes`: what it has resident. Raises OSError where it cannot be
-    started.
+    another one, and why. `memory_bytes`: what it has resident. `began_ns`: when it was started.
+    Raises OSError where it cannot be.
     """
 
     def __init__(self, argv: Sequence[str], rank: RankCommand) -> None:
         self.is_ready = self.has_ended = False
         self.unfit = ""
         self.memory_bytes = 0
+        self.began_ns = now_ns()
         self.asked: AskedTree | None = None
         self._is_lifted = False  # by us; it was idle
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

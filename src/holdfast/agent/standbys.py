@@ -157,7 +157,7 @@ class Standbys:
         self._clear()
         if self._server is not None and not self._server.is_ready:
             self._server.give_way()  # the ranks import now what they have not
-            self._server_idle_since_ns = now_ns()
+            self._server_idle_since_ns = self._server.began_ns
         standby, self._standby = self._standby, None
         if standby is None:
             return Standby.start(ranks)
@@ -252,7 +252,7 @@ class Standbys:
             why = f"the process to fork from cannot be started ({error.strerror or error})"
             self._say(self._rules.server_lost(why))
             return
-        self._server_idle_since_ns = now_ns()
+        self._server_idle_since_ns = self._server.began_ns
         self._selector.register(self._server, selectors.EVENT_READ)
 
     def _look_at_server(self) -> None:
