@@ -225,7 +225,7 @@ adapters: $(ADAPTERS_STAMP) ## The examples of Hugging Face, Lightning, Orbax an
 
 trainers: $(KERAS_STAMP) $(MAXTEXT_STAMP) ## As adapters, in environments of their own: Keras, TensorFlow, MaxText (6 GB, 20 minutes)
 	$(KERAS_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_keras.py tests/adapters/test_ruler.py -k 'keras or tensorflow or tf_data' $(PYTEST_ARGS)
-	$(MAXTEXT_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_maxtext.py -k 'maxtext or grain' $(PYTEST_ARGS)
+	$(MAXTEXT_VENV)/bin/python -m pytest $(TRIALS) tests/adapters/test_maxtext.py tests/adapters/test_ruler.py -k 'maxtext or grain' $(PYTEST_ARGS)
 
 ray: $(RAY_STAMP) ## Runs on a real Ray cluster of three nodes, in an environment of its own (400 MB, 5 minutes)
 	$(RAY_VENV)/bin/python -m pytest tests/engines/test_ray_cluster.py $(PYTEST_ARGS)

@@ -68,7 +68,7 @@ def test_the_report_says_what_the_ruler_says(
 ) -> None:
     pytest.importorskip(package)
     out = house.folder / "ruler.jsonl"
-    save_every = max(50, steps // 15)  # what Holdfast adds to a save is in its books alone
+    save_every = max(50, steps // 8)  # what Holdfast adds to a save is in its books alone
     options = ("--name", "r", "--save-every", save_every)
     command = (sys.executable, RULER, example, out, steps)
     how = {"OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2, "KERAS_BACKEND": backend}
