@@ -33,26 +33,31 @@ def test_a_run_whose_words_nobody_can_read_is_started_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("job", "words", "is_over"),
+    ("job_set", "job", "words", "is_over"),
     [
-        ("uid-1", LastWords(0, "done", job="uid-1"), True),
-        ("uid-2", LastWords(0, "done", job="uid-1"), False),  # another order: it begins anew
-        ("", LastWords(0, "done"), False),
-        ("uid-1", LastWords(75, "saved", job="uid-1"), False),
-        ("uid-1", LastWords(75, "stopped", by_person=True, job="uid-1"), True),
+        ("", "uid-1", LastWords(0, "done", job="uid-1"), True),
+        ("", "uid-2", LastWords(0, "done", job="uid-1"), False),  # another order: it begins anew
+        ("", "", LastWords(0, "done"), False),
+        ("", "uid-1", LastWords(75, "saved", job="uid-1"), False),
+        ("", "uid-1", LastWords(75, "stopped", by_person=True, job="uid-1"), True),
+        ("set-1", "uid-2", LastWords(0, "done", job="set-1"), True),  # of another slice
+        ("set-2", "uid-1", LastWords(0, "done", job="set-1"), False),
     ],
 )
 def test_a_pod_that_is_made_again_once_the_run_is_over_leaves_at_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    job_set: str,
     job: str,
     words: LastWords,
     is_over: bool,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     folder = RunStore(tmp_path).create("lm")
     acquire(folder).end(words)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("JOB_UID", job)
+    monkeypatch.setenv("JOBSET_UID", job_set)
     begun: list[bool] = []
     monkeypatch.setattr(
         "holdfast.cli.several_hosts.take_part", lambda *_a, **_k: begun.append(True) or 7
@@ -60,6 +65,7 @@ def test_a_pod_that_is_made_again_once_the_run_is_over_leaves_at_once(
     asked = ("--name", "lm", "--store", str(tmp_path), "--hosts", "2", "--stop-is-final")
     result = CliRunner().invoke(run, [*asked, "--", "true"])
     assert (result.exit_code, begun) == ((0, []) if is_over else (7, [True])), result.output
+    assert ("run 'lm' is over" in capfd.readouterr().err) == is_over
 
 
 def test_a_run_that_is_known_is_not_begun_anew_where_its_store_is_not_mounted(

@@ -163,7 +163,8 @@ METADATA = Fields({"name": Text(is_label=True)}, {"labels": LABELS, "annotations
 INNER_METADATA = Fields(may={"labels": LABELS, "annotations": ANNOTATIONS})
 POD_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
               "spec.serviceAccountName", "status.hostIP", "status.podIP",
-              "metadata.labels['batch.kubernetes.io/controller-uid']")  # fmt: skip
+              "metadata.labels['batch.kubernetes.io/controller-uid']",
+              "metadata.labels['jobset.sigs.k8s.io/jobset-uid']")  # fmt: skip
 RESOURCES = Fields(may={"requests": Map(Quantity()), "limits": Map(Quantity())})
 CONTAINER = Fields(
     {"name": Text(is_label=True)},

@@ -45,7 +45,10 @@ def options(name: str) -> dict[str, str]:
 
 
 def test_both_manifests_describe_the_same_job() -> None:
-    assert job("job.yaml") == job("jobset.yaml")
+    alone, in_a_set = job("job.yaml"), job("jobset.yaml")
+    env = in_a_set["template"]["spec"]["containers"][0]["env"]
+    assert env.pop()["name"] == "JOBSET_UID"  # a Job alone has none
+    assert alone == in_a_set
 
 
 @pytest.mark.parametrize("name", NAMES)

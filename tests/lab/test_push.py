@@ -257,6 +257,8 @@ def test_a_slice_is_taken_and_both_are_made_again_pushed_and_train_on(make_ssh) 
         ssh.allow(1000)
         up.wait(EXIT_DONE)
         assert len(tpu.queued) == 1
+        codes = [ssh.pushed(index) / "job.code" for index in range(1, 5)]
+        assert [one.read_text() for one in codes] == ["0\n"] * 4, "all slices have left by then"
     for index in range(4):
         up.saw(rf"^h{index} \[{index}\] did 400$")
     report = json.loads(ssh.holdfast("report", "lm", "--json").wait(EXIT_DONE))

@@ -226,6 +226,7 @@ def run(
     left = partial(_as_asked, asked.folder) if stop_is_final else int
     if as_controller is None and (ended := _over_before_this_pod(asked.folder, stop_is_final)):
         screen.say("info", f"run {asked.folder.name!r} is over: {ended}")
+        screen.close()
         sys.exit(EXIT_DONE)
     if not settings.has_several_hosts:
         sys.exit(left(supervise(asked)))

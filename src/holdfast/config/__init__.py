@@ -184,8 +184,13 @@ def start_of_job() -> str:
 
 
 def job_of_pod() -> str:
-    """The uid of the Job that makes this pod, and makes it again; "": nothing tells."""
-    return os.environ.get("JOB_UID", "") if os.environ.get("KUBERNETES_SERVICE_HOST") else ""
+    """The uid of what makes this pod, and makes it again; "": nothing tells.
+
+    That is the JobSet, since several TPU slices are a Job each; without one, the Job.
+    """
+    if not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return ""
+    return os.environ.get("JOBSET_UID") or os.environ.get("JOB_UID", "")
 
 
 def decline_jax_preemption() -> bool:

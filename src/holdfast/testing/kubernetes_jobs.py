@@ -23,6 +23,7 @@ JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 INDEX = "batch.kubernetes.io/job-completion-index"
+JOB_SET = "jobset.sigs.k8s.io"  # what its labels begin with
 
 
 class KubernetesJobs(KubernetesEmulator):
@@ -161,7 +162,8 @@ class KubernetesJobs(KubernetesEmulator):
         for replicated in spec.get("replicatedJobs", ()) if not self._owned(found, JOBS) else ():
             for number in range(replicated.get("replicas", 1)):
                 template = copy.deepcopy(replicated["template"])
-                marks = {"jobset.sigs.k8s.io/job-index": str(number)}
+                marks = {f"{JOB_SET}/job-index": str(number)}
+                marks[f"{JOB_SET}/jobset-uid"] = found["metadata"]["uid"]
                 metadata = {"name": f"{name}-{replicated['name']}-{number}", "labels": marks}
                 job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
                 made = {**job, "spec": {**template["spec"], "suspend": waits}, "status": {}}
@@ -237,6 +239,8 @@ class KubernetesJobs(KubernetesEmulator):
                     self._again(job_set)
                     return
                 break
+        if kind == "Complete" and not all(map(_is_complete, self._owned(job_set, JOBS))):
+            return
         self._condition(job_set, "Failed" if kind == "Failed" else "Completed", "True", reason)
         self._changed(JOB_SETS, job_set)
 
@@ -272,6 +276,11 @@ class KubernetesJobs(KubernetesEmulator):
 
 def _is_in(path: str, folder: str) -> bool:
     return path.rpartition("/")[0] == folder
+
+
+def _is_complete(job: Object) -> bool:
+    conditions = job["status"].get("conditions", ())
+    return any(one["type"] == "Complete" and one["status"] == "True" for one in conditions)
 
 
 def _action(spec: Object, pod: Object, code: int) -> str:

@@ -22,6 +22,7 @@ from holdfast.core.hosts.reach import (
     Unreached,
     givers,
     next_steps,
+    start_waits,
     verdict,
 )
 
@@ -158,6 +159,28 @@ def test_a_new_machine_is_given_time_to_let_us_in() -> None:
     late = memory.saw(REFUSES, 11 + NEW_HOST_LIMIT_NS, is_new=True)
     assert late == Unreached(REFUSES.words, needs_person=True)
     assert HostMemory().saw(REFUSES, 0, is_new=False) == REFUSES
+
+
+WAITED = replace(BARE, boot_unix_ns=5, pushed="t", push_unix_ns=20, install_unix_ns=(30, 40))
+
+
+@pytest.mark.parametrize(
+    ("told", "is_new", "waited"),
+    [
+        (WAITED, True, [("boot", 5, 20), ("pull", 20, 40)]),
+        (WAITED, False, [("pull", 20, 40)]),
+        (replace(WAITED, pushed="old"), True, [("boot", 5, 30), ("pull", 30, 40)]),  # it had it
+        (replace(WAITED, boot_unix_ns=25), True, [("pull", 20, 40)]),  # rebooted since
+        (replace(WAITED, job_unix_ns=39), False, [("pull", 20, 40)]),  # of the tree before
+        (replace(WAITED, job_unix_ns=41), True, []),  # it was told
+        (BARE, True, []),
+    ],
+)
+def test_what_a_start_has_waited_for_is_told_once(
+    told: ReachedHost, is_new: bool, waited: list[tuple[str, int, int]]
+) -> None:
+    found = start_waits(told, "t", is_new=is_new)
+    assert [(one.kind, one.start_unix_ns, one.end_unix_ns) for one in found] == waited
 
 
 def test_only_quick_ends_in_a_row_count() -> None:

@@ -16,8 +16,16 @@ from holdfast.engines.protocol import Ordered
 from holdfast.engines.ssh import waits
 from holdfast.engines.ssh.archive import PackedTree
 from holdfast.engines.ssh.engine import SshEngine, hosts_named
-from holdfast.engines.ssh.spread import PushJob, SshFleet
-from holdfast.engines.ssh.words import Reach, Target, complaint, connect_words, is_destination
+from holdfast.engines.ssh.job import PushJob
+from holdfast.engines.ssh.spread import SshFleet
+from holdfast.engines.ssh.words import (
+    Reach,
+    Target,
+    complaint,
+    connect_words,
+    is_destination,
+    told_waits,
+)
 from holdfast.errors import ConfigurationError
 
 
@@ -131,6 +139,8 @@ def test_a_start_tells_what_it_waited_for() -> None:
         ("boot", 5, 7), ("pull", 7, 9),
     ]  # fmt: skip
     assert waits({}) == ()
+    assert waits(told_waits(found)) == found
+    assert told_waits(()) == {"HOLDFAST_SSH_WAITS": ""}
 
 
 def test_an_option_that_means_nothing_is_refused() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from holdfast.core.hosts.engine import EngineWait
 from holdfast.errors import (
     EXIT_CONFIGURATION,
     EXIT_DONE,
@@ -71,7 +72,8 @@ class ReachedHost:
 
     `installed`: the tree and the command's digest of the last install, which ended with
     `install_code`; `version`: of Holdfast after it, "": there is none. `address`: by which it was
-    reached. `age_ns`, `ended_ago_ns`: how long ago its job began, and ended, by its own clock.
+    reached. `age_ns`, `ended_ago_ns`: how long ago its job began, and ended, by its own clock, by
+    which all other times are, too; 0: it never was. `pushed`: the tree whose push began last.
     """
 
     hostname: str
@@ -84,6 +86,11 @@ class ReachedHost:
     install_tail: str = ""
     version: str = ""
     address: str = ""
+    boot_unix_ns: int = 0
+    pushed: str = ""
+    push_unix_ns: int = 0
+    install_unix_ns: tuple[int, int] = (0, 0)
+    job_unix_ns: int = 0
     job: JobState = JobState.NONE
     job_code: int | None = None
     job_tree: str = ""
@@ -97,7 +104,8 @@ class ReachedHost:
     def from_json(cls, raw: Mapping[str, Any]) -> ReachedHost:
         """From its answer; ValueError for what cannot be."""
         try:
-            installed, job = raw.get("installed") or {}, raw["job"]
+            pushed, installed = raw["pushed"] or {}, raw["installed"] or {}
+            job = raw["job"]
             return cls(
                 hostname=str(raw["hostname"]),
                 boot_id=str(raw["boot_id"]),
@@ -109,6 +117,14 @@ class ReachedHost:
                 install_tail=str(installed.get("tail", "")),
                 version=str(installed.get("version", "")),
                 address=str(raw["address"]),
+                boot_unix_ns=int(raw["boot_unix_ns"]),
+                pushed=str(pushed.get("tree", "")),
+                push_unix_ns=int(pushed.get("unix_ns", 0)),
+                install_unix_ns=(
+                    int(installed.get("start_unix_ns", 0)),
+                    int(installed.get("end_unix_ns", 0)),
+                ),
+                job_unix_ns=int(job.get("since_unix_ns", 0)),
                 job=JobState(job["state"]),
                 job_code=job.get("code"),
                 job_tree=str(job.get("tree", "")),
@@ -196,6 +212,22 @@ def next_steps(
         if running and steps[index].step is HostAct.START and _has_just_left(one, memory[index]):
             steps[index] = HostStep(HostAct.WAIT, "it has left, and the others leave too")
     return steps
+
+
+def start_waits(one: ReachedHost, tree: str, *, is_new: bool) -> tuple[EngineWait, ...]:
+    """What a start with that tree has waited for, if it is the first since the install.
+
+    The push, with the install; of a machine that was just made its boot, too.
+    """
+    began_ns, end_ns = one.install_unix_ns
+    if one.pushed == tree:
+        began_ns = one.push_unix_ns
+    if one.job_unix_ns >= end_ns or not 0 < began_ns < end_ns:
+        return ()
+    pull = EngineWait("pull", began_ns, end_ns)
+    if is_new and 0 < one.boot_unix_ns < began_ns:
+        return EngineWait("boot", one.boot_unix_ns, began_ns), pull
+    return (pull,)
 
 
 def verdict(steps: Mapping[int, HostStep]) -> tuple[int | None, str]:

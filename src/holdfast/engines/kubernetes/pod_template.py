@@ -13,7 +13,8 @@ from holdfast.engines.kubernetes.options import Wishes
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, ConfigurationError
 
 Object = dict[str, Any]
-JOB_UID = "batch.kubernetes.io/controller-uid"  # a label that the Job gives its pods
+# Labels of a pod, by its Job, and by its JobSet (0.9 or later).
+JOB_UID, JOB_SET_UID = "batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jobset-uid"
 GRACE_S, SLACK_S = 30, 30  # of `holdfast run`, and until a pod is killed beyond it
 SAVE_SHARE = 1.5  # of a measured save, for its bad day
 COPIES, COPIES_ALONE = 5, 3  # of a host's share in memory: three of its own, two of a neighbour's
@@ -32,7 +33,7 @@ def pod_of(submission: Submission, wishes: Wishes) -> Object:
         "name": CONTAINER,
         "image": wishes.image,
         "command": _command(submission, wishes),
-        "env": [{"name": "HOLDFAST_SCRATCH", "value": "/scratch"}, *_told_by_the_pod()],
+        "env": [{"name": "HOLDFAST_SCRATCH", "value": "/scratch"}, *_told_by_the_pod(wishes)],
     }
     if wishes.env_from:
         container["envFrom"] = [{"secretRef": {"name": wishes.env_from}}]
@@ -94,10 +95,11 @@ def _is_text(word: str) -> bool:
     return True
 
 
-def _told_by_the_pod() -> list[Object]:
+def _told_by_the_pod(wishes: Wishes) -> list[Object]:
     """Who it is: an indexed pod's host name is not its own, and notices are about its node.
 
-    By its Job it knows whether the run has ended under that: then it was made again too late.
+    By its JobSet, or Job, it knows whether the run has ended under that: then it was made again
+    too late. Each TPU slice is a Job of its own.
     """
     fields = {
         "POD_NAME": "metadata.name",
@@ -105,6 +107,8 @@ def _told_by_the_pod() -> list[Object]:
         "NODE_NAME": "spec.nodeName",
         "JOB_UID": f"metadata.labels['{JOB_UID}']",
     }
+    if wishes.kind == "jobset":
+        fields["JOBSET_UID"] = f"metadata.labels['{JOB_SET_UID}']"
     return [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for name, path in fields.items()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from holdfast.core.hosts.engine import ENGINE_WAITS, EngineWait
 from holdfast.engines.protocol import Engine, EngineOption
+from holdfast.engines.ssh.words import WAITS_VARIABLE
 
 OPTIONS = (
     EngineOption("hosts", "The hosts, as ssh takes them: a,b,c, or @FILE with one a line."),
@@ -22,7 +23,6 @@ OPTIONS = (
     EngineOption("ssh-config", "The client's configuration, as of ssh -F."),
     EngineOption("relay", "Off: hosts do not give the tree to one another."),
 )
-WAITS_VARIABLE = "HOLDFAST_SSH_WAITS"
 
 
 def make(options: Mapping[str, str], environment: Mapping[str, str]) -> Engine:

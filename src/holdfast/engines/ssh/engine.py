@@ -15,7 +15,8 @@ from holdfast.core.hosts.engine import EngineHost, HostStage, Submission
 from holdfast.core.hosts.reach import JobState, ReachedHost, Unreached
 from holdfast.engines.protocol import EngineError, Ordered, OrderStanding
 from holdfast.engines.ssh.archive import listed, packed
-from holdfast.engines.ssh.spread import PushJob, SshFleet, refuse, started
+from holdfast.engines.ssh.job import PushJob
+from holdfast.engines.ssh.spread import SshFleet, refuse, started
 from holdfast.engines.ssh.words import Reach, Target, is_destination
 from holdfast.errors import ConfigurationError
 

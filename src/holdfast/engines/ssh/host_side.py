@@ -33,8 +33,8 @@ LOG_BYTES = 1 << 16  # of an answer
 TAIL_BYTES = 2000
 DIAL_S = 10.0
 STALL_S = 60.0
+KILL_S = 5.0
 MARK = "HOLDFAST_SSH_JOB"  # in the environment of all that a job has started
-WAITS = "HOLDFAST_SSH_WAITS"
 # What a job ended with is known although nobody was connected then.
 WRAPPER = (
     "trap : TERM INT HUP; code=$1; shift; "
@@ -80,27 +80,23 @@ class Archive:
     def give(self, peer: socket.socket) -> None:
         """All of it to another host, as it comes."""
         sent = 0
-        while sent < self.total:
-            ready = self._more_than(sent)
-            if ready <= sent:
-                return
-            while sent < ready:
-                piece = os.pread(self.file.fileno(), min(PIECE_BYTES, ready - sent), sent)
-                peer.sendall(piece)
-                sent += len(piece)
+        while sent < self.total and self._has_more_than(sent):
+            piece = os.pread(self.file.fileno(), PIECE_BYTES, sent)
+            peer.sendall(piece)
+            sent += len(piece)
 
-    def _more_than(self, count: int) -> int:
-        """How much there is, once that is more; the same again where nothing comes any more."""
+    def _has_more_than(self, count: int) -> bool:
+        """Whether more is there, once it is; False where nothing comes any more."""
         with self.changed:
             self.changed.wait_for(lambda: self.there > count or self.is_broken, STALL_S)
-            return count if self.is_broken else self.there
+            return self.there > count and not self.is_broken
 
 
 class HostHere:
-    """The host on which it runs, for one run."""
+    """The host on which it runs, for one run. `source`: where orders come from."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, source: BinaryIO) -> None:
+        self.folder, self.source = folder, source
         self.trees = folder / "trees"
         self.serving: socket.socket | None = None
 
@@ -113,12 +109,13 @@ class HostHere:
         log, at = self._log(int(order.get("log_at", 0)))
         return {
             "hostname": socket.gethostname(),
-            "boot_id": _read("/proc/sys/kernel/random/boot_id").strip(),
+            "boot_id": _boot_id(),
+            "boot_unix_ns": _boot_unix_ns(),
             "address": told[2] if len(told) == 4 else "",
             "python": list(sys.version_info[:3]),
             "machine": platform.machine(),
-            "cpus": os.cpu_count(),
-            "trees": sorted(one.name for one in self.trees.iterdir() if "." not in one.name),
+            "trees": sorted(one.name for one in self.trees.iterdir()),
+            "pushed": self._json("pushed.json"),
             "installed": self._json("installed.json"),
             "job": self._job(),
             "now_unix_ns": time.time_ns(),
@@ -126,12 +123,11 @@ class HostHere:
             "log_at": at,
         }
 
-    def push(self, order: dict[str, Any], source: BinaryIO) -> dict[str, Any]:
+    def push(self, order: dict[str, Any]) -> dict[str, Any]:
         """Take a working tree, from who is connected or from another host."""
         digest, total = order["tree"], int(order["bytes"])
-        self._write("pushed.json", {"tree": digest, "unix_ns": time.time_ns()})
-        for old in self.folder.glob("*.part*"):
-            shutil.rmtree(str(old), ignore_errors=True) if old.is_dir() else old.unlink()
+        self._write("pushed.json", json.dumps({"tree": digest, "unix_ns": time.time_ns()}))
+        self.clear()
         free = shutil.disk_usage(str(self.folder)).free
         wanted = total + int(order["unpacked_bytes"])
         if free < wanted:
@@ -143,7 +139,7 @@ class HostHere:
         archive = Archive(part, total)
         self._serve(archive, order["token"])
         if order["from"] is None:
-            archive.take(source, digest)
+            archive.take(self.source, digest)
         else:
             with _dialled(order["from"], order["token"]) as peer, peer.makefile("rb") as stream:
                 archive.take(stream, digest)
@@ -161,24 +157,22 @@ class HostHere:
         if not whole.exists():
             raise HostError("its archive is not here any more")
         size = whole.stat().st_size
-        archive = Archive(whole, size, size)
-        return self._serve(archive, order["token"])
+        self._serve(Archive(whole, size, size), order["token"])
+        return {}
 
     def install(self, order: dict[str, Any]) -> dict[str, Any]:
         """The user's command in the tree; what it printed last is told where it fails."""
         before = time.time_ns()
         log = self.folder / "install.log"
-        code = 0
-        if order["command"]:
-            with log.open("wb") as out:
-                code = subprocess.call(
-                    ["/bin/sh", "-c", order["command"]],
-                    cwd=str(self.trees / order["tree"]),
-                    env=self._environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                )
+        with log.open("wb") as out:
+            code = subprocess.call(
+                ["/bin/sh", "-c", order["command"]],
+                cwd=str(self.trees / order["tree"]),
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
         version = self._version(order["program"]) if code == 0 else ""
         told = {
             "tree": order["tree"],
@@ -187,9 +181,9 @@ class HostHere:
             "version": version,
             "start_unix_ns": before,
             "end_unix_ns": time.time_ns(),
-            "tail": "" if code == 0 else _tail(log),
+            "tail": "" if code == 0 else _read(log)[-TAIL_BYTES:],
         }
-        self._write("installed.json", told)
+        self._write("installed.json", json.dumps(told))
         return told
 
     def start(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -198,18 +192,15 @@ class HostHere:
         if known["state"] == "running":
             return known
         end_all(self.folder.name, signal.SIGKILL)  # of one that has died and left something
-        secret = order.get("secret")
-        if secret is not None:
-            self._secret(secret)
+        if order["secret"] is not None:
+            self._write("secret", order["secret"], mode=0o600)
         words = [str(self.folder / "secret") if one is None else one for one in order["words"]]
-        code = self.folder / "job.code"
-        with contextlib.suppress(FileNotFoundError):
-            code.unlink()
+        self._write("job.code", "")  # none yet
         environment = dict(self._environment(), **order["environment"])
-        environment.update({MARK: self.folder.name, WAITS: self._waits(order)})
+        environment[MARK] = self.folder.name
         with (self.folder / "job.log").open("ab") as out:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", WRAPPER, "sh", str(code), *words],
+                ["/bin/sh", "-c", WRAPPER, "sh", str(self.folder / "job.code"), *words],
                 cwd=str(self.trees / order["tree"]),
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -220,49 +211,47 @@ class HostHere:
         told = {
             "pid": process.pid,
             "ticks": _ticks(process.pid),
-            "boot_id": _read("/proc/sys/kernel/random/boot_id").strip(),
+            "boot_id": _boot_id(),
             "tree": order["tree"],
             "index": order["index"],
             "since_unix_ns": time.time_ns(),
         }
-        self._write("job.json", told)
+        self._write("job.json", json.dumps(told))
         return self._job()
 
     def end(self, order: dict[str, Any]) -> dict[str, Any]:
         """Have the job end, in the time that is given to it; then all that it has left."""
         job = self._job()
-        if job["state"] == "running" and order["grace_s"]:
+        grace_s = float(order["grace_s"]) if job["state"] == "running" else 0.0
+        if grace_s:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job["pid"], signal.SIGTERM)
-            give_up = time.monotonic() + float(order["grace_s"])
-            while end_all(self.folder.name, 0) and time.monotonic() < give_up:
-                time.sleep(0.05)  # the controller, too, gives the run back
-        give_up = time.monotonic() + 5.0
-        while end_all(self.folder.name, signal.SIGKILL) and time.monotonic() < give_up:
-            time.sleep(0.02)
+        for number, limit_s in ((0, grace_s), (signal.SIGKILL, KILL_S)):
+            give_up = time.monotonic() + limit_s
+            while end_all(self.folder.name, number) and time.monotonic() < give_up:
+                time.sleep(0.02)  # the controller, too, gives the run back
         return self._job()
+
+    def clear(self) -> None:
+        """Away with what was begun and not ended."""
+        for part in self.folder.glob("*.part"):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(str(part)) if part.is_dir() else part.unlink()
 
     # --- its parts ------------------------------------------------------------------------------
 
-    def _serve(self, archive: Archive, token: str) -> dict[str, Any]:
+    def _serve(self, archive: Archive, token: str) -> None:
         """Who knows the token gets the archive, as long as this connection lives."""
         if self.serving is not None:
             self.serving.close()
         server = self.serving = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         server.bind(("0.0.0.0", 0))  # noqa: S104 - whoever dials must know the token
         server.listen(64)
-        told = {"port": server.getsockname()[1]}
 
         def give(peer: socket.socket) -> None:
-            with contextlib.suppress(OSError), peer:
-                peer.settimeout(STALL_S)
-                said = b""
-                while len(said) < len(token):
-                    piece = peer.recv(len(token) - len(said))
-                    if not piece:
-                        return
-                    said += piece
-                if hmac.compare_digest(said, token.encode()):
+            peer.settimeout(STALL_S)
+            with contextlib.suppress(OSError), peer, peer.makefile("rb") as said:
+                if hmac.compare_digest(said.read(len(token)), token.encode()):
                     archive.give(peer)
 
         def accept() -> None:
@@ -272,31 +261,28 @@ class HostHere:
                     threading.Thread(target=give, args=(peer,), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
-        say(told)
-        return told
+        say({"port": server.getsockname()[1]})
 
     def _unpack(self, archive: Path, digest: str) -> None:
         target = self.trees / digest
         if target.exists():
             return
-        draft = self.trees / f"{digest}.part"
+        draft = self.folder / "tree.part"
         draft.mkdir()
+        how: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
         with tarfile.open(str(archive), "r:gz") as tar:
-            if hasattr(tarfile, "tar_filter"):
-                tar.extractall(str(draft), filter="tar")
-            else:
-                tar.extractall(str(draft))  # noqa: S202
+            tar.extractall(str(draft), **how)  # noqa: S202
         draft.rename(target)
 
     def _job(self) -> dict[str, Any]:
         job: dict[str, Any] = self._json("job.json") or {}
         if not job:
             return {"state": "none"}
-        is_same = job.get("boot_id") == _read("/proc/sys/kernel/random/boot_id").strip()
+        is_same = job.get("boot_id") == _boot_id()
         if is_same and job.get("ticks") and _ticks(job["pid"]) == job["ticks"]:
             return dict(job, state="running")
         path = self.folder / "job.code"
-        code = _read(str(path)).strip()
+        code = _read(path).strip()
         if not code.isdigit():
             return dict(job, state="ended", code=None)
         ago_ns = time.time_ns() - path.stat().st_mtime_ns
@@ -321,56 +307,25 @@ class HostHere:
         return dict(os.environ, PATH=os.pathsep.join([own, os.environ.get("PATH", os.defpath)]))
 
     def _version(self, program: list[str]) -> str:
+        nothing = subprocess.DEVNULL
         try:
-            done = subprocess.run(
-                [*program, "--version"],
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                check=False,
+            said = subprocess.check_output(
+                [*program, "--version"], env=self._environment(), stdin=nothing, stderr=nothing
             )
-        except OSError:
+        except (OSError, subprocess.CalledProcessError):
             return ""
-        words = done.stdout.decode(errors="replace").split()
-        return words[-1] if done.returncode == 0 and words else ""
-
-    def _waits(self, order: dict[str, Any]) -> str:
-        """What this start has waited for, if it is the first since the push."""
-        told: dict[str, Any] = self._json("installed.json") or {}
-        if told.get("told"):
-            return ""
-        self._write("installed.json", dict(told, told=True))
-        pushed: dict[str, Any] = self._json("pushed.json") or {}
-        is_same = pushed.get("tree") == order["tree"]
-        begun = int(pushed["unix_ns"] if is_same else told.get("start_unix_ns", 0))
-        done = int(told.get("end_unix_ns", 0))
-        if not 0 < begun < done:
-            return ""
-        found = [f"pull:{begun}:{done}"]
-        boot = _boot_unix_ns()
-        if order.get("is_new") and 0 < boot < begun:
-            found.insert(0, f"boot:{boot}:{begun}")
-        return ",".join(found)
-
-    def _secret(self, text: str) -> None:
-        path = self.folder / "secret.new"
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        descriptor = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as out:
-            out.write(text)
-        path.rename(self.folder / "secret")
+        return (said.decode(errors="replace").split() or [""])[-1]
 
     def _json(self, name: str) -> Any:
         try:
-            return json.loads(_read(str(self.folder / name)))
+            return json.loads(_read(self.folder / name))
         except ValueError:
             return None
 
-    def _write(self, name: str, value: dict[str, Any]) -> None:
+    def _write(self, name: str, text: str, mode: int = 0o666) -> None:
         draft = self.folder / f"{name}.new"
-        draft.write_text(json.dumps(value))
+        draft.touch(mode)
+        draft.write_text(text)
         draft.rename(self.folder / name)
 
 
@@ -378,88 +333,67 @@ def end_all(mark: str, number: int) -> int:
     """A signal (0: none) to all processes that a job has started; how many there are."""
     wanted = f"{MARK}={mark}".encode()
     found = 0
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - entries vanish
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            if wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry), number)
+    for pid in (int(one.name) for one in Path("/proc").glob("[0-9]*")):
+        with contextlib.suppress(OSError):  # it has ended
+            around = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if wanted in around and pid != os.getpid():
+                os.kill(pid, number)
                 found += 1
     return found
 
 
-def _dialled(places: list[list[Any]], token: str) -> socket.socket:
-    """The first of these hosts that answers."""
-    said = "nobody was named"
-    for address, port in places:
-        try:
-            peer = socket.create_connection((address, port), DIAL_S)
-            peer.settimeout(STALL_S)
-            peer.sendall(token.encode())
-        except OSError as error:
-            said = f"{address}: {error}"
-        else:
-            return peer
-    raise HostError(f"no other host could be reached ({said})")
-
-
-def _read(path: str) -> str:
+def _dialled(place: list[Any], token: str) -> socket.socket:
+    """A host that gives the archive on."""
+    address, port = place
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            return file.read()
+        peer = socket.create_connection((address, port), DIAL_S)
+        peer.settimeout(STALL_S)
+        peer.sendall(token.encode())
+    except OSError as error:
+        raise HostError(f"{address} cannot be reached ({error})") from error
+    return peer
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
 
-def _tail(path: Path) -> str:
-    with path.open("rb") as log:
-        log.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        return log.read().decode(errors="replace")
-
-
 def _ticks(pid: int) -> int:
     """When a process began, in ticks of the kernel; 0: there is none, or it has ended."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else 0
 
 
+def _boot_id() -> str:
+    return _read(Path("/proc/sys/kernel/random/boot_id")).strip()
+
+
 def _boot_unix_ns() -> int:
-    for line in _read("/proc/stat").splitlines():
-        if line.startswith("btime "):
-            return int(line.split()[1]) * 10**9
-    return 0
+    told = dict(line.partition(" ")[::2] for line in _read(Path("/proc/stat")).splitlines())
+    return int(told.get("btime", 0)) * 10**9
 
 
 def say(answer: dict[str, Any]) -> None:
     """A line for who is connected."""
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
+    print(json.dumps(answer), flush=True)
 
 
 def main(folder: str) -> None:
     """Obey until the connection ends."""
     source = sys.stdin.buffer
-    host = HostHere(Path.home() / ".holdfast" / "pushed" / folder)
+    host = HostHere(Path.home() / ".holdfast" / "pushed" / folder, source)
     while True:
         line = source.readline()
         if not line:
             os._exit(0)  # also where a thread still gives an archive away
         order = json.loads(line)
-        name = order["do"]
         try:
-            answer = host.push(order, source) if name == "push" else getattr(host, name)(order)
-            say({"ok": answer})
+            say({"ok": getattr(host, order["do"])(order)})
         except (HostError, OSError) as error:
-            _left_behind(host)
+            host.clear()
             say({"error": str(error)})
-            if name == "push" and order["from"] is None:
+            if order["do"] == "push" and order["from"] is None:
                 os._exit(1)  # what follows on this connection is the rest of the archive
-
-
-def _left_behind(host: HostHere) -> None:
-    for part in [*host.folder.glob("*.part"), *host.trees.glob("*.part")]:
-        if part.is_dir():
-            shutil.rmtree(str(part), ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                part.unlink()

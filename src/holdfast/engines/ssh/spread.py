@@ -13,68 +13,32 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.hosts.engine import Submission
 from holdfast.core.hosts.reach import (
     HostAct,
     HostMemory,
     HostStep,
-    HostWanted,
     ReachedHost,
     Unreached,
     givers,
     next_steps,
+    start_waits,
     verdict,
 )
 from holdfast.engines.protocol import EngineError
-from holdfast.engines.ssh.archive import PackedTree
+from holdfast.engines.ssh.job import PushJob
 from holdfast.engines.ssh.session import ConnectionLostError, HostRefusedError, HostSession
-from holdfast.engines.ssh.words import Reach, Target
+from holdfast.engines.ssh.words import CONNECT_S, Reach, Target, told_waits
+from holdfast.errors import EXIT_DONE
 
 RELAY_WAIT_S = 30.0  # for a host that is to give a tree on
 MOST_AT_ONCE = 256
 NO_LIMIT = None
 ANSWER_S = 0.5  # a host may take for its answer before the others go on
+LONG_ANSWER_S = CONNECT_S + 2.0  # … before a push or an install, whose end it would wait for
 NOT_YET = Unreached("it has not answered yet")
-SECRET = "\0secret"  # noqa: S105 - stands in a host's words for a file in a place of its own
-
-
-@dataclass(frozen=True, slots=True)
-class PushJob:
-    """What every host is to have, and to run.
-
-    `install`: a line for a shell, by the user; "": nothing. `secret`: the text of the file for
-    `--secret-file`; None: the run has none. `program`: Holdfast's command over there.
-    """
-
-    submission: Submission
-    tree: PackedTree
-    install: str = ""
-    secret: str | None = None
-    program: tuple[str, ...] = ("holdfast",)
-    environment: tuple[tuple[str, str], ...] = ()
-    has_relay: bool = True
-
-    @property
-    def wanted(self) -> HostWanted:
-        """As the core compares it."""
-        return HostWanted(self.tree.digest, self.install_digest)
-
-    @property
-    def install_digest(self) -> str:
-        """Of the command, with what it is to leave behind."""
-        return f"{self.install}\n{' '.join(self.program)}"
-
-    def words(self, target: Target, address: str) -> list[str | None]:
-        """The command of one host; None stands for its secret's file."""
-        flags = [*self.submission.flags, "--host-index", str(target.index)]
-        flags += ["--slice", target.slice] if target.slice else []
-        flags += ["--host-address", address] if address else []
-        flags += ["--secret-file", SECRET] if self.secret is not None else []
-        words = replace(self.submission, flags=tuple(flags)).run_words(self.program)
-        return [None if one == SECRET else one for one in words]
 
 
 class _GivenFrom:
@@ -161,9 +125,10 @@ class SshFleet:
         """Look, and do what is to be done now; False: that was nothing."""
         job = self.job
         assert job is not None  # noqa: S101
-        told = self.look(targets, ANSWER_S)
-        memory = {one.index: self._memory[one.name] for one in targets}
-        self.steps = next_steps(told, memory, job.wanted)
+        self._decide(job, targets, ANSWER_S)
+        is_long = any(one.step in (HostAct.PUSH, HostAct.INSTALL) for one in self.steps.values())
+        if is_long and NOT_YET in self.told.values():
+            self._decide(job, targets, LONG_ANSWER_S)
         self.verdict, self.why = verdict(self.steps)
         self._tell(targets)
         if self.verdict is not None:
@@ -178,7 +143,7 @@ class SshFleet:
             self.say(f"installing on {_hosts(bare)}")
             self._all(lambda one: self._tried(one, lambda: self._install(job, one)), bare)
         starts = by_step.get(HostAct.START, [])
-        if starts and any(memory[one.index].has_run for one in starts) and self.is_over():
+        if any(self._memory[one.name].has_run for one in starts) and self.is_over():
             return False
         if starts:
             self.say(f"starting {_hosts(starts)}")
@@ -199,6 +164,11 @@ class SshFleet:
         return tuple(one for one, is_over in zip(targets, are_over, strict=True) if is_over)
 
     # --- one host ---------------------------------------------------------------------------------
+
+    def _decide(self, job: PushJob, targets: Sequence[Target], within_s: float) -> None:
+        told = self.look(targets, within_s)
+        memory = {one.index: self._memory[one.name] for one in targets}
+        self.steps = next_steps(told, memory, job.wanted)
 
     def _asked_on(self, target: Target) -> Future[ReachedHost | Unreached]:
         found = self._pending.get(target.name)
@@ -235,14 +205,14 @@ class SshFleet:
         told, memory = self.told[target.index], self._memory[target.name]
         assert isinstance(told, ReachedHost)  # noqa: S101
         memory.starts(told)
+        found = start_waits(told, job.tree.digest, is_new=target.is_new)
         order = {
             "do": "start",
             "tree": job.tree.digest,
             "index": target.index,
             "words": job.words(target, told.address),
             "secret": job.secret,
-            "environment": dict(job.environment),
-            "is_new": target.is_new,
+            "environment": {**dict(job.environment), **told_waits(found)},
         }
         self._session(target).ask(order)
         memory.has_run = True
@@ -283,7 +253,7 @@ class SshFleet:
                     "bytes": job.tree.size_bytes,
                     "unpacked_bytes": job.tree.unpacked_bytes,
                     "token": token,
-                    "from": None if giver is None else [giver],
+                    "from": giver,
                 }
                 self._session(target).ask(
                     order,
@@ -331,13 +301,11 @@ class SshFleet:
         """Whether it went well; where it did not, the next look says how it stands."""
         try:
             act()
-        except ConnectionLostError as error:
+        except (ConnectionLostError, OSError) as error:
             self._failed(target, str(error))
         except HostRefusedError as error:
             self._failed(target, str(error))
-            self._refusals(target, str(error))
-        except OSError as error:
-            self._failed(target, str(error))
+            self._memory.setdefault(target.name, HostMemory()).refused = str(error)
         else:
             return True
         return False
@@ -345,10 +313,6 @@ class SshFleet:
     def _failed(self, target: Target, words: str) -> None:
         self._drop(target)
         self.say(f"host {target.index} ({target.name}): {words}")
-
-    def _refusals(self, target: Target, words: str) -> None:
-        memory = self._memory.setdefault(target.name, HostMemory())
-        memory.refused = words
 
     def _session(self, target: Target) -> HostSession:
         found = self._sessions.get(target.name)
@@ -381,7 +345,9 @@ class SshFleet:
 
 
 def started(fleet: SshFleet) -> bool:
-    """Whether all of them train."""
+    """Whether all of them train, or have trained to the end."""
+    if fleet.verdict == EXIT_DONE:
+        return True
     return bool(fleet.steps) and all(one.step is HostAct.REST for one in fleet.steps.values())
 
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from holdfast.core.hosts.engine import EngineWait
 
 ALIVE_S, ALIVE_MISSES = 5, 3
 CONNECT_S = 10
 PYTHON = "python3"
+WAITS_VARIABLE = "HOLDFAST_SSH_WAITS"
 # Reads the program's length, then the program, from the connection itself.
 BOOT = (
     "import sys;n=int(sys.stdin.buffer.readline());"
@@ -86,6 +90,12 @@ def connect_words(reach: Reach, target: Target) -> list[str]:
     for name, value in options.items():
         words += ["-o", f"{name}={value}"]
     return [*words, "--", target.destination, remote]
+
+
+def told_waits(found: Iterable[EngineWait]) -> dict[str, str]:
+    """For a start's environment, where `engines.ssh.waits` finds them."""
+    words = (f"{one.kind}:{one.start_unix_ns}:{one.end_unix_ns}" for one in found)
+    return {WAITS_VARIABLE: ",".join(words)}
 
 
 class Complaint(NamedTuple):

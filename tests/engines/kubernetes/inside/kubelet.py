@@ -21,6 +21,7 @@ class Kubelet:
         self._ended: set[str] = set()
         self._told: set[str] = set()
         self._seen = 0  # the cluster's version
+        self.lost: set[str] = set()  # pods whose ends their nodes cannot tell any more
 
     def look(self) -> bool:
         """Start what waits, tell what is to go, and report what has ended."""
@@ -35,6 +36,7 @@ class Kubelet:
         for name, process in self.processes.items():
             if name not in self._ended and (code := process.code()) is not None:
                 self._ended.add(name)
+                code = 137 if name in self.lost else code
                 self._cluster.do("end", name, str(code if code >= 0 else 128 - code))
         return False
 
@@ -54,6 +56,17 @@ class Kubelet:
         ]
         return self.processes[max(marks)[1]]
 
+    def _of_slice(self, pod: dict[str, Any]) -> dict[str, str]:
+        """What GKE tells a pod of a TPU slice."""
+        labels = pod["metadata"]["labels"]
+        if "cloud.google.com/gke-tpu-topology" not in pod["spec"].get("nodeSelector", ()):
+            return {}
+        return {
+            "MEGASCALE_SLICE_ID": labels["jobset.sigs.k8s.io/job-index"],
+            "TPU_WORKER_ID": labels["batch.kubernetes.io/job-completion-index"],
+            "TPU_WORKER_HOSTNAMES": "one-host-a-slice",
+        }
+
     def _start(self, name: str, pod: dict[str, Any]) -> None:
         self._cluster.do("schedule", name)
         (container,) = pod["spec"]["containers"]
@@ -68,10 +81,11 @@ class Kubelet:
         env = {
             one["name"]: one["value"]
             if "value" in one
-            else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
+            else fields.get(one["valueFrom"]["fieldRef"]["fieldPath"], "")
             for one in container["env"]
             if one["name"] != "HOLDFAST_SCRATCH"  # all of them are on one machine
         }
+        env |= {"KUBERNETES_SERVICE_HOST": "10.0.0.1"} | self._of_slice(pod)
         mounts = [one["mountPath"] for one in container["volumeMounts"]]
         assert str(Path(self._house.store)) in mounts
         command = (sys.executable, "-m", "holdfast.cli.main", *words)
