@@ -51,6 +51,7 @@ def needed() -> set[str]:
     [
         "constraints.txt",
         "tests/adapters/constraints-keras.txt",
+        "tests/adapters/constraints-pax.txt",
         "tests/engines/constraints-ray.txt",
     ],
 )

@@ -133,6 +133,15 @@ def test_any_event_files() -> None:
         converted(LOGS / "lightning", "tensorboard", asked=ConvertOptions(tag="none_such"))
 
 
+def test_pax_says_whether_steps_are_valid_and_evaluates_nothing() -> None:
+    """`logs/pax`: a value each 10 steps; killed at step 225 or so, before it wrote all."""
+    done = converted(LOGS / "pax", "tensorboard")
+    account = account_of(done)
+    assert (account["steps_kept"], spans(done.facts)) == (140, [])
+    assert account["productive_s"] == pytest.approx(0.4, abs=0.1)
+    assert account["badput_s"]["startup"] == pytest.approx(3.0, abs=0.1)  # compiles for most of it
+
+
 def test_what_is_damaged_in_an_event_file(tmp_path: Path) -> None:
     good = (LOGS / "huggingface" / "runs" / "first" / "events.out.tfevents.1").read_bytes()
     for name, data, words in (

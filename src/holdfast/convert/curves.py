@@ -27,8 +27,10 @@ MOST_FILES = 10_000
 MOST_CHECKPOINTS = 100_000
 LATE_NS = 60 * NS_PER_S  # a checkpoint's files are not newer than the run by more
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})", re.ASCII)
+# Pax says of each step whether it is_valid: that is no evaluation.
 _WITHOUT_TRAINING = re.compile(
-    r"(?:^|[/_.\-])(?:val|valid|validation|validate|eval|evaluation|test|testing|predict)(?:$|[/_.\-])"
+    r"(?:^|[/_.\-])(?<!is_)"
+    r"(?:val|valid|validation|validate|eval|evaluation|test|testing|predict)(?:$|[/_.\-])"
 )
 _NO_STEPS = ("epoch", "train/epoch", "hp_metric", "")
 _EVAL_SECONDS = "eval/runtime"  # of Hugging Face, as is the next
