@@ -183,6 +183,8 @@ if __name__ == "__main__":
     example, out, *words = sys.argv[1:]
     ruler, hooks = Ruler(out), HOOKS[example]
     backend = os.environ.get("KERAS_BACKEND") or "jax"
+    if example == "maxtext":  # as its adapter does before anything of MaxText's is imported
+        importlib.import_module("holdfast.compat.ml_goodput_measurement.auto")
     if hooks.compiles and backend == "jax":
         ruler.hear_jax()
     patch("holdfast.session.start:start", ruler.starting)  # before an adapter takes it from there
