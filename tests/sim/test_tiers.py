@@ -41,6 +41,18 @@ def test_a_set_that_an_attempt_was_restored_from_memory_of_counts_when_it_is_dur
     assert choose(tiers.seen())[0] == ev.Resume("0000-000000000033", 33, 0)
 
 
+def test_a_set_of_an_attempt_that_was_left_behind_whole_is_on_no_lineage() -> None:
+    """The next one began from scratch, and came to the same step."""
+    tiers = Tiers(VirtualClock(), lambda _: None, 10, peers=False)
+    tiers.launched(act.Launch(0, ev.SCRATCH, HERE))
+    tiers.launched(act.Launch(1, ev.SCRATCH, HERE))
+    tiers.launched(act.Launch(2, ev.Resume("0001-000000000001", 1, 1, buffer=0), HERE))
+    tiers.committed(0, 1)
+    assert choose(tiers.seen())[0] == ev.SCRATCH
+    tiers.committed(1, 1)
+    assert choose(tiers.seen())[0] == ev.Resume("0001-000000000001", 1, 1)
+
+
 # --- held to the store and the memory of the scenario tests ---------------------------------------
 
 S = 1_000_000_000

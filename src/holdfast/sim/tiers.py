@@ -26,7 +26,8 @@ class Tiers:
         self._feed = feed
         self._write_ns = write_ns
         self._peers = peers
-        self._attempt, self._resumed = 0, 0  # the newest attempt, and the step that it starts from
+        self._attempt = 0  # the newest
+        self._limits: dict[int, int] = {}  # of its ancestors, the steps that later ones start from
         self._durable: Set | None = None
         self._memory: Set | None = None
         self._buffer = 0
@@ -42,11 +43,14 @@ class Tiers:
 
     def launched(self, action: act.Launch) -> None:
         """What is beyond the set that the attempt starts from is on no lineage any more."""
-        self._attempt, self._resumed = action.attempt, action.resume.step
+        parent, step = action.resume.parent, action.resume.step
+        limits = {} if parent is None else {parent: step}
+        limits |= {one: limit for one, limit in self._limits.items() if one < (parent or 0)}
+        self._attempt, self._limits = action.attempt, limits
 
     def committed(self, attempt: int, step: int) -> None:
         """A set is durable; one that comes too late for the choice counts no more."""
-        is_on_lineage = attempt == self._attempt or step <= self._resumed
+        is_on_lineage = attempt == self._attempt or step <= self._limits.get(attempt, -1)
         if is_on_lineage and (self._durable is None or self._durable[1] < step):
             self._durable = attempt, step
 
