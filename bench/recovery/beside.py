@@ -72,31 +72,27 @@ def measured(system: System, place: Place, seconds: float) -> tuple[int, dict[st
         before, from_ns = processors(), boot_ns()
         bout.wait(from_ns + int(seconds * NS_PER_S))
         after, to_ns = processors(), boot_ns()
-        return step_within(bout.follower, from_ns, to_ns), by_process(bout, before, after, from_ns)
+        count = steps_within(bout.follower, from_ns, to_ns)
+        return round((to_ns - from_ns) / count), by_process(before, after, count)
     finally:
         family.end_all()
         shutil.rmtree(place.folder, ignore_errors=True)
         shutil.rmtree(place.memory, ignore_errors=True)
 
 
-def step_within(follower: Follower, from_ns: int, to_ns: int) -> int:
-    """The mean step of that time, in nanoseconds."""
-    counts = [
+def steps_within(follower: Follower, from_ns: int, to_ns: int) -> float:
+    """How many steps a rank did in that time: the mean over the ranks."""
+    return statistics.mean(
         sum(from_ns < step.at_ns <= to_ns for life in lives for step in life.steps)
         for lives in follower.lives.values()
-    ]
-    return round((to_ns - from_ns) / statistics.mean(counts))
-
-
-def by_process(bout: Bout, before: Use, after: Use, from_ns: int) -> dict[str, float]:
-    """What each has used between the two looks, in milliseconds for each step."""
-    count = statistics.mean(
-        sum(step.at_ns > from_ns for life in lives for step in life.steps)
-        for lives in bout.follower.lives.values()
     )
+
+
+def by_process(before: Use, after: Use, steps: float) -> dict[str, float]:
+    """What each has used between the two looks, in milliseconds for each step."""
     found: dict[str, float] = defaultdict(float)
     for key, (whose, ns) in after.items():
-        found[whose] += (ns - before.get(key, ("", 0))[1]) / 1e6 / count
+        found[whose] += (ns - before.get(key, ("", 0))[1]) / 1e6 / steps
     return {whose: ms for whose, ms in found.items() if ms >= 0.01}
 
 
@@ -106,7 +102,7 @@ def processors() -> Use:
     for pid in family.descendants():
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            process = whose(Path(f"/proc/{pid}/comm").read_text().strip(), words)
+            process = process_name(Path(f"/proc/{pid}/comm").read_text().strip(), words)
             for task in Path(f"/proc/{pid}/task").iterdir():
                 with contextlib.suppress(OSError):
                     name = (task / "comm").read_text().strip()
@@ -116,7 +112,7 @@ def processors() -> Use:
     return found
 
 
-def whose(name: str, words: list[bytes]) -> str:
+def process_name(name: str, words: list[bytes]) -> str:
     """Which process that is, in a word or two."""
     scripts = [Path(word.decode()).name for word in words if word.endswith(b".py")]
     modules = [after.decode() for word, after in pairwise(words) if word == b"-m"]

@@ -27,7 +27,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 class Hooks(NamedTuple):
     """Of an example: a function, how it tells when a step is over, and what else takes time.
 
-    `begins`: at whose end the first step begins; "": the first one is not measured.
+    `begins`: at whose end the first step begins; "": the first one is not measured. `hears_last`:
+    Holdfast has heard of a step before its line is written.
     """
 
     function: str
@@ -37,6 +38,7 @@ class Hooks(NamedTuple):
     restores: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     compiles: bool = False  # by JAX
+    hears_last: bool = False
 
 
 HOOKS = {
@@ -46,6 +48,7 @@ HOOKS = {
         ("transformers:Trainer._save_checkpoint",),
         "transformers.trainer_callback:CallbackHandler.on_train_begin",
         data=("transformers:Trainer.get_batch_samples",),
+        hears_last=True,
     ),
     "lightning": Hooks(
         "lightning.pytorch.loops.optimization.automatic:_AutomaticOptimization.run",
@@ -63,6 +66,7 @@ HOOKS = {
         "holdfast.adapters.orbax:wrap",
         ("orbax.checkpoint:CheckpointManager.restore",),
         compiles=True,
+        hears_last=True,
     ),
     "keras": Hooks(
         "keras:Model.make_train_function",
@@ -88,6 +92,7 @@ HOOKS = {
         ("maxtext.common.checkpointing:load_state_if_possible",),
         ("maxtext.common.data_loader:DataLoader.load_next_batch_pre_sharding",),
         compiles=True,
+        hears_last=True,
     ),
 }
 
@@ -183,7 +188,7 @@ if __name__ == "__main__":
     example, out, *words = sys.argv[1:]
     ruler, hooks = Ruler(out), HOOKS[example]
     backend = os.environ.get("KERAS_BACKEND") or "jax"
-    if example == "maxtext":  # as its adapter does before anything of MaxText's is imported
+    if example == "maxtext":  # as its adapter says, for who imports MaxText before it
         importlib.import_module("holdfast.compat.ml_goodput_measurement.auto")
     if hooks.compiles and backend == "jax":
         ruler.hear_jax()

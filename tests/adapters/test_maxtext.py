@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast.adapters.maxtext import MaxTextSaves, install
+from holdfast.adapters.maxtext import MaxTextSaves, _is_too_late, install
 from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
+
+OURS, THEIRS = "holdfast.compat.ml_goodput_measurement.auto", "maxtext.common.goodput"
 
 
 def modules() -> dict[str, Any]:
@@ -80,6 +83,21 @@ def test_another_one_trains_as_it_is(
     told = capsys.readouterr().err
     assert said in told
     assert "it trains, and Holdfast saves nothing of it" in told
+
+
+@pytest.mark.parametrize(
+    ("imported", "is_told"),
+    [([], False), ([THEIRS], True), ([THEIRS, OURS], False)],
+    ids=["first", "after MaxText", "before it"],
+)
+def test_who_imports_maxtext_too_early_is_told_what_that_costs(
+    monkeypatch: pytest.MonkeyPatch, imported: list[str], is_told: bool
+) -> None:
+    for name in (THEIRS, OURS):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in imported:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert ("count as training" in _is_too_late()) == is_told
 
 
 def test_without_checkpoints_the_run_ends_with_a_sentence() -> None:

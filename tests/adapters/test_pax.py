@@ -61,6 +61,12 @@ class Pax:
         words = ("--name", "lm", "--store", self.house.store, "--ranks", self.ranks)
         return self.house.holdfast("run", *words, "--", *command, **how)
 
+    def start_and_save_twice(self) -> Process:
+        """Started, and with two checkpoints."""
+        run = self.start()
+        self.house.eventually(lambda: 2 * SAVE_EVERY in self.saved())
+        return run
+
     def saved(self) -> list[int]:
         """The steps of its checkpoints."""
         found = (self.log_dir / "checkpoints").glob("checkpoint_*/metadata/metadata")
@@ -119,8 +125,7 @@ def check_history(told: dict[str, Any]) -> None:
 
 
 def test_a_stop_is_saved_by_pax_and_goes_on(pax: Pax, wanted: str) -> None:
-    run = pax.start()
-    pax.house.eventually(lambda: 2 * SAVE_EVERY in pax.saved())
+    run = pax.start_and_save_twice()
     run.send(signal.SIGTERM)
     text = run.wait(EXIT_SAVED)
     stopped = pax.saved()[-1]
@@ -133,8 +138,7 @@ def test_a_stop_is_saved_by_pax_and_goes_on(pax: Pax, wanted: str) -> None:
 
 
 def test_a_killed_rank_goes_on_from_its_newest_checkpoint(pax: Pax, wanted: str) -> None:
-    run = pax.start()
-    pax.house.eventually(lambda: 2 * SAVE_EVERY in pax.saved())
+    run = pax.start_and_save_twice()
     os.kill(last_rank(run), signal.SIGKILL)
     text = run.wait(EXIT_DONE)
     assert "killed by SIGKILL" in text
@@ -148,8 +152,7 @@ def test_a_killed_rank_goes_on_from_its_newest_checkpoint(pax: Pax, wanted: str)
 
 
 def test_a_rank_that_gets_sigterm_has_all_saved_and_is_started_again(pax: Pax, wanted: str) -> None:
-    run = pax.start()
-    pax.house.eventually(lambda: 2 * SAVE_EVERY in pax.saved())
+    run = pax.start_and_save_twice()
     os.kill(last_rank(run), signal.SIGTERM)
     text = run.wait(EXIT_DONE)
     assert "exited with code 1" in text

@@ -68,7 +68,7 @@ def test_the_report_says_what_the_ruler_says(
 ) -> None:
     pytest.importorskip(package)
     out = house.folder / "ruler.jsonl"
-    save_every = max(50, steps // 8)  # what Holdfast adds to a save is in its books alone
+    save_every = max(50, steps // 15)  # what Holdfast adds to a save is in its books alone
     options = ("--name", "r", "--save-every", save_every)
     command = (sys.executable, RULER, example, out, steps)
     how = {"OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2, "KERAS_BACKEND": backend}
@@ -84,7 +84,8 @@ def test_the_report_says_what_the_ruler_says(
     elapsed_s = report["elapsed_s"]
     assert report["steps_kept"] == steps
     recorded = len(before.steps_s) - resumed - report["lost_steps"]
-    assert recorded in (-1, 0, 1), "the kill may come between the two"
+    between = -1 if HOOKS[example].hears_last else 1
+    assert recorded in (0, between), "the kill may come between the two"
     assert report["goodput"] == pytest.approx(kept_s / elapsed_s, abs=HALF_A_POINT)
     for kind, seconds in (Counter(before.spent_s) + Counter(after.spent_s)).items():
         told = report["badput_s"].get(kind, 0) / elapsed_s

@@ -26,7 +26,8 @@ class Killed:
         monkeypatch.setattr(loop, "descendants", lambda _: self.left)
         monkeypatch.setattr(loop, "signal_to", lambda *_: None)
         monkeypatch.setattr(loop, "has_children", lambda: True)
-        monkeypatch.setattr(loop, "report", lambda event, pids: self.said.append((event, pids)))
+        say = lambda event, pids: self.said.append((event, pids))  # noqa: E731
+        monkeypatch.setattr(processes, "report", say)
         monkeypatch.setattr(Reaper, "reap", lambda _: None)
         monkeypatch.setattr(processes, "_waits_in_kernel", lambda pid: pid in self.in_kernel)
         self.reaper = Reaper(guard=1)

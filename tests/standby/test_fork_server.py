@@ -120,7 +120,6 @@ import os, sys
 sys.path[:0] = [sys.argv[1]]
 from pathlib import Path
 from forking import Forking
-from standing import LIMIT_S
 from holdfast.agent.tree import become_subreaper
 become_subreaper()
 code, imports, folder = sys.argv[2:]
@@ -266,14 +265,15 @@ def test_asked_in_the_middle_of_its_imports_it_forks_what_it_has(
 def test_while_it_imports_it_gives_way_but_to_who_waits_for_it(
     tmp_path: Path, library: Path, serve: Serve
 ) -> None:
-    door, inside = tmp_path / "door", tmp_path / "inside"
+    door, inside, learned = (tmp_path / name for name in ("door", "inside", "learned"))
     (library / "slow.py").write_text(
-        f"import os\nif os.path.exists({str(door)!r}):\n"
+        f"import os\nif os.path.exists({str(learned)!r}):\n"
         f"    open({str(inside)!r}, 'w').close()\n    open({str(door)!r}).read()\n"
+        f"else:\n    open({str(learned)!r}, 'x').close()\n"  # whoever writes the list of imports
     )
     os.mkfifo(inside)
-    server = serve(SAY, "slow").server
     os.mkfifo(door)
+    server = serve(SAY, "slow").server
     inside.read_bytes()  # it is in the middle of that import
     assert os.sched_getscheduler(server.pid) == os.SCHED_IDLE
     server.lift()

@@ -190,6 +190,8 @@ def install(run: Run, train: Any, checkpointing: Any, train_utils: Any) -> MaxTe
 
 def main(argv: list[str]) -> None:
     """Train as `python -m maxtext.trainers.pre_train.train` does."""
+    if why := _is_too_late():
+        say(why)
     import holdfast.compat.ml_goodput_measurement.auto  # noqa: F401 - MaxText's recorder is ours
 
     check_version("MaxText", version("maxtext"), TRIED)
@@ -205,6 +207,17 @@ def main(argv: list[str]) -> None:
         if not end.code and saves is not None:
             saves.finish()
         raise
+
+
+def _is_too_late() -> str:
+    """Why MaxText has another recorder than ours by now; "": it has not."""
+    ours, theirs = "holdfast.compat.ml_goodput_measurement.auto", "maxtext.common.goodput"
+    if theirs not in sys.modules or ours in sys.modules:
+        return ""
+    return (
+        "MaxText was imported before holdfast.adapters.maxtext.main was called, so its waits for "
+        f"data count as training: import {ours} first"
+    )
 
 
 def _recording(argv: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.agent.reaper import processes
 from holdfast.agent.tree_process import TreeProcess
 
-# The reaper itself says `stuck` before that: who says nothing for so long is stopped, or wedged.
+# The reaper says `stuck` or `busy` before that: who says nothing for so long is stopped, or wedged.
 KILL_LIMIT_S = processes.STUCK_AFTER_S + 2.0
 CLOSE_LIMIT_S = KILL_LIMIT_S
 
@@ -162,14 +162,12 @@ class Tree:
             self._process.kill()
         return self._process.has_ended()
 
-    def sweep_orphans(
-        self, spare: Collection[int] = (), limit_s: float = processes.STUCK_AFTER_S
-    ) -> list[int]:
+    def sweep_orphans(self, spare: Collection[int] = ()) -> list[int]:
         """After a reaper's death: end what was reparented to us; returns who would not die.
 
         `spare`: children of ours that are none of the tree's, with all that is below them.
         """
-        end = time.monotonic() + limit_s
+        began_s = time.monotonic()
         while left := _below_us(spare):
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -177,8 +175,8 @@ class Tree:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-            if time.monotonic() > end:
-                return left
+            if stuck := processes.survivors(left, time.monotonic() - began_s):
+                return stuck
             time.sleep(processes.RESCAN_S)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:

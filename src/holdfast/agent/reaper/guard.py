@@ -12,12 +12,11 @@ from .loop import Reaper
 from .processes import (
     CONTROL_FD,
     RESCAN_S,
+    LeftAlive,
     descendants,
     has_children,
-    report,
     signal_to,
     spawn,
-    survivors,
     take_place,
 )
 
@@ -59,7 +58,7 @@ def stand_guard(reaper: int, wakeup_fd: int) -> None:
             else:
                 poll.unregister(CONTROL_FD)
                 limit_ms = REAPER_LIMIT_S * 1000
-    began, stuck_reported = time.monotonic(), False
+    began, left_alive = time.monotonic(), LeftAlive()
     while has_children():
         left = descendants(os.getpid())
         for pid in left:
@@ -67,10 +66,7 @@ def stand_guard(reaper: int, wakeup_fd: int) -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        stuck = [] if stuck_reported else survivors(left, time.monotonic() - began)
-        if stuck:
-            stuck_reported = True
-            report("stuck", pids=stuck)
+        left_alive.tell(left, time.monotonic() - began)
         time.sleep(RESCAN_S)
 
 

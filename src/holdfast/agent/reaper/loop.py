@@ -13,14 +13,13 @@ import time
 from .processes import (
     CONTROL_FD,
     RESCAN_S,
-    STUCK_AFTER_S,
     Fate,
+    LeftAlive,
     descendants,
     has_children,
     report,
     signal_to,
     spawn,
-    survivors,
 )
 
 TYPE_CHECKING = False  # what `typing` would say, without importing it
@@ -122,8 +121,7 @@ class Reaper:
         self.speaking: dict[int, StandbyProcess] = {}  # by status fd
         self.outputs: set[int] = set()
         self.killing_since: float | None = None
-        self.stuck_reported = False
-        self.told_s = 0.0  # after the SIGKILL, when something was last told of who is left
+        self.left_alive = LeftAlive()
         self.buffer = b""
         self.has_begun = False  # there were ranks, or there will be none: what is left is a rest
 
@@ -251,21 +249,9 @@ class Reaper:
         left = descendants(os.getpid())
         if not left and not has_children():
             return True
-        self.tell_survivors(left)
+        # What runs no more and cannot be waited for yet is none of these: it is being taken apart.
+        self.left_alive.tell(left, time.monotonic() - (self.killing_since or 0.0))
         return False
-
-    def tell_survivors(self, left: list[int]) -> None:
-        """Tell who survives SIGKILL; or, now and then, that the machine is too busy to end them.
-
-        What runs no more and cannot be waited for yet is being taken apart, which takes long there.
-        """
-        waited_s = time.monotonic() - (self.killing_since or 0.0)
-        if not left or self.stuck_reported or waited_s - self.told_s <= STUCK_AFTER_S:
-            return
-        self.told_s = waited_s
-        stuck = survivors(left, waited_s)
-        self.stuck_reported = bool(stuck)
-        report("stuck" if stuck else "busy", pids=stuck or left)
 
     def read_commands(self) -> bool:
         """Read what came; False at end of file (the agent is gone)."""

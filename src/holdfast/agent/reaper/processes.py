@@ -113,6 +113,23 @@ def survivors(killed: list[int], waited_s: float) -> list[int]:
     return killed if waited_s > BUSY_LIMIT_S else [pid for pid in killed if _waits_in_kernel(pid)]
 
 
+class LeftAlive:
+    """Tells the agent who survives SIGKILL, once; or, now and then, that they get no processor."""
+
+    def __init__(self) -> None:
+        self._told_s = 0.0  # after the SIGKILL
+        self._is_told = False  # that they survive it
+
+    def tell(self, left: list[int], waited_s: float) -> None:
+        """These are left, so long after it."""
+        if not left or self._is_told or waited_s - self._told_s <= STUCK_AFTER_S:
+            return
+        self._told_s = waited_s
+        stuck = survivors(left, waited_s)
+        self._is_told = bool(stuck)
+        report("stuck" if stuck else "busy", pids=stuck or left)
+
+
 def _waits_in_kernel(pid: int) -> bool:
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - as above
