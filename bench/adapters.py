@@ -5,7 +5,8 @@
 The examples run as they are under `holdfast run`, one rank; `--wide`: with a model whose checkpoint
 is of 40 to 170 MB, for 60 steps. The adapter's methods are timed, and so
 is the framework's own way to save, which is no part of them. Needs `make adapters` once; Keras, of
-which KERAS_BACKEND says the backend, `make trainers` and the Python of its environment.
+which KERAS_BACKEND says the backend, TensorFlow and MaxText need `make trainers` and the Python of
+their environment.
 
 - a step: the time in the adapter's methods between two steps, where nothing is saved.
 - a save: the same where something is, beside what the framework takes to save.
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,51 +41,72 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 class Face(NamedTuple):
-    """An adapter: its class, its methods by the step that they belong to, the framework's save."""
+    """Of an adapter: its methods by the step that they belong to, the framework's ways to save.
+
+    A place is `module:name.name`.
+    """
 
     steps: int
-    adapter: str
     begins: str  # is called first at each step
     others: tuple[str, ...]
     saves: tuple[str, ...]
     width: tuple[str, str]  # in the example's text, and a greater one
 
 
+HUGGINGFACE = "holdfast.adapters.huggingface:HuggingFaceCallback"
+KERAS = "holdfast.adapters.keras:KerasCallback"
+RECORDER = "holdfast.compat.ml_goodput_measurement.recorder:GoodputRecorder"
 FACES = {
     "huggingface": Face(
         400,
-        "holdfast.adapters.huggingface:HuggingFaceCallback",
-        "on_step_end",
-        ("on_save", "on_log", "on_evaluate", "on_epoch_end"),
+        f"{HUGGINGFACE}.on_step_end",
+        tuple(f"{HUGGINGFACE}.on_{what}" for what in ("save", "log", "evaluate", "epoch_end")),
         ("transformers:Trainer._save_checkpoint",),
         ("n_embd=64", "n_embd=768"),
     ),
     "lightning": Face(
         1500,
-        "holdfast.adapters.lightning:LightningCallback",
-        "on_train_batch_end",
+        "holdfast.adapters.lightning:LightningCallback.on_train_batch_end",
         (),
         ("lightning.pytorch:Trainer.save_checkpoint",),
         ("256", "65536"),
     ),
     "keras": Face(
         1500,
-        "holdfast.adapters.keras:KerasCallback",
-        "on_train_batch_end",
-        ("on_epoch_begin", "on_epoch_end", "state_dict"),
+        f"{KERAS}.on_train_batch_end",
+        tuple(f"{KERAS}.{what}" for what in ("on_epoch_begin", "on_epoch_end", "state_dict")),
         ("keras:Model.save_weights",),
         ("256", "65536"),
     ),
     "orbax": Face(
         1500,
-        "holdfast.adapters.orbax:OrbaxManager",
-        "save",
+        "holdfast.adapters.orbax:OrbaxManager.save",
         (),
         (
             "orbax.checkpoint:CheckpointManager.save",
             "orbax.checkpoint:CheckpointManager.wait_until_finished",
         ),
         ("256", "2048"),
+    ),
+    "tensorflow": Face(
+        1500,
+        "holdfast.session.framework_loop:FrameworkLoop.due",
+        ("holdfast.adapters.tensorflow:TensorFlowLoop._save",),
+        ("tensorflow:train.Checkpoint.write",),
+        ("128", "65536"),
+    ),
+    "maxtext": Face(
+        400,
+        "holdfast.adapters.maxtext_saves:MaxTextSaves.save",
+        tuple(
+            f"{RECORDER}.record_{what}_time"
+            for what in ("step_start", "data_loading_start", "data_loading_end")
+        ),
+        (
+            "maxtext.common.checkpointing:save_checkpoint",
+            "maxtext.common.checkpointing:wait_until_finished",
+        ),
+        ("64", "65536"),
     ),
 }
 
@@ -95,7 +118,7 @@ class Clocks:
         self.steps: list[list[float]] = [[0.0, 0.0]]
         self._inside: list[list[float]] = []  # of timed calls under way: seconds of those in them
 
-    def timed(self, call: Callable[..., Any], which: int, *, begins: bool) -> Callable[..., Any]:
+    def timed(self, call: Callable[..., Any], *, which: int, begins: bool) -> Callable[..., Any]:
         """`which`: 0 the adapter's, 1 the framework's save; what is nested is counted once."""
 
         @functools.wraps(call)
@@ -119,15 +142,12 @@ class Clocks:
 def within(name: str, out: str, *, wide: bool) -> None:
     """Run an example with its adapter's methods timed."""
     face, clocks = FACES[name], Clocks()
-    adapter = _named(face.adapter)
-    for method in (face.begins, *face.others):
-        wrapped = clocks.timed(getattr(adapter, method), 0, begins=method == face.begins)
-        setattr(adapter, method, wrapped)
+    if name == "maxtext":  # as its adapter says, for who imports MaxText before it
+        importlib.import_module("holdfast.compat.ml_goodput_measurement.auto")
+    for place in (face.begins, *face.others):
+        patch(place, partial(clocks.timed, which=0, begins=place == face.begins))
     for place in face.saves:
-        owner, _, method = place.rpartition(".")
-        setattr(
-            _named(owner), method, clocks.timed(getattr(_named(owner), method), 1, begins=False)
-        )
+        patch(place, partial(clocks.timed, which=1, begins=False))
     atexit.register(lambda: Path(out).write_text(json.dumps(clocks.steps)))
     text = (EXAMPLES / name / "train.py").read_text()
     sys.argv = ["train.py", str(WIDE_STEPS if wide else face.steps)]
@@ -136,9 +156,12 @@ def within(name: str, out: str, *, wide: bool) -> None:
     runpy.run_path(str(script), run_name="__main__")
 
 
-def _named(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+def patch(place: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put a function around that of `module:name.name`."""
+    module, _, names = place.partition(":")
+    *owners, name = names.split(".")
+    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    setattr(owner, name, by(getattr(owner, name)))
 
 
 def measure(

@@ -82,13 +82,13 @@ HOOKS = {
         restores=("tensorflow:train.Checkpoint.read",),
     ),
     "maxtext": Hooks(
-        "holdfast.adapters.maxtext:MaxTextSaves.save",
+        "holdfast.adapters.maxtext_saves:MaxTextSaves.save",
         "stepped",
         (
             "maxtext.common.checkpointing:save_checkpoint",
             "maxtext.common.checkpointing:wait_until_finished",
         ),
-        "holdfast.adapters.maxtext:MaxTextSaves.begin",
+        "holdfast.adapters.maxtext_saves:MaxTextSaves.begin",
         ("maxtext.common.checkpointing:load_state_if_possible",),
         ("maxtext.common.data_loader:DataLoader.load_next_batch_pre_sharding",),
         compiles=True,

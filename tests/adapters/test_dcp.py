@@ -16,7 +16,7 @@ import torch.distributed.checkpoint as torch_dcp
 from processes import EXIT_DONE, House
 from torch.distributed.checkpoint import state_dict as by_name
 
-from holdfast.adapters import dcp
+from holdfast.adapters import dcp, dcp_export
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
 from holdfast.session.contents import Contents
 from holdfast.snapshot.sets import commit, read_manifest
@@ -80,7 +80,7 @@ def test_pytorch_loads_what_is_exported(tmp_path: Path) -> None:
     trained, other = made(1, steps=3), made(2)
     assert not same(trained, other)
     kept(tmp_path / "0000-000000000001", trained, {"best": torch.ones(3), "epoch": 4})
-    assert dcp.export(tmp_path / "0000-000000000001", tmp_path / "out") == ()
+    assert dcp_export.export(tmp_path / "0000-000000000001", tmp_path / "out") == ()
     state = {**in_dcp(other), "state": {"best": torch.zeros(3), "epoch": 0}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -103,7 +103,7 @@ def test_parts_start_from_what_pytorch_writes(tmp_path: Path) -> None:
 
 def test_and_from_what_is_exported(tmp_path: Path) -> None:
     trained, other = made(1, steps=3), made(2)
-    dcp.export(kept(tmp_path / "0000-000000000001", trained), tmp_path / "out")
+    dcp_export.export(kept(tmp_path / "0000-000000000001", trained), tmp_path / "out")
     dcp.load(tmp_path / "out", **other)
     assert same(trained, other)
 
@@ -118,7 +118,7 @@ def test_names_are_those_of_the_model_whatever_wraps_it(tmp_path: Path) -> None:
     trained, other = made(1, steps=3), made(2)
     wrapped = torch.compile(trained["model"], backend="eager")
     kept(tmp_path / "0000-000000000001", {**trained, "model": wrapped})
-    dcp.export(tmp_path / "0000-000000000001", tmp_path / "out")
+    dcp_export.export(tmp_path / "0000-000000000001", tmp_path / "out")
     again = torch.compile(other["model"], backend="eager")
     dcp.load(tmp_path / "out", **{**other, "model": again})
     assert same(trained, other)
@@ -184,10 +184,10 @@ def test_an_export_is_verified_and_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
     with pytest.raises(ConfigurationError, match="name a folder that is not"):
-        dcp.export(place, tmp_path / "out")
+        dcp_export.export(place, tmp_path / "out")
     ((_, tensor),) = read_manifest(place).arrays["parts/model/0.weight"].pieces
     with (place / "rank-00000.safetensors").open("r+b") as file:
         file.seek(read_manifest(place).shards[0].data_begin + tensor.begin)
         file.write(b"xyz")
     with pytest.raises(CorruptCheckpoint, match="checksum"):
-        dcp.export(place, tmp_path / "other")
+        dcp_export.export(place, tmp_path / "other")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.maxtext import MaxTextSaves, _is_too_late, install
+from holdfast.adapters.maxtext import _is_too_late, install
+from holdfast.adapters.maxtext_saves import MaxTextSaves
 from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
 

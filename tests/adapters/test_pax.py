@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,13 @@ import proc
 
 sys.path.pop(0)
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PAX = ROOT / os.environ.get("PAX_VENV", ".venv-pax")
 EXAMPLE = ROOT / "examples" / "pax"
 STEPS, SAVE_EVERY = 2000, 100
+TEMPORARY = ".orbax-checkpoint-tmp"  # in the name of one that is being written
+HALF_A_POINT = 0.005
 BEGAN_WITH = re.compile(r"Model initial global_step=(\d+)")
 
 pytestmark = [
@@ -42,12 +46,14 @@ class Pax:
         self.house = house
         self.ranks = ranks
         self.log_dir = house.folder / "lm"
+        self.ruler = house.folder / "ruler.jsonl"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
 
-    def start(self, *, is_distributed: bool = True) -> Process:
-        command = [PAX / "bin" / "python", "-m", "paxml.main", "--exp=tiny.Tiny", "--mode=train"]
+    def start(self, *, is_distributed: bool = True, experiment: str = "tiny.Tiny") -> Process:
+        command = [PAX / "bin" / "python", "-m", "paxml.main", f"--exp={experiment}"]
+        command.append("--mode=train")
         command.append(f"--job_log_dir={self.log_dir}")
         if is_distributed:
             command += ["--multiprocess_gpu", f"--server_addr=127.0.0.1:{self._port}"]
@@ -57,15 +63,21 @@ class Pax:
             command = ["sh", "-c", host, *command]
         elif is_distributed:
             command.append("--host_idx=0")
-        how = {"PYTHONPATH": EXAMPLE, "OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2}
+        how = {"PYTHONPATH": f"{EXAMPLE}:{HERE}", "RULER": self.ruler}
+        how |= {"OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2}
         words = ("--name", "lm", "--store", self.house.store, "--ranks", self.ranks)
         return self.house.holdfast("run", *words, "--", *command, **how)
 
-    def start_and_save_twice(self) -> Process:
+    def start_and_save_twice(self, **how: Any) -> Process:
         """Started, and with two checkpoints."""
-        run = self.start()
+        run = self.start(**how)
         self.house.eventually(lambda: 2 * SAVE_EVERY in self.saved())
         return run
+
+    def await_save(self) -> None:
+        """Until Pax has begun to write one."""
+        folder = self.log_dir / "checkpoints"
+        self.house.eventually(lambda: any(TEMPORARY in path.name for path in folder.iterdir()))
 
     def saved(self) -> list[int]:
         """The steps of its checkpoints."""
@@ -137,8 +149,13 @@ def test_a_stop_is_saved_by_pax_and_goes_on(pax: Pax, wanted: str) -> None:
     check_history(pax.told())
 
 
-def test_a_killed_rank_goes_on_from_its_newest_checkpoint(pax: Pax, wanted: str) -> None:
+@pytest.mark.parametrize("saves", [False, True], ids=["trains", "saves"])
+def test_a_killed_rank_goes_on_from_its_newest_checkpoint(
+    pax: Pax, wanted: str, *, saves: bool
+) -> None:
     run = pax.start_and_save_twice()
+    if saves:
+        pax.await_save()
     os.kill(last_rank(run), signal.SIGKILL)
     text = run.wait(EXIT_DONE)
     assert "killed by SIGKILL" in text
@@ -159,6 +176,22 @@ def test_a_rank_that_gets_sigterm_has_all_saved_and_is_started_again(pax: Pax, w
     (saved,) = set(re.findall(r"Saving checkpoint at step (\d+) due to preemption", text))
     assert starts(text) == [0] * pax.ranks + [int(saved)] * pax.ranks
     assert pax.digest() == wanted
+
+
+def test_the_history_says_what_a_ruler_says(house: House) -> None:
+    pax = Pax(house)
+    run = pax.start_and_save_twice(experiment="pax_ruler.Ruled")
+    os.kill(last_rank(run), signal.SIGKILL)
+    run.wait(EXIT_DONE)
+    lines = [json.loads(line) for line in pax.ruler.read_text().splitlines()]
+    before, after = ([*group] for _, group in groupby(lines, key=lambda line: line[0]))
+    resumed = after[0][1] - 1
+    kept = [[line for line in before if line[1] <= resumed], after]
+    # A save counts with its steps, and what came before a process's first step is over is start-up.
+    kept_s = sum(one[-1][2] - one[0][2] for one in kept)
+    told = pax.told()
+    assert told["steps_kept"] == STEPS
+    assert told["goodput"] == pytest.approx(kept_s / told["elapsed_s"], abs=HALF_A_POINT)
 
 
 def test_without_jax_distributed_pax_saves_nothing_on_a_stop(house: House) -> None:

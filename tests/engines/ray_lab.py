@@ -22,6 +22,7 @@ import pytest
 from lab import Host, Lab, LabProcess
 
 PORT = 6379
+JOBS_PORT = 8265
 RAYLET = "[^ ]*/raylet/raylet "
 _LIMIT_S = 300.0
 # Said by a node that is up. Ray waits for its own processes for a quarter of a minute each, and not
@@ -47,11 +48,15 @@ _QUIET = {
 
 
 class RayLab:
-    """So many nodes that train, and a head, all alive when the block begins."""
+    """So many nodes that train, and a head, all alive when the block begins.
 
-    def __init__(self, nodes: int, folder: Path) -> None:
+    `takes_jobs`: the head has Ray's server for jobs.
+    """
+
+    def __init__(self, nodes: int, folder: Path, *, takes_jobs: bool = False) -> None:
         skip_without_ray()
         self.nodes = nodes
+        self._takes_jobs = takes_jobs
         self.lab = Lab(nodes + 1, folder)
         self.head = self.lab.hosts[0]
         self.address = f"{self.head.address}:{PORT}"
@@ -96,11 +101,16 @@ class RayLab:
         host = on or self.head
         return host.start(argv, cwd=self.lab.shared, env={**self.env, **env})
 
+    def job(self, verb: str, *words: object) -> LabProcess:
+        """`ray job` on the head."""
+        ray = [sys.executable, "-m", "ray.scripts.scripts"]
+        return self.start([*ray, "job", verb, "--address", f"http://127.0.0.1:{JOBS_PORT}", *words])
+
     def start_node(self, index: int) -> None:
         """Ray's daemons of a host."""
         host = self.lab.hosts[index]
         place = (
-            ["--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false"]
+            ["--head", f"--port={PORT}", "--num-cpus=0", f"--include-dashboard={self._takes_jobs}"]
             if host is self.head
             else [f"--address={self.address}", "--num-cpus=1"]
         )

@@ -44,14 +44,25 @@ class RunOnRay:
         draft.replace(self._allow)
 
     def submit(self, *flags: object, spares: int = 1, **variables: object) -> LabProcess:
-        environment = {"ALLOW": str(self._allow), "HOLDFAST_NOTICE": "off"}
-        environment |= {name: str(value) for name, value in variables.items()}
+        environment = {name: str(value) for name, value in (self.environment | variables).items()}
+        variables_are = "runtime_env=" + json.dumps({"env_vars": environment})
+        return self.ray.start(self._command("-o", variables_are, *flags, spares=spares))
+
+    def submit_as_job(self) -> LabProcess:
+        """By `ray job submit`, to wait there for its end: the job's variables are the run's."""
+        texts = {name: str(value) for name, value in self.environment.items()}
+        words = ["--submission-id", self.name]
+        words += ["--runtime-env-json", json.dumps({"env_vars": texts})]
+        return self.ray.job("submit", *words, "--", *self._command("--wait", spares=1))
+
+    @property
+    def environment(self) -> dict[str, object]:
+        return {"ALLOW": self._allow, "HOLDFAST_NOTICE": "off"}
+
+    def _command(self, *flags: object, spares: int) -> list[object]:
         words = ["--engine", "ray", "--hosts", self._hosts, "--spares", spares, "--name", self.name]
-        words += ["--save-every", 3, "--host-lost", 2, "--store", self.store]
-        words += ["-o", "runtime_env=" + json.dumps({"env_vars": environment}), *flags]
-        return self.ray.start(
-            [*HOLDFAST, "submit", *words, "--", sys.executable, TRAINER, self._steps]
-        )
+        words += ["--save-every", 3, "--host-lost", 2, "--store", self.store, *flags]
+        return [*HOLDFAST, "submit", *words, "--", sys.executable, TRAINER, self._steps]
 
     def begin(self, step: int) -> None:
         """Submit it, and have it train up to that step."""
@@ -122,7 +133,7 @@ class RunOnRay:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayLab]:
-    with RayLab(3, tmp_path_factory.mktemp("ray")) as found:
+    with RayLab(3, tmp_path_factory.mktemp("ray"), takes_jobs=True) as found:
         yield found
 
 
@@ -214,6 +225,25 @@ def test_a_client_submits_from_outside_the_cluster(ray: RayLab) -> None:
     run.submit("-o", f"address=ray://{ray.head.address}:10001").wait(EXIT_DONE)
     run.follow()
     run.is_done()
+    run.says("over with 0: done")
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["ends", "stopped"])
+def test_a_run_within_a_ray_job_outlives_a_stop_of_the_job(
+    ray: RayLab, *, is_stopped: bool
+) -> None:
+    run = RunOnRay(ray)
+    run.allow(7)
+    job = run.submit_as_job()
+    job.saw("Submitted run")
+    run.follow()
+    run.saw("did 7$")
+    if is_stopped:
+        ray.job("stop", run.name).wait(EXIT_DONE)
+    run.allow(FAR)
+    assert "succeeded" in job.wait(EXIT_DONE) or is_stopped
+    run.is_done()
+    assert run.attempts() == 1
     run.says("over with 0: done")
 
 

@@ -132,10 +132,10 @@ def export(run: str, checkpoint: str | None, store: str | None, form: str, out: 
     try:
         from torch.distributed import checkpoint as _  # noqa: F401
 
-        from holdfast.adapters import dcp
+        from holdfast.adapters import dcp_export
     except ImportError as error:
         raise ConfigurationError(f"--to {form} needs PyTorch here: {error}") from error
-    for path in dcp.export(folder.ckpt_dir / name, Path(out)):
+    for path in dcp_export.export(folder.ckpt_dir / name, Path(out)):
         say(f"! {path} is each rank's own: that of rank 0 is written")
     click.echo(f"{name} is in {out}")
 
