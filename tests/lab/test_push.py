@@ -170,6 +170,20 @@ def test_what_nobody_looks_after_says_so_and_up_starts_it_there(make_ssh) -> Non
     assert "pushing" not in up.text
 
 
+def test_up_looks_after_a_run_that_was_submitted_with_a_spare(make_ssh) -> None:
+    ssh = make_ssh(3)
+    ssh.allow(4)
+    hosts = ("--hosts", 2, "--spares", 1, "--save-every", 3)
+    ssh.submit([1, 2, 3], *hosts, *ssh.command(400)).wait(EXIT_DONE)
+    until(lambda: "[1] did 4\n" in (ssh.pushed(2) / "job.log").read_text(), "4")
+    ssh.on(3, "pkill", "-KILL", "-f", "holdfast.* run --name lm")
+    up = ssh.up("--machines", "h1,h2,h3", "--spares", 1, steps=400)
+    up.saw("starting host 2")
+    up.saw("without a part: it waits")
+    ssh.allow(1000)
+    up.wait(EXIT_DONE)
+
+
 def test_a_connection_that_is_cut_in_the_middle_of_a_push(make_ssh) -> None:
     ssh = make_ssh(2)
     (ssh.work / "large").write_bytes(bytes(range(256)) * (1 << 18))  # 64 MiB, badly packed by 1
@@ -225,6 +239,8 @@ def test_what_keeps_a_host_away_is_one_sentence(make_ssh) -> None:
         (["--machines", "h1,h1"], "named twice"),
         (["--project", "p"], "nothing to make machines of: say --zone, --type, --runtime too"),
         (["--machines", "h1", "--setup", "x"], "say --install LINE"),
+        (["--machines", "h1", "--spares", "1"], "one at least trains"),
+        (["--spares", "1"], "--spares goes with --machines"),
     ):
         assert sentence in ssh.up(*words).wait(EXIT_CONFIGURATION)
     plain = ["up", "lm", "--install", "true", "--", "true"]

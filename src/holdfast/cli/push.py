@@ -77,7 +77,7 @@ _OPTIONS = (
     click.option("--no-relay", is_flag=True,
                  help="Machines do not give the tree to one another: each gets it from here."),
 )  # fmt: skip
-NAMES = ("push", "install", "exclude", "named", "delete", "through", "ssh_user", "ssh_key",
+NAMES = ("push", "install", "exclude", "named", "spares", "delete", "through", "ssh_user", "ssh_key",
          "ssh_config", "internal_ip", "program", "no_relay")  # fmt: skip
 
 
@@ -307,13 +307,14 @@ class PushLoop:
     def _pack(self, targets: Sequence[Target]) -> None:
         """What they get, now that it is known how many they are."""
         asked, made_of = self.asked, self.asked.made_of
+        spares = made_of["spares"] or 0
         submission = Submission(
             engine="ssh",
             run=self.folder.name,
             run_id=self.folder.identity.run_id,
             store=asked.store,
-            hosts=len(targets),
-            spares=0,
+            hosts=len(targets) - spares,
+            spares=spares,
             command=asked.command,
             flags=asked.flags,
         )

@@ -209,6 +209,10 @@ def _pushed(
         return None
     if context.params["setup"]:
         raise ConfigurationError("with --push, say --install LINE in the place of --setup FILE")
+    if made_of["spares"] is not None and made_of["named"] is None:
+        raise ConfigurationError(
+            "--spares goes with --machines: of machines that are made, slices are made again"
+        )
     root = Path(made_of["push"]).expanduser()
     asked = PushAsked(root, store, tuple(flags), tuple(command), made_of)
     asked.check()
@@ -225,9 +229,14 @@ def _own_key(made_of: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _kept_up_named(folder: RunFolder, pushed: PushAsked, limit_s: float | None) -> int:
-    named = NamedMachines(targets_named(hosts_named(pushed.made_of["named"])))
+    named = targets_named(hosts_named(pushed.made_of["named"]))
+    spares = pushed.made_of["spares"] or 0
+    if not 0 <= spares < len(named):
+        raise ConfigurationError(
+            f"--spares {spares}: of the {len(named)} that --machines names, one at least trains"
+        )
     reach = reach_of(folder, pushed.made_of, None)
-    return keep_up(folder, pushed, lambda _loop: named, reach, limit_s)
+    return keep_up(folder, pushed, lambda _loop: NamedMachines(named), reach, limit_s)
 
 
 def _kept_up(
@@ -307,4 +316,6 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
-up.params += [one for one in run_command.params if one.name not in NOT_PASSED_ON]
+up.params += [
+    one for one in run_command.params if one.name not in NOT_PASSED_ON or one.name == "spares"
+]

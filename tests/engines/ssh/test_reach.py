@@ -161,6 +161,15 @@ def test_a_new_machine_is_given_time_to_let_us_in() -> None:
     assert HostMemory().saw(REFUSES, 0, is_new=False) == REFUSES
 
 
+def test_a_name_that_is_gone_needs_nobody_where_its_host_has_answered_before() -> None:
+    nameless = Unreached("there is no host of that name", needs_person=True, may_be_here=True)
+    memory = HostMemory()
+    assert memory.saw(nameless, 0, is_new=False) == nameless
+    assert memory.saw(BARE, 5, is_new=False) is None
+    assert memory.saw(nameless, 10, is_new=False) == replace(nameless, needs_person=False)
+    assert memory.saw(REFUSES, 20, is_new=False) == REFUSES
+
+
 WAITED = replace(BARE, boot_unix_ns=5, pushed="t", push_unix_ns=20, install_unix_ns=(30, 40))
 
 

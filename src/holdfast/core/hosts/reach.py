@@ -60,10 +60,14 @@ class HostAct(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """There is no connection. `needs_person`: trying again would bring the same."""
+    """There is no connection. `needs_person`: trying again would bring the same.
+
+    `may_be_here`: unless this machine is off the network, as a host that has answered before says.
+    """
 
     words: str
     needs_person: bool = False
+    may_be_here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,7 @@ class HostMemory:
     """
 
     has_run: bool = False
+    has_answered: bool = False
     refused: str = ""
     tried: bool = False
     quick_ends: int = 0
@@ -166,12 +171,14 @@ class HostMemory:
         A new machine may refuse us, or not be there, for a while.
         """
         if isinstance(one, ReachedHost):
-            self.missing_since_ns = None
+            self.has_answered, self.missing_since_ns = True, None
             self.has_run = self.has_run or one.job is JobState.RUNNING
             return None
         self.missing_since_ns = now_ns if self.missing_since_ns is None else self.missing_since_ns
         is_late = now_ns - self.missing_since_ns > NEW_HOST_LIMIT_NS
-        return Unreached(one.words, one.needs_person and (is_late or not is_new))
+        is_ours = one.may_be_here and self.has_answered
+        needs_person = one.needs_person and not is_ours and (is_late or not is_new)
+        return Unreached(one.words, needs_person, one.may_be_here)
 
     def starts(self, one: ReachedHost) -> None:
         """Its job is started, perhaps again."""

@@ -223,7 +223,8 @@ class SshEngine:
     def _as_host(self, index: int, one: ReachedHost | Unreached) -> EngineHost:
         name = self.names[index]
         if isinstance(one, Unreached):
-            stage = HostStage.GONE if one.needs_person else HostStage.COMING
+            is_gone = one.needs_person and not one.may_be_here
+            stage = HostStage.GONE if is_gone else HostStage.COMING
             return EngineHost(name, stage, index, one.words)
         if one.job is not JobState.ENDED:
             is_running = one.job is JobState.RUNNING

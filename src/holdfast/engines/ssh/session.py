@@ -148,5 +148,4 @@ class HostSession:
             self._client.wait(5.0)
         said = os.pread(self._said.fileno(), 1 << 16, 0).decode(errors="replace")
         code = self._client.poll()
-        words, needs_person = complaint(255 if code is None else code, said)
-        return ConnectionLostError(Unreached(words, needs_person))
+        return ConnectionLostError(Unreached(*complaint(255 if code is None else code, said)))

@@ -99,19 +99,24 @@ def told_waits(found: Iterable[EngineWait]) -> dict[str, str]:
 
 
 class Complaint(NamedTuple):
-    """Why there is no connection; `needs_person`: it would be the same again."""
+    """Why there is no connection; `needs_person`: it would be the same again.
+
+    `may_be_here`: the names are looked up from here, and this machine may be off the network.
+    """
 
     words: str
     needs_person: bool
+    may_be_here: bool = False
 
 
+UNKNOWN_NAME = "Could not resolve hostname"
 _COMPLAINTS = (
     ("HOST IDENTIFICATION HAS CHANGED", "its host key has changed: if it was made again, remove "
      "the old one with ssh-keygen -R, else somebody may be in its place", True),
     ("Host key verification failed", "its host key is not known: connect once by hand", True),
     ("Permission denied", "it refuses this user's key", True),
     ("Too many authentication failures", "it refuses this user's keys", True),
-    ("Could not resolve hostname", "there is no host of that name", True),
+    (UNKNOWN_NAME, "there is no host of that name", True),
     ("Bad configuration option", "the SSH configuration is not valid", True),
     ("No such file or directory", "", True),
     ("Connection refused", "nothing listens there", False),
@@ -127,5 +132,6 @@ def complaint(code: int, said: str) -> Complaint:
         return Complaint(f"there is no {PYTHON}: it needs Python 3.11 or later", True)
     for mark, words, needs_person in _COMPLAINTS:
         if mark in said:
-            return Complaint(f"{words} ({last})" if words and last else words or last, needs_person)
+            told = f"{words} ({last})" if words and last else words or last
+            return Complaint(told, needs_person, may_be_here=UNKNOWN_NAME in said)
     return Complaint(last or f"the connection ended ({code})", False)
