@@ -146,6 +146,10 @@ class RayLab:
         words += ["--deadline-remaining-seconds", deadline_s]
         self.start([sys.executable, "-m", "ray.scripts.scripts", "drain-node", *words]).wait(0)
 
+    def forget(self, index: int) -> None:
+        """That node was drained by others: `mend` makes it anew."""
+        self._drained.add(index)
+
     def free_cpus(self) -> int:
         """Of all nodes that live, as Ray counts them."""
         return int(self._asked()["free_cpus"])

@@ -261,6 +261,21 @@ def test_a_drain_is_a_notice_and_the_spare_goes_on_before_the_deadline(ray: RayL
     run.says("over with 0: done")
 
 
+def test_a_host_that_is_to_be_replaced_leaves_and_ray_drains_its_node(ray: RayLab) -> None:
+    run = RunOnRay(ray, steps=400)
+    run.begin(7)
+    node = ray.lab.hosts[run.trainer]
+    told = run.tell("hosts", run.name, "--replace", node.address, "--reason", "repair")
+    assert "Ray schedules nothing there" in told
+    run.allow(100)
+    run.saw(r"in the place of host 0")
+    run.says("(host 0) is draining")
+    run.allow(FAR)
+    run.is_done()
+    run.says("over with 0: done")
+    ray.forget(node.index)
+
+
 def test_a_pod_that_is_told_to_go_leaves_its_part_to_a_spare(ray: RayLab) -> None:
     """By the hook of the RayJob for KubeRay, as it stands there but for its two places."""
     run = RunOnRay(ray, steps=400)

@@ -77,8 +77,8 @@ _OPTIONS = (
     click.option("--no-relay", is_flag=True,
                  help="Machines do not give the tree to one another: each gets it from here."),
 )  # fmt: skip
-NAMES = ("push", "install", "exclude", "named", "spares", "delete", "through", "ssh_user", "ssh_key",
-         "ssh_config", "internal_ip", "program", "no_relay")  # fmt: skip
+NAMES = ("push", "install", "exclude", "named", "spares", "delete", "through", "ssh_user",
+         "ssh_key", "ssh_config", "internal_ip", "program", "no_relay")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

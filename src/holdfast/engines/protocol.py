@@ -1,8 +1,8 @@
 """What every engine can do: give hosts to a run, tell about them, and take them back.
 
-    engine = registry.engine("slurm", tools)
+    engine = registry.engine_module("slurm").make(options, environment)
     ordered = engine.submit(submission)     # returns at once; the hosts may come much later
-    engine.hosts(ordered)                   # how far each of them is
+    engine.standing(ordered)                # how the order is, and how far each of its hosts
     engine.release(ordered)                 # all of them
 
 Questions and orders, none of which waits for a host. On each host the engine starts the

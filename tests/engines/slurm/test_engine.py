@@ -35,7 +35,7 @@ class Programs:
         self.scripts: list[str] = []
         self.environments: list[dict[str, str]] = []
         self.answers: dict[str, str | Exception | int] = {
-            "scontrol --oneliner show partition": said("partitions"),
+            "scontrol --all --oneliner show partition": said("partitions"),
             "scontrol --oneliner show job": said("job-running"),
             "scontrol --oneliner show node": said("nodes"),
             "scontrol show hostnames": "h0\nh1\nh2\nh3\n",
@@ -96,6 +96,18 @@ def test_a_job_is_submitted_with_the_callers_environment_and_not_with_another_jo
     assert programs.environments[0]["TZ"] == "UTC"
 
 
+def test_variables_of_sbatch_do_not_count_for_more_than_the_script(
+    programs: Programs, tmp_path: Path
+) -> None:
+    own = {"PATH": str(tmp_path), "SBATCH_SIGNAL": "B:USR1", "SBATCH_NO_REQUEUE": "1"}
+    own |= {"SBATCH_TIMELIMIT": "5", "SBATCH_PARTITION": "low", "SBATCH_WCKEY": "w"}
+    make({}, own).submit(with_options(time="10"))
+    assert programs.environments[-1].keys() == {"PATH", "SBATCH_PARTITION", "SBATCH_WCKEY"}
+    own["SBATCH_PARTITION"] = "nowhere"
+    with pytest.raises(ConfigurationError, match="there is no partition 'nowhere'"):
+        make({}, own).check(LM)
+
+
 @pytest.mark.parametrize("answer", ["", "no\n", "1" * 13])
 def test_a_number_that_is_none(slurm: SlurmCluster, programs: Programs, answer: str) -> None:
     programs.answers["sbatch"] = answer
@@ -123,7 +135,7 @@ def test_a_controller_that_is_away_is_said_in_a_sentence(
     slurm: SlurmCluster, programs: Programs
 ) -> None:
     away = "slurm_load_partitions error: Unable to contact slurm controller (connect failure)"
-    programs.fails("scontrol --oneliner show partition", away)
+    programs.fails("scontrol --all --oneliner show partition", away)
     with pytest.raises(EngineError, match="no controller of Slurm answers here; scontrol says"):
         slurm.check(LM)
     programs.answers["squeue"] = subprocess.TimeoutExpired("squeue", 60)
@@ -141,7 +153,7 @@ def test_a_slurm_that_is_not_set_up_is_said_in_a_sentence(
         "scontrol: error: _establish_config_source: failed to fetch config\n"
         "scontrol: fatal: Could not establish a configuration source"
     )
-    programs.fails("scontrol --oneliner show partition", said)
+    programs.fails("scontrol --all --oneliner show partition", said)
     with pytest.raises(EngineError, match=r"^Slurm is installed here and not set up: it finds no"):
         slurm.check(LM)
 

@@ -80,6 +80,13 @@ def test_how_a_job_stands(
     assert found.hosts == (ready if job == "running" else ())
 
 
+def test_a_job_that_was_preempted_and_cancelled_is_over() -> None:
+    job = said("job-cancelled").replace("JobState=CANCELLED", "JobState=PREEMPTED")
+    found = job_standing(job, NAMES, said("nodes"), 4)
+    assert (found.is_over, found.hosts) == (True, ())
+    assert found.state == "was preempted, requeued 1 time (Slurm: PREEMPTED)"
+
+
 @pytest.mark.parametrize(
     ("reason", "state"),
     [

@@ -110,7 +110,7 @@ class RayEngine:
 
     def standing(self, ordered: Ordered) -> OrderStanding:
         """As its foreman tells; without one it is over. Raises EngineError."""
-        namespace, name, order = ordered.job.split("/")
+        namespace, name, order = ordered.job.rsplit("/", 2)
         if (foreman := self._foreman(namespace, name)) is None:
             with contextlib.suppress(HoldfastError):
                 if (end := read_end(run_folder(ordered.submission), order)) is not None:
@@ -129,13 +129,13 @@ class RayEngine:
 
     def release(self, ordered: Ordered) -> str:
         """Have the foreman give all back."""
-        namespace, name, _ = ordered.job.split("/")
+        namespace, name, _ = ordered.job.rsplit("/", 2)
         if (foreman := self._foreman(namespace, name)) is None:
             return "nothing is held: the order is over, or its cluster is another one by now"
         return str(self._answer(foreman.release.remote()))
 
     def _foreman_of(self, ordered: Ordered) -> Any:
-        namespace, name, _ = ordered.job.split("/")
+        namespace, name, _ = ordered.job.rsplit("/", 2)
         foreman = self._foreman(namespace, name)
         if foreman is None:
             raise EngineError("the order is over, or its cluster is another one by now")

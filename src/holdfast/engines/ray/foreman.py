@@ -105,13 +105,16 @@ class Foreman:
         """Have that node's host leave its part to a spare; "": it has none."""
         for seat in self._seats:
             if seat.node and node in (seat.node, self._nodes.get(seat.node)):
-                self._hooks.drain(seat.node, reason)
+                is_drained = self._hooks.drain(seat.node, reason)
                 if seat.actor is not None:
                     seat.actor.notice.remote(0)
-                return (
-                    f"host {seat.index} is told that it will go, and Ray schedules nothing there; "
-                    f"Ray gives another node in its place once {node} has ended"
+                then = (
+                    f"and Ray schedules nothing there; Ray gives another node in its place once "
+                    f"{node} has ended"
+                    if is_drained
+                    else "but Ray does not drain its node, so other work may come there"
                 )
+                return f"host {seat.index} is told that it will go, {then}"
         return ""
 
     # --- its work -----------------------------------------------------------------------------

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.protocol import EngineError, Ordered, OrderStanding
 from holdfast.engines.slurm.plain_words import failure_in_words
-from holdfast.engines.slurm.script import Grace, batch_script, check_options
+from holdfast.engines.slurm.script import Grace, batch_script, check_options, overriding
 from holdfast.engines.slurm.standing import (
     HAS_NODES,
     OVER,
@@ -37,6 +38,7 @@ _NO_RIGHT = re.compile("invalid user id|access/permission denied|not permitted",
 # A job that is submitted from within another one must not take that one's size over.
 _OF_THIS_JOB = ("SLURM_", "SLURMD_")
 _OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CLUSTERS")
+_DEFAULTS = {"partition": "SBATCH_PARTITION", "time": "SBATCH_TIMELIMIT"}
 
 
 class SlurmCluster:
@@ -54,8 +56,8 @@ class SlurmCluster:
                 f"no Slurm is installed here ({missing[0]} is not in PATH): submit where sbatch "
                 "works, such as on a login node"
             )
-        places = chosen(submission, partitions(self._partitions()))
-        check_fits(submission, places)
+        wanted = self._with_defaults(submission)
+        check_fits(wanted, chosen(wanted, partitions(self._partitions())))
         folder = submission.option("output")
         if folder and not Path(folder).is_dir():
             raise ConfigurationError(
@@ -74,10 +76,11 @@ class SlurmCluster:
     def submit(self, submission: Submission) -> Ordered:
         """By `sbatch`."""
         script = batch_script(submission, self._grace(submission), self._program(submission))
+        others = overriding(script)
         own = {
             name: value
             for name, value in self._environment.items()
-            if name in _OF_THE_CLUSTER or not name.startswith(_OF_THIS_JOB)
+            if name in _OF_THE_CLUSTER or not (name.startswith(_OF_THIS_JOB) or name in others)
         }
         said = self._told(["sbatch", "--parsable"], own, script).strip()
         job = said.splitlines()[-1].partition(";")[0] if said else ""
@@ -87,7 +90,7 @@ class SlurmCluster:
 
     def find(self, run_id: str) -> str:
         """By the job's comment, whoever has submitted it."""
-        job = job_of(self.ask("squeue", "--noheader", "--format=%i|%k"), run_id)
+        job = job_of(self.ask("squeue", "--all", "--noheader", "--format=%i|%k"), run_id)
         return f"job {job} of Slurm" if job else ""
 
     def standing(self, ordered: Ordered) -> OrderStanding:
@@ -176,10 +179,18 @@ class SlurmCluster:
         return names, self.ask("scontrol", "--oneliner", "show", "node", listed)
 
     def _partitions(self) -> str:
-        return self.ask("scontrol", "--oneliner", "show", "partition")
+        return self.ask("scontrol", "--all", "--oneliner", "show", "partition")
+
+    def _with_defaults(self, submission: Submission) -> Submission:
+        """With what sbatch takes from the caller's variables where no option says it."""
+        found = {name: self._environment.get(variable, "") for name, variable in _DEFAULTS.items()}
+        own = ((name, value) for name, value in found.items() if value)
+        added = tuple(one for one in own if not submission.option(one[0]))
+        return replace(submission, options=submission.options + added)
 
     def _grace(self, submission: Submission) -> Grace:
-        places = chosen(submission, partitions(self._partitions()))
+        wanted = self._with_defaults(submission)
+        places = chosen(wanted, partitions(self._partitions()))
         return grace_of(submission, places, self.ask("scontrol", "show", "config"))
 
     def _program(self, submission: Submission) -> list[str]:
