@@ -306,11 +306,22 @@ def test_a_host_without_power_is_replaced_and_its_bundle_becomes_a_spare(ray: Ra
     run.says("over with 0: done")
 
 
-def test_the_head_is_lost_and_the_run_goes_on(ray: RayLab) -> None:
+def test_the_head_is_lost_and_the_run_goes_on_and_hears_by_its_store(ray: RayLab) -> None:
     """The last one: nobody brings this cluster back."""
-    run = RunOnRay(ray)
+    run = RunOnRay(ray, steps=FAR)
     run.begin(7)
+    elsewhere = ray.lab.hosts[run.trainer]
     ray.power_off(0)
     run.allow(FAR)
-    run.is_done()
+
+    def tell(word: str) -> str:
+        argv = [*HOLDFAST, word, run.name, "--store", run.store]
+        return ray.start(argv, on=elsewhere).wait(EXIT_DONE)
+
+    told = tell("hosts")
+    assert re.search(r"^0 +assigned", told, re.MULTILINE)
+    assert "no Ray cluster answers" in told
+    assert "asked run" in tell("save")
+    tell("stop")
+    run.saw(r"stopped; step \d+ is saved")
     assert run.attempts() == 1

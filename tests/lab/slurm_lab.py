@@ -106,6 +106,10 @@ class SlurmLab:
         """What a command on the head prints; it must succeed."""
         return self.start(argv).wait(0).strip()
 
+    def node_state(self, node: int) -> str:
+        """As Slurm has it, such as "alloc" or "down*"."""
+        return self.tell("sinfo", "--noheader", f"--nodes=h{node}", "--format=%t")
+
     def power_off(self, node: int) -> None:
         self.lab.hosts[node].power_off()
 

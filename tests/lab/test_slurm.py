@@ -200,4 +200,4 @@ def test_a_node_that_is_drained_trains_on(tmp_path: Path) -> None:
         run.allow(FAR)
         out = step.wait(EXIT_DONE)
         assert out.count(f"final {expected_digest(STEPS)}") == HOSTS
-        assert "drain" in slurm.tell("sinfo", "--noheader", "--nodes=h1", "--format=%t")
+        assert "drain" in slurm.node_state(1)

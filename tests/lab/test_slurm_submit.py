@@ -115,6 +115,7 @@ def test_a_node_that_loses_its_power_is_replaced_by_the_spare(tmp_path: Path) ->
         run.all_did(7)
         slurm.power_off(1)
         run.out.saw("This is host 3 of 4 in the place of host 1")
+        assert "down" not in slurm.node_state(1), "the run sees it before Slurm does"
         run.allow(FAR)
         run.out.saw(f"final {expected_digest(STEPS)}", HOSTS)
         run.ends("COMPLETED")
@@ -190,7 +191,8 @@ def test_a_node_that_is_drained_is_left_to_its_repair(tmp_path: Path) -> None:
         run.allow(7)
         run.submit(FAR).wait(EXIT_DONE)
         run.all_did(7)
-        slurm.tell("scontrol", "update", "nodename=h1", "state=drain", "reason=repair")
+        told = run.holdfast("hosts", "r", "--replace", "h1", "--reason", "repair").wait(EXIT_DONE)
+        assert "h1 is drained: a spare takes its part" in told
         run.holdfast("hosts", "r").saw("h1.*draining.*repair")
         run.allow(40)  # it saves at one of these
         run.out.saw(r"Restarting: host 1 gives up its part \(drain announced by slurm\)")
@@ -232,3 +234,19 @@ def test_what_slurm_can_never_start_is_said_at_once(tmp_path: Path) -> None:
         assert said.endswith("there is no partition 'gpu' here; there are low, high")
         said = run.submit(STEPS, *fits, "time=2:00:00").wait(EXIT_CONFIGURATION)
         assert "time=2:00:00 is above the limit of partition low, 60 min" in said
+
+
+def test_a_maintenance_reservation_is_a_notice(tmp_path: Path) -> None:
+    """Slurm lets the job run into it, as `ignore_jobs` says, and tells nobody."""
+    with SlurmLab(4, tmp_path) as slurm:
+        run = Submitted(slurm, HOLDFAST_NOTICE="slurm:@0.2")
+        run.allow(7)
+        run.submit(FAR).wait(EXIT_DONE)
+        run.all_did(7)
+        when = ["starttime=now+60", "duration=60", "nodes=h1"]
+        made = ["reservationname=repair", "user=root", "flags=maint,ignore_jobs", *when]
+        slurm.tell("scontrol", "create", "reservation", *made)
+        run.allow(400)  # it saves at one of these
+        run.out.saw(r"Restarting: host 1 gives up its part \(terminate announced by slurm\)")
+        run.out.saw("This is host 3 of 4 in the place of host 1")
+        run.out.saw(r"starting from step \d+ of attempt 0")
