@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -250,3 +251,18 @@ def test_a_maintenance_reservation_is_a_notice(tmp_path: Path) -> None:
         run.out.saw(r"Restarting: host 1 gives up its part \(terminate announced by slurm\)")
         run.out.saw("This is host 3 of 4 in the place of host 1")
         run.out.saw(r"starting from step \d+ of attempt 0")
+
+
+def test_each_node_reads_ahead_before_the_run_s_own_step(tmp_path: Path) -> None:
+    with SlurmLab(4, tmp_path) as slurm:
+        run = Submitted(slurm)
+        run.allow(FAR)
+        size = ["--hosts", HOSTS, "--spares", SPARES]
+        words = ["preload", "r", *size, "--", sys.executable, TRAINER]
+        setup = f"srun --ntasks-per-node=1 {shlex.join(map(str, [*HOLDFAST, *words]))} || true"
+        run.submit(STEPS, "--option", f"setup={setup}").wait(EXIT_DONE)
+        run.out.saw(f"final {expected_digest(STEPS)}", HOSTS)
+        run.ends("COMPLETED")
+        preloads = run.report()["preloads"]
+        assert {one["host"] for one in preloads} == {f"h{index}" for index in range(4)}
+        assert all("packages" in {part["what"] for part in one["parts"]} for one in preloads)

@@ -43,6 +43,7 @@ DATA_BYTES = 1 << 30
 )  # fmt: skip
 @click.option("--ranks", type=int, metavar="N", help="Training processes on this host.")
 @click.option("--hosts", type=int, metavar="N", help="Hosts that train.")
+@click.option("--spares", type=int, metavar="S", help="More hosts, that wait for a loss.")
 @click.option("--host-index", type=int, metavar="I", help="Which of them this is, from 0.")
 @click.option("--scratch", metavar="FOLDER", help="A local folder for live journals.")
 @click.option(
