@@ -117,7 +117,8 @@ class MaxTextSaves:
         if step is None or self._loop is None:
             return
         try:
-            self._theirs.wait_until_finished(self._manager)
+            with self._loop.awaiting():
+                self._theirs.wait_until_finished(self._manager)
         except (OSError, RuntimeError, ValueError) as error:
             self._loop.failed(step + 1, error)
         else:

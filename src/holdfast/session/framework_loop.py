@@ -244,6 +244,15 @@ class FrameworkLoop:
         if self._pending is not None:
             self._tell_copied(self._pending, now_ns() - began_ns)
 
+    @contextlib.contextmanager
+    def awaiting(self) -> Iterator[None]:
+        """Put it around a wait for what is still written beside the steps: no training, either."""
+        token = self._boundary.writer.open_span("save")
+        try:
+            yield
+        finally:
+            self._boundary.writer.close_span(token)
+
     def saved(
         self, step: int, path: str | os.PathLike[str], *, seconds: float | None = None
     ) -> None:
