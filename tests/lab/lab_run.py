@@ -16,6 +16,7 @@ class RunInLab:
     """One run on all hosts of a lab, of which some are spares. `env`: of the trainer.
 
     `lost_s`: the silence after which a host is lost; longer where much else is started meanwhile.
+    `is_indexed_job`: as in Kubernetes, the environment says which host it is, and no flag.
     """
 
     def __init__(
@@ -27,11 +28,14 @@ class RunInLab:
         env: Mapping[str, object] = {},
         name: str = "r",
         lost_s: float = LOST_S,
+        *,
+        is_indexed_job: bool = False,
     ) -> None:
         self.lab = lab
         self._name, self._env, self._lost_s = name, env, lost_s
         self._trainer = trainer
         self._spares = spares
+        self._is_indexed_job = is_indexed_job
         self._elastic = elastic
         self._allow = lab.shared / "allow"
 
@@ -44,7 +48,8 @@ class RunInLab:
     def start(self, index: int, steps: int, *flags: object) -> LabProcess:
         """The same command on each host."""
         count = len(self.lab.hosts) - self._spares
-        words = ["--hosts", count, "--spares", self._spares, "--host-index", index]
+        words = ["--hosts", count, "--spares", self._spares]
+        words += [] if self._is_indexed_job else ["--host-index", index]
         words += ["--name", self._name, "--save-every", 3, "--host-lost", self._lost_s, *flags]
         words += ["--elastic", self._elastic] if self._elastic else []
         host = self.lab.hosts[index]
@@ -57,6 +62,8 @@ class RunInLab:
         }
         if self._elastic:
             env["SAVE_AT"] = 5
+        if self._is_indexed_job:
+            env["JOB_COMPLETION_INDEX"] = index
         run = [sys.executable, "-m", "holdfast.cli.main", "run", *words]
         return host.start([*run, "--", sys.executable, self._trainer, steps], env=env)
 

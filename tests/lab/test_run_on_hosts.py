@@ -69,6 +69,27 @@ def test_a_spare_takes_the_place_of_a_host_that_is_gone(tmp_path: Path, fault: s
             agents[1].wait(EXIT_DONE)
 
 
+def test_a_pod_whose_node_is_lost_is_made_again_elsewhere_with_its_index(tmp_path: Path) -> None:
+    """Kubernetes makes it on another node: it has the address, and nothing else of the first."""
+    with Lab(3, tmp_path) as lab:
+        run = RunInLab(lab, spares=0, lost_s=5, is_indexed_job=True)
+        run.allow(7)
+        agents = run.start_all(40)
+        for step in (7, 20, 30):  # a save is ordered ahead
+            run.allow(step)
+            all_did(agents, step)
+        while not list(lab.shared.glob("store/r/ckpt/*/manifest.json")):
+            time.sleep(0.02)
+        lab.hosts[1].power_off()
+        lab.hosts[1].power_on()
+        agents[1] = run.start(1, 40)
+        run.allow(FAR)
+        for rank, agent in enumerate(agents):
+            assert f"[{rank}] final {expected_digest(40)}" in agent.wait(EXIT_DONE)
+        *_, again = re.findall(r"\[0\] from (\d+)$", agents[0].text, re.MULTILINE)
+        assert 0 < int(again) <= 30
+
+
 def test_a_spare_goes_on_from_the_copy_that_a_neighbour_kept_in_memory(tmp_path: Path) -> None:
     steps = 1000
     with Lab(3, tmp_path) as lab:
