@@ -83,6 +83,23 @@ def test_what_cannot_be_kept_is_shown(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "products in bf16  700 TFLOP/s" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (device.Device(f"{H100} and NVIDIA L4", 8, 2), "the devices are of several kinds"),
+        (device.Device("", 0), "nothing says which device that was"),
+    ],
+)
+def test_a_name_that_is_not_one_devices_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: device.Device, why: str
+) -> None:
+    monkeypatch.setattr(device, "find_device", lambda: found)
+    out = asked()
+    assert "products in bf16  700 TFLOP/s" in out.output
+    assert f"Not kept: {why}" in out.output
+    assert not (tmp_path / "mirror" / "calibrated.json").exists()
+
+
 def test_busy_cpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "The CPUs were busy" not in asked().output
     monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))

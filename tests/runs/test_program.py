@@ -28,6 +28,9 @@ TOLD = {
     "dtype": "bf16",
     "chip": "H100 SXM",
     "peak_flops": PEAK,
+    "most_flops": 2 * PEAK,
+    "peak_source": "a data sheet",
+    "peak_as_of": "2026-11",
 }
 
 
@@ -37,6 +40,8 @@ REACHED = {
     "reached_dtype": "bf16",
     "reached_bytes": 3 * 10**12,
     "reached_on": "2026-11-26",
+    "reached_together": 8,
+    "reached_together_bytes": 10**11,
 }
 
 
@@ -50,6 +55,9 @@ def program_of(
     recorded = load_run(folder.path)
     found = document(findings_of(folder, recorded, recorded.account(recorded.facts.clock.now_ns())))
     assert found["program_goodput"] == listed
+    assert found["productivity_goodput"] == (
+        None if listed is None else pytest.approx(listed * found["goodput"])
+    )
     (kept,) = RunList(runs, cache=store / "cache").look(NOW).runs
     again = RunList(runs, cache=store / "cache").look(NOW).runs[0]
     for one in (kept, again):
@@ -66,8 +74,8 @@ def test_flops_that_a_script_told(store: Path) -> None:
     share, basis, notes = program_of(store, told=TOLD | REACHED)
     assert share == pytest.approx(0.5, abs=1e-6)
     assert basis == {
-        "of": "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip (700 TFLOP/s measured on 2026-11-26); "
-        "19.79 PFLOP a step, said by the script",
+        "of": "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip (by a data sheet, as of 2026-11; "
+        "700 TFLOP/s measured on 2026-11-26); 19.79 PFLOP a step, said by the script",
         "ideal_step_s": None,
         "flops_per_step": TOLD["flops"],
         "told": [
@@ -83,11 +91,16 @@ def test_flops_that_a_script_told(store: Path) -> None:
         "flops_per_token": None,
         "bytes_per_step": 10**12,
         "peak_flops": PEAK,
+        "peak_source": "a data sheet",
+        "peak_as_of": "2026-11",
+        "highest_flops": 2 * PEAK,
         "goodput_of_reached": pytest.approx(0.5 * PEAK / (7 * 10**14), abs=1e-6),
         "reached_flops": 7 * 10**14,
         "reached_dtype": "bf16",
         "reached_on": "2026-11-26",
         "memory_bytes_per_s": 3 * 10**12,
+        "together_devices": 8,
+        "together_bytes_per_s": 10**11,
         "device": "NVIDIA H100 80GB HBM3",
         "dtype": "bf16",
         "left_out": ["a while loop"],
@@ -119,6 +132,24 @@ def test_an_attempt_that_says_something_else(store: Path) -> None:
     assert any("told other FLOPs of a step before (19.79 PFLOP)" in note for note in notes)
 
 
+@pytest.mark.parametrize(("share", "is_possible"), [(1.3, True), (2.1, False)])
+def test_effective_mfu_above_one_counts_up_to_the_chips_highest_peak(
+    store: Path, share: float, is_possible: bool
+) -> None:
+    """Quantised training: int8 products of the chip are twice as fast."""
+    quantised = {**TOLD, "flops": round(share * 4 * 10 * PEAK), "left_out": []}
+    runs = RunStore(store)
+    folder, _ = make_run(runs, "r", TWO, requested_ns=NOW - 3600 * S, told=quantised)
+    recorded = load_run(folder.path)
+    found = document(findings_of(folder, recorded, recorded.account(recorded.facts.clock.now_ns())))
+    assert found["program_goodput"] == pytest.approx(share, abs=1e-6)
+    (note,) = found["notes"]
+    assert ("so fast are quantised products alone" in note) == is_possible
+    for _ in range(2):  # the second time from the cache of summaries
+        listed = RunList(runs, cache=store / "cache").look(NOW).runs
+        assert fleet(listed, ALL).program == (pytest.approx(share, abs=1e-6) if is_possible else None)
+
+
 def test_steps_of_other_tokens_than_were_counted(store: Path) -> None:
     attempts = [Made(20, cause="killed", lost=5, tokens=100), Made(30, tokens=300)]
     share, basis, _ = program_of(store, attempts, told={**TOLD, "tokens": 400})
@@ -148,7 +179,7 @@ def test_flops_of_the_command_line_and_no_peak(store: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"flops": -1}, {"flops": "many"}, {"left_out": 3}, {"device": 7}, {"bytes": -1},
-     {"reached_flops": "much"}],
+     {"reached_flops": "much"}, {"most_flops": -1}, {"peak_source": 3}, {"kinds": "two"}],
 )  # fmt: skip
 def test_rubbish_in_a_journal_is_no_statement(store: Path, wrong: dict[str, Any]) -> None:
     share, basis, _ = program_of(store, told={**TOLD, **wrong})

@@ -60,9 +60,13 @@ def test_told_once_and_written_with_the_device_after_the_first_step() -> None:
         "left_out": ["a gap"],
         "device": "NVIDIA H200",
         "devices": 8,
+        "kinds": 1,
         "dtype": "bf16",
         "chip": "H200 SXM",
         "peak_flops": 989_500_000_000_000,
+        "most_flops": 1_979_000_000_000_000,
+        "peak_source": "NVIDIA H200 data sheet, as others quote it",
+        "peak_as_of": "2026-11",
     }
 
 
@@ -171,12 +175,13 @@ def test_mixed_devices_have_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     program.tell(1, "bf16")
     program.stepped()
     assert (facts[0]["device"], facts[0]["peak_flops"]) == ("NVIDIA H200 and NVIDIA L4", 0)
+    assert facts[0]["kinds"] == 2
 
 
 @pytest.mark.usefixtures("gpu")
 def test_what_a_calibration_measured_is_told_too(tmp_path: Path) -> None:
     path = tmp_path / "calibrated.json"
-    write_calibration(path, Calibration("NVIDIA H200", 86_400, "x", {"bf16": 7, "fp32": 9}, 5))
+    write_calibration(path, Calibration("NVIDIA H200", 86_400, "x", {"bf16": 7, "fp32": 9}, 5, 8, 3))
     program, facts = told(calibrated=lambda: path)
     program.stepped()
     path.write_text("rubbish")
@@ -184,6 +189,7 @@ def test_what_a_calibration_measured_is_told_too(tmp_path: Path) -> None:
     reached = {key: value for key, value in facts[0].items() if key.startswith("reached")}
     assert reached == {
         "reached_flops": 7, "reached_dtype": "bf16", "reached_bytes": 5, "reached_on": "1970-01-02",
+        "reached_most": 9, "reached_together": 8, "reached_together_bytes": 3,
     }  # fmt: skip
     assert "reached_flops" not in facts[1]
 
@@ -201,6 +207,34 @@ def test_where_no_data_sheet_is_the_fastest_of_float_types_counts(
     program.stepped()
     program.tell(1, "fp32")
     assert [(one["reached_dtype"], one["reached_flops"]) for one in facts] == [("fp32", 9)] * 2
+
+
+OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "TPU": ({"torch_xla": SimpleNamespace()}, {}),
+    "Trainium": ({"torch_neuronx": SimpleNamespace()}, {}),
+    "Intel's GPU": ({}, {"xpu": SimpleNamespace(is_initialized=lambda: True)}),
+    "Apple's GPU": (
+        {},
+        {
+            "mps": SimpleNamespace(driver_allocated_memory=lambda: 1),
+            "backends": SimpleNamespace(mps=SimpleNamespace(is_available=lambda: True)),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("modules", "parts"), OTHERS.values(), ids=OTHERS)
+def test_torch_on_an_accelerator_of_another_kind_is_no_cpu(
+    monkeypatch: pytest.MonkeyPatch, modules: dict[str, Any], parts: dict[str, Any]
+) -> None:
+    cuda = SimpleNamespace(is_initialized=lambda: False)
+    monkeypatch.delitem(sys.modules, "jax._src.xla_bridge", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert find_device().name == processor()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, **parts))
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert find_device() == Device("", 0)
 
 
 def test_torch_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

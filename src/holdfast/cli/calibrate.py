@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.journal.calibrated import Calibration
+    from holdfast.program.device import Device
     from holdfast.program.measure import Rank
 
 
@@ -54,8 +55,9 @@ def calibrate(framework: str | None, seconds: float, as_json: bool) -> None:
     rank = _rank()
     is_busy = os.getloadavg()[0] >= (os.cpu_count() or 1) / 2
     tool = measure.framework(framework, rank)
+    device = find_device()
     found = measure.measure(tool, seconds)
-    one = Calibration(find_device().name, int(time.time()), **asdict(found))
+    one = Calibration(device.name, int(time.time()), **asdict(found))
     if rank.local == 0:  # of each host one
         if as_json:
             json.dump(asdict(one), sys.stdout, indent=1, allow_nan=False)
@@ -65,7 +67,10 @@ def calibrate(framework: str | None, seconds: float, as_json: bool) -> None:
                 click.echo(clean(line))
         if is_busy and tool.platform == "cpu":
             say("The CPUs were busy before: these figures may be low. Measure when they are not.")
-        _keep(calibrated_file(), one, is_told=not as_json)
+        if not device.name or device.kinds > 1:
+            say(f"Not kept: {_why_not(device)}. Give runs --peak-flops N.")
+        else:
+            _keep(calibrated_file(), one, is_told=not as_json)
     sys.exit(EXIT_DONE)
 
 
@@ -85,6 +90,12 @@ def _keep(place: Path, one: Calibration, is_told: bool) -> None:
         say(f"Kept in {place}: runs on this host tell of it from their next attempt on.")
 
 
+def _why_not(device: Device) -> str:
+    if not device.name:
+        return "nothing says which device that was, so no run would find it"
+    return f"the devices are of several kinds ({clean(device.name)}), and one was measured"
+
+
 def _rank() -> Rank:
     """Which of the ranks of torchrun, or of a launcher with its variables, this is."""
     from holdfast.program.measure import Rank
@@ -98,7 +109,7 @@ def _rank() -> Rank:
 def _lines(one: Calibration) -> list[str]:
     from holdfast.program.peaks import peak_of
 
-    lines = [f"{one.device}, by {one.by}:"]
+    lines = [f"{one.device or 'A device'}, by {one.by}:"]
     for dtype, flops in one.flops.items():
         sheet = peak_of(one.device, dtype)
         beside = f" ({flops / sheet.flops:.0%} of {scaled(sheet.flops)}FLOP/s)" if sheet else ""

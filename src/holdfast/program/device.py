@@ -6,17 +6,23 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 CPU = "cpu"
 _CPUINFO = Path("/proc/cpuinfo")
+# Packages that bring torch a device of their own: TPUs and Trainium, Gaudi, Ascend.
+_OTHERS_OF_TORCH = ("torch_xla", "torch_neuronx", "habana_frameworks", "torch_npu")
 
 
 class Device(NamedTuple):
-    """Its name, and on how many of them the program runs; 0: that is not known."""
+    """Its name, and on how many of them the program runs; 0: that is not known.
+
+    `kinds`: of how many kinds these are. The name then has all of theirs.
+    """
 
     name: str
     many: int
+    kinds: int = 1
 
 
 def find_device() -> Device:
@@ -27,7 +33,7 @@ def find_device() -> Device:
         if bridge is not None and bridge.backends_are_initialized():
             jax = sys.modules["jax"]
             kinds = sorted({str(device.device_kind) for device in jax.devices()})
-            on_jax = Device(" and ".join(kinds), len(jax.devices()))
+            on_jax = Device(" and ".join(kinds), len(jax.devices()), len(kinds))
     except Exception:  # another version of JAX: the device is not known, and the training goes on
         on_jax = Device("", 0)
     if on_jax.name.lower() not in ("", CPU):
@@ -35,12 +41,25 @@ def find_device() -> Device:
     try:
         torch = sys.modules.get("torch")
         if torch is not None:
-            has_cuda = torch.cuda.is_initialized()
-            on_torch = Device(str(torch.cuda.get_device_name()) if has_cuda else CPU, 0)
+            on_torch = Device(_of_torch(torch), 0)
     except Exception:
         on_torch = Device("", 0)
     found = on_jax if on_torch.name in ("", CPU) and on_jax.name else on_torch
     return found if found.name.lower() != CPU else Device(processor(), found.many)
+
+
+def _of_torch(torch: Any) -> str:
+    """The CUDA device that it has opened; else a CPU, unless other accelerators may be in use."""
+    if torch.cuda.is_initialized():
+        return str(torch.cuda.get_device_name())
+    if any(name in sys.modules for name in _OTHERS_OF_TORCH):
+        return ""
+    xpu, mps = getattr(torch, "xpu", None), getattr(torch, "mps", None)
+    is_other = (xpu is not None and xpu.is_initialized()) or (
+        # Nothing says that it was opened, but memory that is in use there.
+        mps is not None and torch.backends.mps.is_available() and mps.driver_allocated_memory()
+    )
+    return "" if is_other else CPU
 
 
 def processor(cpuinfo: Path = _CPUINFO) -> str:

@@ -4,8 +4,8 @@ Of one chip as it is bought, whatever its number of cores: a device of JAX may b
 TPU v7 has two, a Trainium several). Data sheets of GPUs print the figures with sparsity, which are
 twice as high, in the larger letters. A device that is not here has no peak: none is guessed.
 
-TPUs and Trainiums were checked against the documentation of Google and AWS (int8 of v5p: against
-JAX's own table). NVIDIA's figures were checked against those that Lightning, torchtitan and
+TPUs and Trainiums were checked against the documentation of Google and AWS; what only JAX's own
+table has, says so. NVIDIA's figures were checked against those that Lightning, torchtitan and
 G. Lockwood's notes quote from its data sheets, not against the sheets themselves; what only we had
 is not here.
 """
@@ -45,8 +45,12 @@ def _tpu(chip: str, **tera: float) -> tuple[Peak, ...]:
     return _rows(chip, "cloud.google.com/tpu/docs", **tera)
 
 
+def _by_jax(chip: str, **tera: float) -> tuple[Peak, ...]:
+    return _rows(chip, "JAX's table (pallas/mosaic/tpu_info.py)", **tera)
+
+
 _H100 = _nvidia("H100 SXM", "H100", 989.5, tf32=494.5, fp8=1979, int8=1979)
-_V5P = _tpu("TPU v5p", bf16=459, fp8=459, int8=918)
+_V5P = _tpu("TPU v5p", bf16=459, fp8=459) + _by_jax("TPU v5p", int8=918)
 _V5E = _tpu("TPU v5e", bf16=197, int8=393)
 _V6E = _tpu("TPU v6e", bf16=918, fp8=918, int8=1836)
 _V7 = _tpu("TPU v7", bf16=2307, fp8=4614)
@@ -56,6 +60,8 @@ _NEURON = "awsdocs-neuron.readthedocs-hosted.com, neuron-hardware"
 # "h100 pcie". JAX's and torch's names of a GPU are the driver's.
 _BY_NAME = MappingProxyType(
     {
+        "tpu v2": _by_jax("TPU v2", bf16=46),
+        "tpu v3": _tpu("TPU v3", bf16=123),  # JAX's table has 140: Google's own word counts
         "tpu v4": _tpu("TPU v4", bf16=275, int8=275),
         "tpu v5 lite": _V5E,
         "tpu v5e": _V5E,
@@ -91,6 +97,14 @@ def peak_of(device: str, dtype: str = BF16) -> Peak | None:
 
     None for a device or a type that is not in the table; a part of a chip (MIG) is not.
     """
+    return next((row for row in _rows_of(device) if row.dtype == dtype), None)
+
+
+def highest_flops(device: str) -> int:
+    """Its peak in whatever type of numbers is the fastest; 0: it is not in the table."""
+    return max((row.flops for row in _rows_of(device)), default=0)
+
+
+def _rows_of(device: str) -> tuple[Peak, ...]:
     name = device.strip().lower().removeprefix("nvidia ")
-    rows = _A100 if _A100_NAME.fullmatch(name) else _BY_NAME.get(name, ())
-    return next((row for row in rows if row.dtype == dtype), None)
+    return _A100 if _A100_NAME.fullmatch(name) else _BY_NAME.get(name, ())

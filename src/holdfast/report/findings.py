@@ -11,7 +11,7 @@ from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.program import Basis
 from holdfast.core.preloaded import PreloadedPart
 from holdfast.profiles.summary import ProfileSummary
-from holdfast.report.words import counted, duration
+from holdfast.report.words import counted, duration, percent
 from holdfast.runs.curves import Curve
 
 
@@ -267,6 +267,7 @@ class Findings:
     curves: tuple[Curve, ...] = ()  # the script's own numbers
     hosts: tuple[HostFindings, ...] = ()  # of a run of several
     program: float | None = None  # program goodput; None: it is not known, see its basis
+    productivity: float | None = None  # all three factors: ideal / elapsed; None: it is not known
     program_of_reached: float | None = None  # by the peak that the devices were measured to reach
     basis: Basis = Basis()  # noqa: RUF009 - it is frozen
     profile: ProfileSummary | None = None  # the newest that was read; None: there is none
@@ -275,6 +276,15 @@ class Findings:
     def origin_ns(self) -> int:
         """Where the run began on the account's clock, as far as that is known."""
         return self.account.start_ns if self.requested_ns is None else self.requested_ns
+
+    @property
+    def productivity_words(self) -> str:
+        """All three factors together, and of what that is a share; "": it is not known."""
+        if self.productivity is None:
+            return ""
+        best = duration(round(self.productivity * self.account.elapsed_ns))
+        paid = duration(self.account.elapsed_ns)
+        return f"with program: {percent(self.productivity)}, {best} at best of {paid} paid"
 
     def resumed_after(self, disruption: Disruption) -> Resumed | None:
         """How the attempt after a disrupted one began; None: from scratch, or not at all."""

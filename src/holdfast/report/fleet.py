@@ -1,10 +1,11 @@
 """A fleet's report: all runs of a store together, as JSON and on a terminal.
 
-Goodput is scheduling × runtime × program, as in A. Wongpanich et al., "Machine Learning Fleet
-Efficiency", 2025 (arXiv:2502.06982). The denominator of scheduling goodput is the chip-time that
-runs asked for, from each one's request on; with a capacity it is all chips of the fleet, so that
-chips which nobody asked for count too. Program goodput is that of the runs which declared an ideal
-step time; where none did it is not known.
+Goodput is scheduling × runtime; program, the third factor of A. Wongpanich et al., "Machine
+Learning Fleet Efficiency", 2025 (arXiv:2502.06982), stands beside it. The denominator of scheduling
+goodput is the chip-time that runs asked for, from each one's request on; with a capacity it is all
+chips of the fleet, so that chips which nobody asked for count too. Program goodput is that of the
+runs of which it is known what a step would take at best, by its FLOPs or by `--ideal-step`, without
+those whose steps took less than they can; where there are none it is not known.
 """
 
 from __future__ import annotations

@@ -80,6 +80,7 @@ def findings_of(folder: RunFolder, recorded: RecordedLedger, account: Account) -
             *basis.notes(account),
         ),
         program=spent.program,
+        productivity=spent.productivity,
         program_of_reached=spent.program_of_reached,
         basis=basis,
         profile=newest_profile(folder, known.newest_number),

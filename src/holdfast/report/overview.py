@@ -104,6 +104,7 @@ class Overview:
     now_ns: int
     account: Account
     factors: tuple[Factor, ...]
+    productivity: str  # all three together, in words
     price_per_chip_hour: float | None
     last_step_age_ns: int | None
     is_on_device: bool  # its ranks tell when the device has completed a step
@@ -163,7 +164,8 @@ def overview(sight: RunSight) -> Overview:
         origin_ns=findings.origin_ns,
         now_ns=sight.now_ns,
         account=account,
-        factors=_factors(account, findings.program, clean(findings.basis.words(account))),
+        factors=_factors(account, findings.program, _program_words(findings)),
+        productivity=findings.productivity_words,
         price_per_chip_hour=sight.price_per_chip_hour,
         last_step_age_ns=age_ns,
         is_on_device=any(rank.complete for rank in sight.ranks),
@@ -225,6 +227,13 @@ def _condition(sight: RunSight, found: _Standing) -> RunCondition:
         straggler=next((row.rank for row in found.hosts if row.is_straggler), None),
         tiers=found.tiers,
     )
+
+
+def _program_words(findings: Findings) -> str:
+    """Of what program goodput is a share, and by which convention."""
+    words = findings.basis.words(findings.account)
+    convention = "" if findings.program is None else findings.basis.convention
+    return clean(f"{words}; {convention}" if convention else words)
 
 
 def _factors(account: Account, program: float | None, of: str) -> tuple[Factor, ...]:

@@ -148,6 +148,7 @@ def goodput(view: Overview) -> dict[str, Any]:
     """Goodput, its factors, and what each lost."""
     account = view.account
     lost = account.elapsed - account.productive
+    steps = f"{counted(account.steps_kept, 'step')} kept, {account.lost_steps:,} lost"
     return {
         "goodput": percent(account.goodput),
         "tone": "good" if account.productive else "",
@@ -157,7 +158,7 @@ def goodput(view: Overview) -> dict[str, Any]:
         "factors": [_factor(view, one) for one in view.factors],
         "share": f"{(account.goodput or 0) * 100:.2f}",
         "colour": style_of("step").colour,
-        "steps": f"{counted(account.steps_kept, 'step')} kept, {account.lost_steps:,} lost.",
+        "steps": ". ".join(filter(None, (steps, view.productivity.capitalize()))) + ".",
     }
 
 

@@ -119,6 +119,8 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield from _title(findings, page)
     yield Text()
     yield _headline(findings, page)
+    if findings.productivity_words:
+        yield Text(findings.productivity_words, "dim")
     yield from _rolling(findings, page)
     yield Text()
     yield _strip(account, page)

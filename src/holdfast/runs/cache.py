@@ -26,7 +26,7 @@ from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none
 from holdfast.journal.metric_lines import as_json, values_of
 
-VERSION = 7
+VERSION = 8
 MAX_BYTES = 256 << 20
 MAX_CHIP_NS = 2**100
 MAX_PARTS = 256
@@ -133,7 +133,7 @@ def encoded(known: Iterable[tuple[str, RunSummary]]) -> bytes:
 _TEXTS = ("name", "run_id", "state", "why", "device")
 _WHOLES = ("chips", "attempts")
 _FLOPS = ("peak_flops", "reached_flops")
-_CHIP_TIMES = ("ideal", "paced", "at_reached", "calibrated")
+_CHIP_TIMES = ("ideal", "paced", "at_reached", "calibrated", "least", "least_reached")
 _WHOLES_OR_NONE = ("step", "saved_step", "seen_unix_ns", "start_ns", "end_ns")
 
 

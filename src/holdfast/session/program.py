@@ -103,7 +103,7 @@ class StepFlops:
         device = find_device()
         if not device.name and not self._flops:
             return
-        from holdfast.program.peaks import peak_of
+        from holdfast.program.peaks import AS_OF, highest_flops, peak_of
 
         peak = peak_of(device.name, self._dtype)
         fact = {
@@ -114,9 +114,13 @@ class StepFlops:
             "left_out": list(self._left_out),
             "device": device.name,
             "devices": device.many,
+            "kinds": device.kinds,
             "dtype": self._dtype,
             "chip": peak.chip if peak else "",
             "peak_flops": peak.flops if peak else 0,
+            "most_flops": highest_flops(device.name),
+            "peak_source": peak.source if peak else "",
+            "peak_as_of": AS_OF if peak else "",
             **_reached(
                 None if self._calibrated is None else self._calibrated(),
                 device.name,
@@ -143,5 +147,8 @@ def _reached(path: Path | None, device: str, dtype: str, has_sheet: bool) -> dic
         "reached_flops": flops,
         "reached_dtype": reached_dtype,
         "reached_bytes": found.copy_bytes,
+        "reached_most": max(found.flops.values(), default=0),
+        "reached_together": found.together,
+        "reached_together_bytes": found.together_bytes,
         "reached_on": time.strftime("%Y-%m-%d", time.gmtime(found.at_unix_s)),
     }

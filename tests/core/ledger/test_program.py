@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.kinds import STEP
 from holdfast.core.ledger.program import Basis, Declared, Reached, ToldProgram, scaled
-from holdfast.core.ledger.summary import spent_of
+from holdfast.core.ledger.summary import added, spent_of
 
 S = 1_000_000_000
 TERA = 10**12
@@ -59,6 +59,26 @@ def test_what_it_is_a_share_of_stands_in_words() -> None:
     )
     ten_s_of_eight = 10 * 8 * H100.peak_flops
     assert spent_of(account(), basis).program == pytest.approx(H100.flops / ten_s_of_eight)
+
+
+def test_whose_figure_the_peak_is_stands_beside_it() -> None:
+    basis = Basis(told=replace(H100, source="a data sheet", as_of="2026-11"))
+    words = "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip (by a data sheet, as of 2026-11); 6.1"
+    assert words in basis.words(account())
+
+
+@pytest.mark.parametrize(
+    ("basis", "is_effective"),
+    [
+        (Basis(told=H100), True),
+        (Basis(told=replace(H100, dtype="fp8")), False),
+        (Basis(Declared(peak_flops=TERA), H100), False),
+        (Basis(Declared(ideal_step_ns=S), H100), False),
+        (Basis(told=ToldProgram(TERA, dtype="bf16", reached=Reached(TERA))), False),
+    ],
+)
+def test_the_convention_is_that_of_the_bf16_peak(basis: Basis, is_effective: bool) -> None:
+    assert ("effective MFU: against the bf16 peak" in basis.convention) == is_effective
 
 
 REACHED = Reached(700 * TERA, "bf16", 3 * TERA, "2026-11-26")
@@ -215,6 +235,41 @@ def test_a_million_times_too_high_is_no_wrong_peak(told: ToldProgram, because: s
     (note,) = Basis(told=told).notes(account())
     assert f"likely the FLOPs of a step are wrong: the peak is {because}" in note
     assert re.search(r"are [0-9]+,[0-9,]+ times what", note)
+
+
+@pytest.mark.parametrize(
+    "basis",
+    [
+        Basis(told=ToldProgram(9 * TERA, dtype="bf16", peak_flops=TERA, most_flops=2 * TERA)),
+        Basis(told=ToldProgram(9 * TERA, reached=Reached(TERA, "bf16", most=2 * TERA))),
+        Basis(Declared(peak_flops=TERA), ToldProgram(9 * TERA, most_flops=2 * TERA)),
+    ],
+    ids=["sheet", "measured", "declared"],
+)
+def test_more_than_the_bf16_peak_and_less_than_the_int8_peak_is_possible(basis: Basis) -> None:
+    of = account(step_s=1, chips=8)
+    (note,) = basis.notes(of)
+    assert "1.12 times what the peak allows: so fast are quantised products alone" in note
+    spent = spent_of(of, basis)
+    assert not spent.is_beyond_ideal
+    assert not spent.is_beyond_reached
+    assert added([spent, spent]).program == pytest.approx(9 / 8)
+    assert spent_of(account(step_s=1, chips=4), basis).is_beyond_ideal
+
+
+def test_a_calibration_is_no_advice_for_devices_of_several_kinds() -> None:
+    mixed = Basis(told=ToldProgram(TERA, device="NVIDIA H200 and NVIDIA L4", kinds=2))
+    assert mixed.words(account()) == (
+        "Not measured: the peak of NVIDIA H200 and NVIDIA L4 is not known; set --peak-flops"
+    )
+
+
+def test_all_three_factors_together_are_what_was_paid() -> None:
+    spent = spent_of(account(), Basis(Declared(ideal_step_ns=5 * S)))
+    assert (spent.goodput, spent.program, spent.productivity) == (0.5, 0.5, 0.25)
+    unknown = spent_of(account(), Basis())
+    assert unknown.productivity is None
+    assert added([spent, unknown]).productivity is None, "not of all is it known"
 
 
 def test_gaps_of_the_count_are_said() -> None:

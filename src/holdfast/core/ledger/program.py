@@ -33,13 +33,18 @@ class Declared:
 class Reached:
     """What this device really reached when it was calibrated; 0 or "": it was not.
 
-    `flops` and `bytes` of its memory: a second. `on`: the day, by UTC.
+    `flops` and `bytes` of its memory: a second. `on`: the day, by UTC. `most`: FLOPs in whatever
+    type of numbers was the fastest. `together` devices summed something up, each sending and
+    receiving `together_bytes` a second.
     """
 
     flops: int = 0
     dtype: str = ""
     bytes: int = 0
     on: str = ""
+    most: int = 0
+    together: int = 0
+    together_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,10 @@ class ToldProgram:
     """What rank 0 tells of its step and of its device, 0 or "" where it knows nothing.
 
     `bytes`: what the products of a step read and write, of all chips together. `chip`: the device's
-    name in the table of peaks. `devices`: how many the framework trains on. `tokens`: of the step
-    that `flops` were counted for, where other steps may have others.
-    `left_out`: what the count of the FLOPs lacks, in words.
+    name in the table of peaks. `devices`: how many the framework trains on, of so many `kinds`.
+    `tokens`: of the step that `flops` were counted for, where other steps may have others.
+    `left_out`: what the count of the FLOPs lacks, in words. `most_flops`: the chip's highest peak
+    of any type of numbers. `source`: whose figures these are; `as_of`: the month of the table.
     """
 
     flops: int = 0
@@ -62,6 +68,10 @@ class ToldProgram:
     bytes: int = 0
     reached: Reached = Reached()
     tokens: int = 0
+    most_flops: int = 0
+    source: str = ""
+    as_of: str = ""
+    kinds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +119,10 @@ class Basis:
     def _peak_of(self, told: ToldProgram) -> int:
         return self.declared.peak_flops or told.peak_flops or told.reached.flops
 
+    def _most_of(self, told: ToldProgram) -> int:
+        """What nothing on that device is beyond: its peak for the narrowest numbers that it has."""
+        return max(self._peak_of(told), told.most_flops or told.reached.most)
+
     @property
     def peak_flops(self) -> int:
         """Of a chip, a second; 0: it is not known. Where no data sheet is, what was measured."""
@@ -120,11 +134,26 @@ class Basis:
             return account.chip_ns(account.steps_kept * self.declared.ideal_step_ns)
         return self._chip_ns(account, self._peak_of)
 
+    def least_chip_ns(self, account: Account) -> int | None:
+        """What they cannot take less than: at the devices' highest peak of any type of numbers.
+
+        Quantised products are held against the bf16 peak, and may be beyond it.
+        """
+        if self.declared.ideal_step_ns:
+            return self.ideal_chip_ns(account)
+        return self._chip_ns(account, self._most_of)
+
     def reached_chip_ns(self, account: Account) -> int | None:
         """The same at the peak that the device was measured to reach; None: it was not."""
         if self.declared.ideal_step_ns:
             return None
         return self._chip_ns(account, lambda told: told.reached.flops)
+
+    def least_reached_chip_ns(self, account: Account) -> int | None:
+        """The least by what was measured, in whatever type was the fastest; None: it was not."""
+        if self.declared.ideal_step_ns:
+            return None
+        return self._chip_ns(account, lambda told: max(told.reached.flops, told.reached.most))
 
     def _chip_ns(self, account: Account, peak_of: Callable[[ToldProgram], int]) -> int | None:
         """FLOPs ÷ peak of all kept steps, those of each attempt by the peak of its device."""
@@ -156,9 +185,11 @@ class Basis:
         devices = self._devices(account)
         for told, _ in devices:
             if not self._peak_of(told):
+                # A calibration is of one device.
+                calibrate = ", or run holdfast calibrate there" if told.kinds == 1 else ""
                 return (
                     f"Not measured: the {_of_type(told)}peak of {told.device or 'its device'} is "
-                    "not known; set --peak-flops, or run holdfast calibrate there"
+                    f"not known; set --peak-flops{calibrate}"
                 )
         if self.declared.peak_flops:
             peak = f"the peak that --peak-flops says, {scaled(self.peak_flops)}FLOP/s a chip"
@@ -170,6 +201,16 @@ class Basis:
         each = self.flops_per_token
         of_token = "" if each is None else f" ({scaled(each)}FLOP a token)"
         return f"of {peak}; {scaled(self.flops)}FLOP a step{of_token}, said by {by}"
+
+    @property
+    def convention(self) -> str:
+        """By which of a chip's peaks runs are compared; "": this one is not."""
+        told, declared = self.told, self.declared
+        if declared.ideal_step_ns or declared.peak_flops or not self.flops:
+            return ""
+        if not told.peak_flops or told.dtype != "bf16":
+            return ""
+        return "effective MFU: against the bf16 peak, whatever numbers the products are in"
 
     def notes(self, account: Account) -> Iterator[str]:
         """What must be said of it: what does not count, and what cannot be."""
@@ -189,9 +230,14 @@ class Basis:
         if ideal is not None and ideal > account.productive > 0:
             times = ideal / account.productive
             words = f"{times:,.0f}" if times >= 100 else f"{times:.3g}"
+            likelier = self._likelier_wrong(account.chips, times)
+            if (self.least_chip_ns(account) or 0) <= account.productive:
+                likelier = (
+                    "so fast are quantised products alone, which are held against that peak as "
+                    f"well (effective MFU); if there are none, {likelier}"
+                )
             yield (
-                f"the FLOPs of the kept steps are {words} times what the peak allows: "
-                f"{self._likelier_wrong(account.chips, times)}"
+                f"the FLOPs of the kept steps are {words} times what the peak allows: {likelier}"
             )
 
     def _likelier_wrong(self, chips: int, times: float) -> str:
@@ -218,13 +264,15 @@ def _of_type(told: ToldProgram) -> str:
 
 
 def _peak_words(told: ToldProgram) -> str:
-    """The peak of a device, and what it was measured to reach."""
+    """The peak of a device, whose figure it is, and what it was measured to reach."""
     reached = told.reached
     measured = f"measured on {reached.on}"
     if not told.peak_flops:
         return f"the {reached.dtype} peak {measured}, {scaled(reached.flops)}FLOP/s a chip"
     sheet = f"{told.chip} {told.dtype} peak, {scaled(told.peak_flops)}FLOP/s a chip"
-    return f"{sheet} ({scaled(reached.flops)}FLOP/s {measured})" if reached.flops else sheet
+    beside = [f"by {told.source}, as of {told.as_of}"] if told.source else []
+    beside += [f"{scaled(reached.flops)}FLOP/s {measured}"] if reached.flops else []
+    return f"{sheet} ({'; '.join(beside)})" if beside else sheet
 
 
 def scaled(number: float) -> str:

@@ -65,7 +65,9 @@ class Spent:
     `kinds` adds up to `elapsed`; `left_out` counts nowhere (`without_stopped`). `ideal` is what the
     kept steps would have taken at the pace that was declared ideal, and `paced` the productive
     chip-time of the runs that declared one: both 0 where nobody did. `at_reached` and `calibrated`
-    are the same by the peak that the devices were measured to reach. `wall_ns`: how long that was.
+    are the same by the peak that the devices were measured to reach. `least` and `least_reached`
+    are `ideal` and `at_reached` at the highest peak of any type of numbers, which quantised
+    products may come to; 0: as these are. `wall_ns`: how long that was.
     """
 
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -78,6 +80,8 @@ class Spent:
     wall_ns: int = 0
     at_reached: int = 0
     calibrated: int = 0
+    least: int = 0
+    least_reached: int = 0
 
     @property
     def elapsed(self) -> int:
@@ -122,7 +126,21 @@ class Spent:
     @property
     def is_beyond_ideal(self) -> bool:
         """Whether steps took less than they can: what they should take is wrong."""
-        return self.ideal > self.paced
+        return (self.least or self.ideal) > self.paced
+
+    @property
+    def is_beyond_reached(self) -> bool:
+        """The same of what was measured."""
+        return (self.least_reached or self.at_reached) > self.calibrated
+
+    @property
+    def productivity(self) -> float | None:
+        """Scheduling × runtime × program: ideal / elapsed; None: it is not known of all runs.
+
+        ML productivity goodput, of the same paper.
+        """
+        is_known = 0 < self.paced == self.productive
+        return _ratio(self.ideal, self.elapsed) if is_known else None
 
     @property
     def goodput(self) -> float | None:
@@ -170,8 +188,8 @@ def spent_of(
 
     `basis`: what a step should take, and by whose word. `errors`: of attempts whose script failed.
     """
-    ideal = None if basis is None else basis.ideal_chip_ns(account)
-    at_reached = None if basis is None else basis.reached_chip_ns(account)
+    basis = basis or Basis()
+    ideal, at_reached = basis.ideal_chip_ns(account), basis.reached_chip_ns(account)
     errors = errors or {}
     return Spent(
         kinds={kind: ns for kind, ns in sorted(account.kinds.items()) if ns},
@@ -181,6 +199,8 @@ def spent_of(
         paced=0 if ideal is None else account.productive,
         at_reached=at_reached or 0,
         calibrated=0 if at_reached is None else account.productive,
+        least=basis.least_chip_ns(account) or 0,
+        least_reached=basis.least_reached_chip_ns(account) or 0,
         losses=tuple(
             Loss(
                 one.at_ns,
@@ -199,7 +219,7 @@ def added(parts: Sequence[Spent]) -> Spent:
     """The sum of several. One whose steps took less than they can counts for no program goodput."""
     kinds: dict[str, int] = {}
     possible = [part for part in parts if not part.is_beyond_ideal]
-    possible_too = [part for part in parts if part.at_reached <= part.calibrated]
+    possible_too = [part for part in parts if not part.is_beyond_reached]
     for part in parts:
         for kind, ns in part.kinds.items():
             kinds[kind] = kinds.get(kind, 0) + ns
@@ -211,6 +231,8 @@ def added(parts: Sequence[Spent]) -> Spent:
         paced=sum(part.paced for part in possible),
         at_reached=sum(part.at_reached for part in possible_too),
         calibrated=sum(part.calibrated for part in possible_too),
+        least=sum(part.least or part.ideal for part in possible),
+        least_reached=sum(part.least_reached or part.at_reached for part in possible_too),
         losses=tuple(loss for part in parts for loss in part.losses),
         left_out=sum(part.left_out for part in parts),
         wall_ns=sum(part.wall_ns for part in parts),

@@ -239,6 +239,10 @@ def _told(payload: Payload) -> ToldProgram:
         whole({"bytes": 0, **payload}, "bytes", high=MAX_FLOPS),
         _reached(payload),
         whole({"tokens": 0, **payload}, "tokens", high=MAX_TOKENS),
+        whole({"most_flops": 0, **payload}, "most_flops", high=MAX_FLOPS),
+        text({"peak_source": "", **payload}, "peak_source"),
+        text({"peak_as_of": "", **payload}, "peak_as_of"),
+        whole({"kinds": 1, **payload}, "kinds", high=MAX_CHIPS),
     )
 
 
@@ -246,11 +250,15 @@ def _reached(payload: Payload) -> Reached:
     """What a calibration measured; nothing where there was none."""
     if "reached_flops" not in payload:
         return Reached()
+    payload = {"reached_most": 0, "reached_together": 0, "reached_together_bytes": 0, **payload}
     return Reached(
         whole(payload, "reached_flops", high=MAX_FLOPS),
         text(payload, "reached_dtype"),
         whole(payload, "reached_bytes"),
         text(payload, "reached_on"),
+        whole(payload, "reached_most", high=MAX_FLOPS),
+        whole(payload, "reached_together", high=MAX_CHIPS),
+        whole(payload, "reached_together_bytes"),
     )
 
 
