@@ -250,7 +250,7 @@ ray: $(RAY_STAMP) ## Runs on a real Ray cluster of three nodes, in an environmen
 	$(RAY_VENV)/bin/python -m pytest tests/engines/test_ray_cluster.py $(PYTEST_ARGS)
 
 reference: $(REFERENCE_STAMP) ## The reference trainer: each of its switches, and its runs struck; flax, grain and qwix
-	$(BIN)/pytest tests/examples/test_reference.py tests/examples/test_reference_survives.py $(PYTEST_ARGS)
+	$(BIN)/pytest tests/examples/test_reference.py tests/examples/test_reference_grid.py tests/examples/test_reference_survives.py $(PYTEST_ARGS)
 
 program: $(REFERENCE_STAMP) ## What raises program goodput, and what shortens a start: two ladders and their pictures (PROGRAM_FLAGS)
 	$(BIN)/python bench/program/ladder.py $(PROGRAM_FLAGS)

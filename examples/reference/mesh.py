@@ -53,8 +53,23 @@ def parts(mesh: Mesh, tree):
     return jax.tree_util.tree_map_with_path(one, tree)
 
 
+def row_devices() -> int:
+    """Among how many devices rows are divided: 1 where no mesh is set."""
+    shape = jax.sharding.get_abstract_mesh().shape
+    return shape.get("data", 1) * shape.get("fsdp", 1)
+
+
 def by_rows(x):
     """[B, …] divided by its rows among all devices; as it is where no mesh is set."""
+    return placed(x, ROWS)
+
+
+def everywhere(x):
+    """The whole of it on each device."""
+    return placed(x, PartitionSpec())
+
+
+def placed(x, spec: PartitionSpec):
     if jax.sharding.get_abstract_mesh().empty:
         return x
-    return jax.lax.with_sharding_constraint(x, ROWS)
+    return jax.lax.with_sharding_constraint(x, spec)

@@ -18,7 +18,7 @@ import qwix
 from attention import attend
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
-from mesh import by_rows
+from mesh import by_rows, everywhere, row_devices
 
 from holdfast.program import of_jax
 
@@ -217,17 +217,19 @@ def sample(params, config: Config, start, count: int, context: int, seed: int):
     """`count` more tokens after `start` [S], each drawn from what the model says of the last ones.
 
     The whole context is computed anew for each: no cache, and no other program than the training's.
+    So each device gets the row, for it divides a batch among them.
     """
     tokens = jnp.zeros(len(start) + count + context, jnp.int32).at[: len(start)].set(start)
 
     @jax.jit
-    def next_one(tokens, n):
+    def next_one(params, tokens, n):
         begin = jnp.maximum(n - context, 0)
         seen = jax.lax.dynamic_slice(tokens, (begin,), (context,))
-        chances = logits(params, seen[None], config)[0, n - begin - 1]
+        rows = jnp.broadcast_to(seen, (row_devices(), context))
+        chances = logits(params, rows, config)[0, n - begin - 1]
         drawn = jax.random.categorical(jax.random.fold_in(jax.random.key(seed), n), chances)
-        return tokens.at[n].set(drawn)
+        return everywhere(tokens.at[n].set(drawn))
 
     for n in range(len(start), len(start) + count):
-        tokens = next_one(tokens, n)
+        tokens = next_one(params, tokens, n)
     return tokens[: len(start) + count]

@@ -96,12 +96,12 @@ def main():
     # (hf) remembers how far grain has come; the position is right for any number of ranks
     data = run.data(drawn(corpus), reshard="same")
     with jax.set_mesh(mesh):
+        # (hf) optional: what the model needs for a step, for program goodput. Said at each start,
+        # whose switches may be others; and here, where a standby that waits has it behind it
+        run.flops(needed_flops(config, args.batch, args.context))
         shardings = parts(mesh, jax.eval_shape(init_state))
         # (hf) the newest good checkpoint, on whatever mesh; init() only if there never was one
         state = run.restore(init=jax.jit(init_state, out_shardings=shardings))
-        if run.resume_step == 0:
-            # (hf) optional: what the model needs for a step, for program goodput; kept for later
-            run.flops(needed_flops(config, args.batch, args.context))
 
         losses = []
         for step in run.steps(args.steps):  # (hf) goes on with the step after the checkpoint's

@@ -68,7 +68,7 @@ def main():
     model = Transformer(args.layers, args.width, args.heads, dropout=0.0, vocab=args.vocab)
     batch = torch.zeros(args.batch // run.world_size, args.context + 1, dtype=torch.long)
     # (hf) optional: what the model needs for a step on all ranks, for program goodput
-    run.flops(of_torch(model, batch, loss=loss).model * run.world_size)
+    run.flops(of_torch(model, batch, loss=loss) * run.world_size)
     make_fast(model, args)
     optimizer = torch.optim.AdamW(model.parameters(), args.lr, betas=(0.9, 0.95), weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warmup_and_cosine(args.steps))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ CASES = {
     "sparse": Case(
         "--cpu-devices 4 --tensor 2 --attention local-global --window 40 --global-every 2"
     ),
-    "ranks": Case("--fsdp 2 --threads 1", ranks=2),
+    "ranks": Case("--fsdp 2 --threads 1 --sample 3", ranks=2),
     "torch": Case("--remat full --compile --dtype bfloat16", 2, "train_torch.py"),
 }
 
@@ -51,8 +52,9 @@ def train(house: House, case: Case, name: str) -> Process:
     text.write_bytes(random.Random(7).randbytes(60_000))
     words = ("--steps", STEPS, "--data", text, "--out", house.folder / f"{name}.json")
     script = (sys.executable, REFERENCE / case.script, *MODEL, *words, *case.switches.split())
+    evaluating = ("--eval-every", 40) if case.script == "train.py" else ()
     how = ("--name", name, "--ranks", case.ranks, "--save-every", 9)
-    return house.holdfast("run", *how, "--", *script, "--log-every", 1)
+    return house.holdfast("run", *how, "--", *script, *evaluating, "--log-every", 1)
 
 
 def result(house: House, name: str) -> object:
@@ -64,6 +66,8 @@ def test_a_notice_and_a_sigkill_leave_no_trace(house: House, case: Case) -> None
     said = r"\[0\] step" if case.ranks > 1 else "^step"
     out = train(house, case, "straight").wait(EXIT_DONE)
     assert "traced and compiled at every start" not in out, "run.compile can look into it"
+    if case.script == "train.py":
+        assert re.search(r"step 40/80: held-out loss \d", out)
     noticed = train(house, case, "struck")
     noticed.saw(rf"{said} 20/")
     noticed.send(signal.SIGTERM)
@@ -76,6 +80,12 @@ def test_a_notice_and_a_sigkill_leave_no_trace(house: House, case: Case) -> None
     assert result(house, "struck") == result(house, "straight")
 
 
+def test_the_twin_has_the_same_numbers_where_it_computes_layers_again(house: House) -> None:
+    for name, switches in (("kept", "--remat none"), ("again", "--remat full")):
+        train(house, Case(switches, script="train_torch.py"), name).wait(EXIT_DONE)
+    assert result(house, "kept") == result(house, "again")
+
+
 def test_a_run_goes_on_on_another_grid(house: House) -> None:
     """With another attention, too: a checkpoint fits whatever the switches are."""
     noticed = train(house, CASES["plain"], "moved")
@@ -85,3 +95,6 @@ def test_a_run_goes_on_on_another_grid(house: House) -> None:
     saved = house.saved_step("moved")
     out = train(house, CASES["sparse"], "moved").wait(EXIT_DONE)
     assert f"starting from step {saved} of attempt 0" in out.lower()
+    told = json.loads(house.holdfast("report", "moved", "--json").wait(EXIT_DONE))["program"]["told"]
+    first, last = (one["flops_per_step"] for one in told)
+    assert last < first, "a local layer needs less, and each start says its own"
