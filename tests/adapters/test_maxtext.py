@@ -130,3 +130,32 @@ def test_a_checkpoint_of_another_model_is_told_in_a_sentence(
         saves.load(load)
     if kind is ConfigurationError:
         assert "tiny/29 cannot be loaded (shape (64,) is not (32,))" in str(told.value)
+
+
+@pytest.mark.real
+def test_its_own_count_of_a_step_is_ours(tmp_path: Path) -> None:
+    """Of its smallest configuration; it halves attention, for what causality leaves out."""
+    pytest.importorskip("maxtext", reason="make trainers has MaxText")
+    from maxtext.configs import pyconfig
+    from maxtext.utils import maxtext_utils
+
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "program"))
+        import test_truth as truth
+    sizes = truth.GPT_3_52K
+    base = Path(pyconfig.__file__).parent / "base.yml"
+    config = pyconfig.initialize(
+        ["", str(base)], model_name="gpt3-52k", run_name="count", hardware="cpu",
+        base_output_directory=str(tmp_path), enable_checkpointing=False,
+        per_device_batch_size=sizes.batch, max_target_length=sizes.length,
+    )  # fmt: skip
+    total, weights, attention = maxtext_utils.calculate_tflops_training_per_device(
+        config, log=False
+    )
+    assert (weights + 2 * attention) * 1e12 == pytest.approx(truth.train_step(sizes).model)
+    ours = truth.dense_transformer(
+        parameters=sizes.multiplied, layers=sizes.layers, heads=sizes.heads, head_size=sizes.head,
+        sequence=sizes.length, tokens=sizes.tokens, causal_half=True,
+    )  # fmt: skip
+    assert total * 1e12 == pytest.approx(ours)

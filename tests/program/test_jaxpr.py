@@ -347,7 +347,7 @@ def test_bytes_of_products() -> None:
 
 
 def test_shards_with_remat() -> None:
-    mesh = jax.sharding.AbstractMesh((4,), ("x",))
+    mesh = jax.sharding.AbstractMesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = jax.sharding.PartitionSpec("x")
 
     def layer(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -384,8 +384,27 @@ def test_a_function_with_its_own_gradient() -> None:
     assert found.model == 2 * 128
 
 
+def test_a_function_with_its_own_tangents() -> None:
+    @jax.custom_jvp
+    def squared(x: jax.Array) -> jax.Array:
+        return x @ x
+
+    @squared.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        (x,), (dx,) = primals, tangents
+        return squared(x), dx @ x  # one product of the two that it has
+
+    def loss(x: jax.Array) -> jax.Array:
+        return squared(x).sum()
+
+    assert of_jax(squared, shape(4, 4)).model == 128
+    assert of_jax(jax.value_and_grad(loss), shape(4, 4)).model == 2 * 128
+    again = of_jax(jax.value_and_grad(jax.checkpoint(loss)), shape(4, 4))
+    assert (again.model, again.left_out) == (2 * 128, ())
+
+
 def test_shards_count_together() -> None:
-    mesh = jax.sharding.AbstractMesh((4,), ("x",))
+    mesh = jax.sharding.AbstractMesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = jax.sharding.PartitionSpec("x")
     split = jax.shard_map(lambda x, w: x @ w, mesh=mesh, in_specs=(rows, None), out_specs=rows)
     assert of_jax(split, shape(8, 4), shape(4, 4)).model == 2 * 8 * 4 * 4

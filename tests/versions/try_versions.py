@@ -37,6 +37,7 @@ JAX_TESTS = (
     "tests/session/test_preload.py",
     "tests/session/test_contents.py",
     "tests/session/test_together_jax.py",
+    "tests/program/test_jaxpr.py",
     "tests/e2e/test_compile_cache.py",
 )
 TORCH_TESTS = (

@@ -186,8 +186,7 @@ class _Walk:
     def _scan(self, equation: Any, inputs: list[int]) -> _Found:
         """`length` times its body. What one scan stacked, another takes apart again."""
         params = equation.params
-        length, consts_end = params["length"], params["num_consts"]
-        carry_end = consts_end + params["num_carry"]
+        length, (consts_end, carry_end) = params["length"], _ends_in_scan(params)
         consts, init = inputs[:consts_end], inputs[consts_end:carry_end]
         self._depth += 1
         turn = "scan", length, self._depth
@@ -320,7 +319,21 @@ class _Walk:
 
 
 def _name_of_kernel(equation: Any) -> str:
-    return str(equation.params.get("name") or equation.params.get("name_and_src_info") or "")
+    params = equation.params
+    if named := params.get("name") or params.get("name_and_src_info"):
+        return str(named)
+    # JAX 0.8 has it with the body alone: "mine at file.py:3"
+    told = getattr(getattr(params.get("jaxpr"), "debug_info", None), "func_src_info", None)
+    return str(told or "").partition(" at ")[0]
+
+
+def _ends_in_scan(params: Any) -> tuple[int, int]:
+    """Of a scan's inputs, where its constants end and where what it carries does."""
+    if "num_consts" in params:
+        consts, carried = params["num_consts"], params["num_carry"]
+    else:  # from JAX 0.11 on
+        consts, carried = map(len, params["ft_in"].unpack()[:2])
+    return consts, consts + carried
 
 
 def _frozen(params: Mapping[str, Any]) -> tuple[Any, ...]:
