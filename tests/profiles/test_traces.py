@@ -221,6 +221,7 @@ def torch_gpu() -> bytes:
         row("user_annotation", f"holdfast clock {BOOT}", 10_000, 11_000, pid=99),
         row("cpu_op", "aten::mm", 12_000, 14_000, pid=99, **{"External id": 5}, **shapes),
         row("kernel", "sm90_gemm", 20_000, 60_000, **{"External id": 5}),
+        row("kernel", "splitKreduce", 60_000, 61_000, **{"External id": 5}),
         row("kernel", "ncclDevKernel_AllReduce_Sum", 50_000, 90_000, **{"External id": 6}),
         row("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 90_000, 100_000),
         row("kernel", "sm90_gemm", 20_000, 310_000, pid=1),
@@ -234,10 +235,11 @@ def test_a_gpus_kernels_of_torch() -> None:
     assert (trace.devices, trace.is_host) == (2, False)
     found = summarise(trace, of_a_device())
     assert dict(found.steps[0].parts) == {
-        "compute": 40_000, "collective": 30_000, "input": 10_000, "host": 20_000, "idle": 0,
+        "compute": 41_000, "collective": 29_000, "input": 10_000, "host": 20_000, "idle": 0,
     }  # fmt: skip
     assert [(one["compute"], one["host"]) for one in found.others] == [(290_000, 10_000)]
     product = next(one for one in found.operations if one.name == "aten::mm")
+    assert product.calls == 2, "two kernels do one product"
     assert product.flops == 2 * 64 * 128 * 32
     assert product.nbytes == 2 * (64 * 128 + 128 * 32 + 64 * 32)
 

@@ -2,7 +2,8 @@
 
 The format is that of Kineto (`export_chrome_trace`): times in microseconds, `cat` says what an
 event is. Where a GPU was traced, its kernels and copies are the device's work, and each names by
-its `External id` the operation that launched it. Else the operations themselves are.
+its `External id` the operation that launched it: of several kernels of one operation the first has
+its FLOPs. Else the operations themselves are.
 """
 
 from __future__ import annotations
@@ -148,7 +149,9 @@ def _event(
     if name.startswith(_LOADS_DATA):
         work = Work.INPUT
     elif cat in _DEVICE_WORK:
-        cost = costs.get(row["id"], cost) if cat == "kernel" else cost
+        if cat == "kernel" and row["id"] in costs:
+            cost = costs[row["id"]]
+            costs[row["id"]] = _OperationCost(cost.name)  # its other kernels do the rest of it
         work = Work.INPUT if "HtoD" in name else Work.COMPUTE
         if is_collective(name):
             work, cost = Work.COLLECTIVE, _OperationCost(name)
