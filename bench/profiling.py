@@ -4,9 +4,9 @@
 
 A training under `holdfast run` on one thread tells of each of its steps how long it took, and how
 much processor time its process had meanwhile: on a busy machine that says more. Which steps were in
-a window, the windows' own records say; each window is compared with the steps around it. The step
-in which a profiler starts (the first time, and usually), and those in which it stops and writes,
-stand beside.
+a window, the windows' own records say; each window is compared with the steps around it, and those
+after it with those before it. The step in which a profiler starts (the first time, and usually),
+and those in which it stops and writes, stand beside.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def main() -> None:
     )
     print(
         "framework   all ms   more (least … most)   more CPU (least … most)   "
+        "after (least … most)   after CPU (least … most)   "
         "first start   starting   closing ms   trace KiB"
     )
     for framework in args.framework:
@@ -90,22 +91,32 @@ def figures(framework: str, folder: Path) -> str:
     took, busy = ({int(step): s[i] for step, s in told.items()} for i in range(2))
     more: list[float] = []
     more_cpu: list[float] = []
+    after: list[float] = []
+    after_cpu: list[float] = []
     starting, closing, sizes = [], [], []
     paths = list((folder / "store").glob("r/attempts/*/profiles/*/rank-00000.json"))
     captures = [json.loads(path.read_text()) for path in paths]
     for capture in sorted(captures, key=lambda one: one["edges"][0][0]):
         first, last = capture["edges"][0][0] + 1, capture["edges"][-1][0]
         sizes.append(capture["trace_bytes"] / 1024)
-        around = [*range(first - BESIDE - NEAR, first - BESIDE), *range(last + 9, last + 9 + NEAR)]
-        for of, into in ((took, more), (busy, more_cpu)):
-            within = [of[step] for step in range(first, last + 1) if step in of]
-            beside = [of[step] for step in around if step in of]
-            into.append(statistics.median(within) / statistics.median(beside) - 1)
+        sooner, later = (
+            range(first - BESIDE - NEAR, first - BESIDE),
+            range(last + 9, last + 9 + NEAR),
+        )
+        for of, into, into_after in ((took, more, after), (busy, more_cpu, after_cpu)):
+            within, before, behind = (
+                [of[step] for step in steps if step in of]
+                for steps in (range(first, last + 1), sooner, later)
+            )
+            into.append(statistics.median(within) / statistics.median([*before, *behind]) - 1)
+            if before and behind:  # the last window may be the run's last steps, too
+                into_after.append(statistics.median(behind) / statistics.median(before) - 1)
         starting.append(took.get(first - 1, 0.0))
         closing.append(max(took.get(step, 0.0) for step in range(last + 1, last + BESIDE + 1)))
     usual = statistics.median(took.values())
     return (
         f"{framework:<9} {usual * 1e3:>8.2f} {_spread(more):>21} {_spread(more_cpu):>25} "
+        f"{_spread(after):>22} {_spread(after_cpu):>26} "
         f"{starting[0] * 1e3:>13.1f} {statistics.median(starting) * 1e3:>10.1f} "
         f"{statistics.median(closing) * 1e3:>12.1f} {statistics.median(sizes):>11.0f}"
     )

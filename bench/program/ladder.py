@@ -6,7 +6,7 @@
 
 Each rung is a process of its own, one after the other. Results are added to those in build/program:
 a second call is a second round, and of each rung its fastest round counts. The peak is measured
-too, by products of large matrices. Two shares of it are told:
+too, by products of large matrices. fp8 is tried on devices that have it. Two shares of it are told:
 
     MFU            FLOPs that this rung's model needs ÷ (time × peak for its type of number)
     effective MFU  FLOPs of dense attention ÷ (time × peak for the first rung's type)
@@ -80,6 +80,7 @@ RUNGS = {
     "recompute, names kept": "--remat names",
     "names kept on the host": "--remat offload",
     "int8": "--quant int8",
+    "fp8": "--quant fp8",
     "batch in 4 parts": "--accumulate 4",
     "huge pages": "",
 }
@@ -109,6 +110,9 @@ def main() -> None:
     for dtype in size.peaks:
         found = measured("--peak", dtype)["flops_per_s"]
         results["peaks"][dtype] = max(found, results["peaks"].get(dtype, 0.0))
+    if "fp8" in names and (lacks := without_fp8(results["peaks"])):
+        names.remove("fp8")
+        print(f"fp8 is not available: {lacks}", flush=True)
     for context, batch in size.contexts.items():
         ladder = results["ladders"].setdefault(str(context), {})
         for name in names:
@@ -122,6 +126,18 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f}\n\n{table(results['peaks'], told)}")
     if args.most_worse is not None:
         refuse_worse(told, args.most_worse)
+
+
+def without_fp8(peaks: dict[str, float]) -> str:
+    """Why there is no rung of fp8; "": this device has such units, and their peak is measured."""
+    has = measured("--has", "fp8")
+    if not has.get("has"):
+        return str(has.get("failed") or f"{has['device']} is not known to have units for it")
+    found = measured("--peak", "fp8")
+    if "failed" in found:
+        return f"its peak could not be measured ({found['failed']})"
+    peaks["fp8"] = max(found["flops_per_s"], peaks.get("fp8", 0.0))
+    return ""
 
 
 def words_of(size: Size, context: int, batch: int, steps: int, name: str) -> list[str]:
@@ -153,9 +169,10 @@ def told_ladders(results: Results) -> Ladders:
 
 def told_of(rounds: list[Row], peaks: dict[str, float]) -> Row:
     """What follows from the rounds: tokens a second, MFU, effective MFU, the loss at the end."""
-    row = rounds[-1]
-    if any("failed" in one for one in rounds):
-        return {"failed": next(one["failed"] for one in rounds if "failed" in one)}
+    whole = [one for one in rounds if "failed" not in one]
+    if not whole:
+        return {"failed": rounds[-1]["failed"]}
+    rounds, row = whole, whole[-1]
     medians = [statistics.median(one["step_s"][WARM:]) for one in rounds]
     step_s = min(medians)  # what else ran then has only made others slower, as for the peaks
     seconds = step_s * row["devices"]

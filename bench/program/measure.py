@@ -2,6 +2,7 @@
 
 python bench/program/measure.py '["--remat", "full", …]'     # as examples/reference/train.py
 python bench/program/measure.py --peak float32
+python bench/program/measure.py --has fp8
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ PEAK_SECONDS = 1.0
 def main() -> None:
     if sys.argv[1] == "--peak":
         print(json.dumps(peak(sys.argv[2])))
+    elif sys.argv[1] == "--has":
+        print(json.dumps(has(sys.argv[2])))
     else:
         print(json.dumps(rung(json.loads(sys.argv[1]))))
 
@@ -39,6 +42,16 @@ def peak(dtype: str) -> dict[str, float]:
         for side in PEAK_SIDES[tool.platform]
     ]
     return {"flops_per_s": max(rates)}
+
+
+def has(dtype: str) -> dict[str, Any]:
+    """Whether this device's data sheet has a peak for a type of numbers."""
+    import jax
+
+    from holdfast.program import peak_of
+
+    kind = jax.devices()[0].device_kind
+    return {"device": kind, "has": peak_of(kind, dtype) is not None}
 
 
 def rung(words: list[str]) -> dict[str, Any]:

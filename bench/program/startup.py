@@ -1,6 +1,6 @@
 """Where the time until the first step goes, with each remedy on and off: what the report says.
 
-    python bench/program/startup.py [--rungs "kept programs,…"] [--settle 12]
+    python bench/program/startup.py [--rungs "kept programs,…"] [--settle 24]
 
 The reference trainer under `holdfast run`. First starts: with the packages' files out of the page
 cache, and in it. Restarts: the rank gets a SIGKILL once it has saved (and standbys wait). What is
@@ -62,7 +62,7 @@ RUNGS = {
 def main() -> None:
     p = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     p.add_argument("--rungs", help="some of their names, with semicolons between them")
-    p.add_argument("--settle", type=float, default=12.0, help="seconds that standbys get")
+    p.add_argument("--settle", type=float, default=24.0, help="seconds that standbys get")
     p.add_argument("--train", default="--attention local-global --global-every 2 --remat names")
     p.add_argument("--results", type=Path, default=ROOT / "build" / "program" / "startup.json")
     args = p.parse_args()
@@ -134,7 +134,6 @@ def struck(
     if is_hot:
         until(lambda: any(folder.glob("scratch/*/r-*/attempt-0001/at-the-gate-*.json")), process)
     time.sleep(settle_s)
-    time.sleep(settle_s if "standby" else 0)
     page = trained(folder, process, 0)
     words = page.snapshot()
     page.detach()

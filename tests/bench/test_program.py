@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "bench" / "program"))
 
 import drawing
 import ladder
+import startup
 
 sys.path.pop()
 
@@ -40,6 +42,46 @@ def test_a_rung_is_told_by_its_own_peak_and_by_plains() -> None:
     assert told["mfu"] == pytest.approx(30 / (0.5 * 2 * 400))
     assert told["effective_mfu"] == pytest.approx(40 / (0.5 * 2 * 100))
     assert told["loss"] == 2.0
+
+
+def test_a_round_that_failed_is_no_verdict_on_a_rung_that_has_others() -> None:
+    failed = {"failed": "out of memory"}
+    told = ladder.told_of([failed, row(0.5), failed], PEAKS)
+    assert (told["tokens_per_s"], told["rounds"]) == (128, 1)
+    assert ladder.told_of([failed, failed], PEAKS) == failed
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({"--has": {"device": "cpu", "has": False}}, "cpu is not known to have units for it"),
+        ({"--has": {"failed": "no JAX"}}, "no JAX"),
+        (
+            {"--has": {"device": "H100", "has": True}, "--peak": {"failed": "no kernel"}},
+            "its peak could not be measured (no kernel)",
+        ),
+        ({"--has": {"device": "H100", "has": True}, "--peak": {"flops_per_s": 7.0}}, ""),
+    ],
+)
+def test_fp8_is_a_rung_where_the_device_has_it(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], why: str
+) -> None:
+    peaks = dict(PEAKS)
+    monkeypatch.setattr(ladder, "measured", lambda *words: answers[words[0]])
+    assert ladder.without_fp8(peaks) == why
+    assert peaks.get("fp8") == (None if why else 7.0)
+
+
+def test_standbys_get_the_time_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    words = SimpleNamespace(owner_pid=7)
+    page = SimpleNamespace(snapshot=lambda: words, detach=lambda: None)
+    monkeypatch.setattr(startup, "trained", lambda *_: page)
+    monkeypatch.setattr(startup.os, "kill", lambda *_: None)
+    monkeypatch.setattr(startup.time, "sleep", slept.append)
+    for settle_s in (5.0, 0.0):
+        startup.struck(Path(), None, settle_s, is_hot=False)  # type: ignore[arg-type]
+    assert slept == [5.0, 0.0]
 
 
 def ladders(together: Any) -> ladder.Ladders:
