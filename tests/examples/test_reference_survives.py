@@ -95,6 +95,6 @@ def test_a_run_goes_on_on_another_grid(house: House) -> None:
     saved = house.saved_step("moved")
     out = train(house, CASES["sparse"], "moved").wait(EXIT_DONE)
     assert f"starting from step {saved} of attempt 0" in out.lower()
-    told = json.loads(house.holdfast("report", "moved", "--json").wait(EXIT_DONE))["program"]["told"]
-    first, last = (one["flops_per_step"] for one in told)
+    report = json.loads(house.holdfast("report", "moved", "--json").wait(EXIT_DONE))
+    first, last = (one["flops_per_step"] for one in report["program"]["told"])
     assert last < first, "a local layer needs less, and each start says its own"

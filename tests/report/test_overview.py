@@ -11,15 +11,17 @@ import pytest
 
 from holdfast.core.ledger.account import NS_PER_S as S
 from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
+from holdfast.core.ledger.program import Basis, ToldProgram
 from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.layout import RankPhase
 from holdfast.report.findings import Checkpoint, DisruptionEvidence, LastAnnounced, SaveFindings
 from holdfast.report.hosts import host_rows
 from holdfast.report.overview import badput, overview
 from holdfast.report.run_data import course_data
-from holdfast.report.run_top import cards
+from holdfast.report.run_top import cards, goodput
 from holdfast.report.stories import STORIES_CHARS
 from holdfast.report.tiers import Newest
+from holdfast.report.words import duration
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from sights import HOSTILE, killed_once, sight_of
@@ -41,6 +43,20 @@ def test_what_each_factor_lost_adds_up_to_what_was_lost() -> None:
     assert (program.share, program.lost_chip_ns) == (None, None)
     told = overview(sight_of(killed_once(), program=0.25)).factors[2]
     assert told.lost_chip_ns == account.productive * 3 // 4
+
+
+def test_program_goodput_names_its_convention_and_all_three_factors_their_denominator() -> None:
+    told = ToldProgram(10**15, dtype="bf16", chip="H100 SXM", peak_flops=10**15)
+    known = sight_of(killed_once(), program=0.25, productivity=0.125, basis=Basis(told=told))
+    view = overview(known)
+    assert view.factors[2].of.endswith(
+        "; effective MFU: against the bf16 peak, whatever numbers the products are in"
+    )
+    best, paid = (duration(view.account.elapsed_ns // part) for part in (8, 1))
+    assert f"With program: 12.5 %, {best} at best of {paid} paid." in goodput(view)["steps"]
+    unknown = overview(sight_of(killed_once()))
+    assert "effective" not in unknown.factors[2].of
+    assert goodput(unknown)["steps"].endswith("lost.")
 
 
 def test_what_a_person_stopped_is_drawn_with_scheduling_and_a_back_off_with_runtime() -> None:

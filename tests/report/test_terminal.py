@@ -41,6 +41,12 @@ def test_the_headline_names_its_denominators(findings: Findings) -> None:
     assert "Not measured:" in text
 
 
+def test_all_three_factors_together_are_a_line_with_their_denominator(findings: Findings) -> None:
+    assert "with program" not in shown(findings)
+    text = shown(replace(findings, program=0.5, productivity=0.397))
+    assert "with program: 39.7 %, 48.1 s at best of 2 min 01 s paid" in text
+
+
 def test_every_kind_is_in_the_table_with_its_level(findings: Findings) -> None:
     text = shown(findings)
     rows = [line.split() for line in text.splitlines()]

@@ -147,7 +147,9 @@ def test_effective_mfu_above_one_counts_up_to_the_chips_highest_peak(
     assert ("so fast are quantised products alone" in note) == is_possible
     for _ in range(2):  # the second time from the cache of summaries
         listed = RunList(runs, cache=store / "cache").look(NOW).runs
-        assert fleet(listed, ALL).program == (pytest.approx(share, abs=1e-6) if is_possible else None)
+        assert fleet(listed, ALL).program == (
+            pytest.approx(share, abs=1e-6) if is_possible else None
+        )
 
 
 def test_steps_of_other_tokens_than_were_counted(store: Path) -> None:

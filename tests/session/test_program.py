@@ -71,6 +71,16 @@ def test_told_once_and_written_with_the_device_after_the_first_step() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_a_count_of_one_rank_times_all_keeps_its_gaps_and_bytes() -> None:
+    program, facts = told()
+    program.tell(Flops(5, 7, ("estimated as three forward passes",), 11, 13) * 4, "bf16")
+    program.stepped()
+    assert [(one["flops"], one["bytes"], one["left_out"]) for one in facts] == [
+        (20, 52, ["estimated as three forward passes"])
+    ]
+
+
+@pytest.mark.usefixtures("gpu")
 def test_a_later_word_and_another_rank() -> None:
     program, facts = told()
     program.stepped()
@@ -181,7 +191,9 @@ def test_mixed_devices_have_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("gpu")
 def test_what_a_calibration_measured_is_told_too(tmp_path: Path) -> None:
     path = tmp_path / "calibrated.json"
-    write_calibration(path, Calibration("NVIDIA H200", 86_400, "x", {"bf16": 7, "fp32": 9}, 5, 8, 3))
+    write_calibration(
+        path, Calibration("NVIDIA H200", 86_400, "x", {"bf16": 7, "fp32": 9}, 5, 8, 3)
+    )
     program, facts = told(calibrated=lambda: path)
     program.stepped()
     path.write_text("rubbish")
@@ -235,6 +247,11 @@ def test_torch_on_an_accelerator_of_another_kind_is_no_cpu(
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     assert find_device() == Device("", 0)
+    on_cpu = SimpleNamespace(devices=lambda: [SimpleNamespace(device_kind="cpu")])
+    bridge = SimpleNamespace(backends_are_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "jax", on_cpu)
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    assert find_device() == Device("", 0), "whatever JAX does beside it"
 
 
 def test_torch_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,8 @@ def find_device() -> Device:
         torch = sys.modules.get("torch")
         if torch is not None:
             on_torch = Device(_of_torch(torch), 0)
+            if not on_torch.name:  # whatever JAX does on the CPU beside it
+                return on_torch
     except Exception:
         on_torch = Device("", 0)
     found = on_jax if on_torch.name in ("", CPU) and on_jax.name else on_torch
