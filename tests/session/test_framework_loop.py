@@ -238,6 +238,16 @@ def test_a_last_step_that_counts_already_is_not_saved_again(adapter: Adapter) ->
     assert not adapter.loop.finishing()
 
 
+def test_a_last_save_that_does_not_come_is_asked_for_once_more(adapter: Adapter) -> None:
+    """The framework may have taken the word for it back."""
+    adapter.loop.due(1)
+    adapter.order(1, 1)
+    assert adapter.loop.finishing()
+    adapter.order(2, 1)
+    assert adapter.loop.finishing()
+    assert adapter.answers() == (1, 0, 0, 1)
+
+
 def test_steps_are_told_once_and_in_order(adapter: Adapter) -> None:
     adapter.loop.due(1)
     for step in (1, 3):

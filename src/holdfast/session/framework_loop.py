@@ -317,8 +317,8 @@ class FrameworkLoop:
         page, writer = boundary.writer.page, boundary.writer
         if page.load(Word.PHASE) == RankPhase.FINISHED:
             return False
+        self._settle()
         if page.load(Word.PHASE) != RankPhase.LOOP_ENDED:
-            self._settle()
             boundary.close_steps()
         step = page.load(Word.STEP) or boundary.resume_step
         token = writer.open_span("save")
