@@ -1,4 +1,4 @@
-"""A small language model, trained by Hugging Face's Trainer; Holdfast is three lines of it."""
+"""A small language model, trained by Hugging Face's Trainer; Holdfast is four lines of it."""
 
 import hashlib
 import sys

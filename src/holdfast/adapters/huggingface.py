@@ -4,6 +4,8 @@
     trainer = Trainer(model, arguments, train_dataset=data, callbacks=[holdfast])
     trainer.train(resume_from_checkpoint=holdfast.checkpoint)
 
+Of several callbacks it is the last: what the others decide of a step, it hears then.
+
 The Trainer's own means throughout: it saves where `control.should_save` asks for it, in its own
 format, and restores its own random generators.
 """
@@ -17,11 +19,10 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import safe_open
 from transformers import TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, get_last_checkpoint
 
+from holdfast.adapters.huggingface_weights import check_weights
 from holdfast.adapters.newer import say_if_newer
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError, StoreUnavailable
@@ -44,6 +45,9 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self.run = start(**how)
         self._loop: FrameworkLoop = self.run.framework(folder)
         self._stops = False
+        self._saved_step = self._loop.resume_step  # the last one, of those that the run wanted
+        self._is_asked = False  # the Trainer, for a save that it has not made yet
+        self._is_between_epochs = False
         self._since_s = 0.0  # what the Trainer does next began
         self._evaluates_since_s: float | None = None
         self._tokens = 0
@@ -58,17 +62,10 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         return None if path is None else str(path)
 
     def on_init_end(self, _args: Any, _state: Any, _control: Any, model: Any, **_: Any) -> None:
-        """A checkpoint of another model is told here: the Trainer would do so on a page."""
-        file = Path(self.checkpoint or "") / SAFE_WEIGHTS_NAME
-        if self.checkpoint is None or not file.is_file():
-            return
-        # What DeepSpeed keeps in parts is empty here.
-        whole = {name: one for name, one in model.state_dict().items() if one.numel()}
-        shapes = {name: list(one.shape) for name, one in whole.items()}
-        with self._loop.restoring(), safe_open(file, "pt") as kept:
-            for name in shapes.keys() & kept.keys():
-                if (shape := kept.get_slice(name).get_shape()) != shapes[name]:
-                    raise ValueError(f"its {name} is {shape}, and the model's {shapes[name]}")
+        """A checkpoint of another model is told here: the Trainer might load a part of it."""
+        if self._loop.checkpoint is not None:
+            with self._loop.restoring():
+                check_weights(model, self._loop.checkpoint)
 
     def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """The Trainer has restored what it was given."""
@@ -83,35 +80,57 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
                 f"{self._loop.resume_step}: call trainer.train(resume_from_checkpoint="
                 "callback.checkpoint), and resume from nothing else"
             )
+        if args.save_strategy == SaveStrategy.BEST:
+            raise ConfigurationError(
+                'with save_strategy="best" the Trainer saves a step that it evaluates only where '
+                'that is the best one: take save_strategy="no", and the run says when to save'
+            )
         self._tokens = state.num_input_tokens_seen
         self._loop.begin(until=state.max_steps, generators=False)
+        self._await_evaluation(is_due=args.eval_on_start)
 
     def on_epoch_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Batches are drawn from here on."""
+        self._is_between_epochs = False
         self._since_s = time.monotonic()
 
     def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """The Trainer has drawn all batches of the step."""
         self._loop.spent("data", time.monotonic() - self._since_s)
 
+    def on_pre_optimizer_step(
+        self, _args: Any, state: Any, _control: Any, optimizer: Any, **_: Any
+    ) -> None:
+        """All steps are done, and within an epoch the Trainer does another one: of no effect."""
+        if state.global_step >= state.max_steps:
+            optimizer.zero_grad(set_to_none=True)
+
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """What is due is done by the Trainer right after this."""
+        if state.global_step > state.max_steps:
+            state.global_step = state.max_steps
+            control.should_training_stop = True
+            control.should_log = control.should_evaluate = control.should_save = False
+            return
         step, seen = state.global_step, state.num_input_tokens_seen
         due = self._loop.due(step, tokens=max(0, int(seen - self._tokens)))
         self._tokens, self._stops = seen, due.stops
         self._since_s = time.monotonic()
         if due.saves:
-            control.should_save = True
+            self._ask_save(control)
         elif due.stops:
             self._loop.leave()
-        self._evaluates_since_s = self._since_s if control.should_evaluate else None
+        self._await_evaluation(is_due=control.should_evaluate)
 
-    def on_evaluate(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """It comes before a save of the same step, and is no part of it."""
-        now_s = time.monotonic()
+    def on_evaluate(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+        """It comes before a save of the same step, is no part of it, and may end the training."""
         if self._evaluates_since_s is not None:
-            self._loop.spent("evaluate", now_s - self._evaluates_since_s)
-        self._since_s, self._evaluates_since_s = now_s, None
+            self._loop.spent("evaluate", time.monotonic() - self._evaluates_since_s)
+        self._evaluates_since_s = None
+        ends = self._is_between_epochs and control.should_training_stop
+        if ends and not self._is_asked and self._loop.finishing():
+            self._ask_save(control)
+        self._since_s = time.monotonic()
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
         """Numbers for the report: loss, grad_norm, learning_rate and what else is logged."""
@@ -130,6 +149,8 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         blocked_s = time.monotonic() - self._since_s
         folder = f"{PREFIX_CHECKPOINT_DIR}-{step}"
         self._loop.saved(step, self._loop.folder / folder, seconds=blocked_s)
+        if self._is_asked:
+            self._saved_step, self._is_asked = step, False
         if self._stops:
             self._stops = False
             self._loop.leave()
@@ -137,18 +158,35 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the last step, and where the Trainer ends early, that step is still to be saved."""
+        self._is_between_epochs = True
         self._since_s = time.monotonic()
+        if state.global_step == self._saved_step:
+            control.should_save = False  # over what was verified
         ends = control.should_training_stop or state.global_step >= state.max_steps
         if ends and self._loop.finishing():
-            control.should_save = True
+            self._ask_save(control)
+        self._await_evaluation(is_due=control.should_evaluate)
 
     def on_train_end(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """The run is done when its last step counts."""
-        if self._loop.finishing():
-            raise StoreUnavailable(
-                f"the last step, {state.global_step}, could not be saved; make room in "
-                f"{args.output_dir} and start the run again"
+        if not self._loop.finishing():
+            return
+        if self._saved_step != state.global_step:
+            raise ConfigurationError(
+                f"the training has ended after step {state.global_step}, which was not saved: put "
+                "HuggingFaceCallback behind what ends it, as the last of the Trainer's callbacks"
             )
+        raise StoreUnavailable(
+            f"the last step, {state.global_step}, could not be saved; make room in "
+            f"{args.output_dir} and start the run again"
+        )
+
+    def _ask_save(self, control: Any) -> None:
+        """The Trainer saves right after the callbacks."""
+        self._is_asked = control.should_save = True
+
+    def _await_evaluation(self, *, is_due: bool) -> None:
+        self._evaluates_since_s = time.monotonic() if is_due else None
 
 
 def _step_of(checkpoint: str) -> int:
