@@ -7,8 +7,8 @@
     newest = checkpointer.latest  # that checkpoint; None: from scratch
 
 It saves in its own format, in the background where it does. When to save, which step to go on from
-and when to stop are answered by the run. Tried in one process and in two under `jax.distributed`,
-v1 with 0.12.8 alone.
+and when to stop are answered by the run. A `CheckpointManager` was tried in one process and in two
+under `jax.distributed`; v1 in one, with 0.12.8 alone.
 """
 
 from __future__ import annotations

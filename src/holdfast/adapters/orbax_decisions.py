@@ -6,6 +6,7 @@ where it does; a save counts once its files are there.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from functools import partial
@@ -16,6 +17,8 @@ from holdfast.adapters.newer import say_if_newer
 from holdfast.errors import StoreUnavailable
 from holdfast.session.framework_loop import Due
 from holdfast.session.run import Run
+
+_STATUS = re.compile(r"[A-Z_]{6,}: ")  # so begins what TensorStore says, which writes the arrays
 
 
 class OrbaxDecisions(ABC):
@@ -47,13 +50,13 @@ class OrbaxDecisions(ABC):
         """Wait for the save that goes on in the background."""
 
     def should_save(self, step: int) -> bool:
-        """Whether the run wants this step saved."""
-        return self._due(step).saves
+        """Whether the run wants this step saved; the last one is always given to `save`."""
+        return self._due(step).saves or self._is_last(step)
 
     def close(self) -> None:
         """Let what is being written end. After the last step, the run is done then."""
         self._await_saved()
-        is_over = self._asked is not None and self._asked[0] + self._shift == self._until
+        is_over = self._asked is not None and self._is_last(self._asked[0])
         while is_over and self._loop.finishing():
             if self._last is None:
                 raise StoreUnavailable(
@@ -63,6 +66,9 @@ class OrbaxDecisions(ABC):
             self._last()
             self._end_save()
         self._manager.close()
+
+    def _is_last(self, step: int) -> bool:
+        return step + self._shift == self._until
 
     def _resumed(self) -> int | None:
         """The step that the run goes on from; None: from scratch, or the loop has begun."""
@@ -78,7 +84,7 @@ class OrbaxDecisions(ABC):
         last step never will.
         """
         due = self._due(step)
-        wants, is_last = due.saves or force, step + self._shift == self._until
+        wants, is_last = due.saves or force, self._is_last(step)
         if is_last and not wants:
             self._end_save()  # the last one is ordered once that counts
             wants = self._loop.finishing()
@@ -103,8 +109,8 @@ class OrbaxDecisions(ABC):
                 self._manager.delete(step)
             with self._loop.saving():
                 saved = save(step, *args, force=True, **how)
-        except OSError as error:
-            self._loop.failed(step + self._shift, error)
+        except (OSError, RuntimeError, ValueError) as error:
+            self._fail(step, error)
             return None
         self._writing = step
         return saved
@@ -130,10 +136,16 @@ class OrbaxDecisions(ABC):
             return
         try:
             self._await_write()
-        except OSError as error:
-            self._loop.failed(step + self._shift, error)
+        except (OSError, RuntimeError, ValueError) as error:
+            self._fail(step, error)
             return
         self._loop.saved(step + self._shift, self._loop.folder / self._name(step))
+
+    def _fail(self, step: int, error: Exception) -> None:
+        """A full disk, say: the training goes on. Raises the error when it is none of the store."""
+        if not isinstance(error, OSError) and not _STATUS.match(str(error)):
+            raise error
+        self._loop.failed(step + self._shift, error)
 
     def _name(self, step: int) -> str:
         """Of its folder, by the manager's own way to name them."""

@@ -1,0 +1,205 @@
+"""What Holdfast answers for Orbax's `CheckpointManager`, before one that is a fake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from framework_adapter import Adapter
+
+from holdfast.adapters.orbax import OrbaxManager, wrap
+from holdfast.core.save.word import Order
+from holdfast.errors import ConfigurationError, Stop, StoreUnavailable
+from holdfast.journal.layout import RankPhase, Word
+from holdfast.session import boundary as boundaries
+from holdfast.session import framework_loop
+
+UNTIL = 4
+FULL = ValueError('RESOURCE_EXHAUSTED: Error writing "w/0": No space left on device')
+
+
+class FakeManager:
+    """Does what Orbax's pages say of a manager, with a file a step, in the background.
+
+    A save is there once it was waited for. `fails`: what the next such wait raises.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.fails: Exception | None = None
+        self.is_closed = False
+        self._writing: int | None = None
+
+    def all_steps(self) -> list[int]:
+        paths = self.directory.glob("*") if self.directory.is_dir() else ()
+        return sorted(int(path.name) for path in paths)
+
+    def latest_step(self) -> int | None:
+        return max(self.all_steps(), default=None)
+
+    def should_save(self, step: int) -> bool:
+        raise AssertionError("the run is to be asked")
+
+    reached_preemption = should_save
+
+    def save(self, step: int, args: Any = None, *, force: bool = False) -> bool:
+        assert force, "the run has decided"
+        assert step not in self.all_steps(), "Orbax raises StepAlreadyExistsError"
+        self.wait_until_finished()
+        self._writing = step
+        return True
+
+    def is_saving_in_progress(self) -> bool:
+        return self._writing is not None
+
+    def wait_until_finished(self) -> None:
+        step, self._writing = self._writing, None
+        if step is None:
+            return
+        if self.fails is not None:
+            error, self.fails = self.fails, None
+            raise error
+        (self.directory / str(step)).mkdir(parents=True)
+        (self.directory / str(step) / "state").write_text(f"of step {step}")
+
+    def delete(self, step: int) -> None:
+        (self.directory / str(step) / "state").unlink()
+        (self.directory / str(step)).rmdir()
+
+    def restore(self, step: int, args: Any = None) -> str:
+        return (self.directory / str(step) / "state").read_text()
+
+    def close(self) -> None:
+        self.wait_until_finished()
+        self.is_closed = True
+
+
+@pytest.fixture
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Adapter]:
+    for module in (framework_loop, boundaries):
+        monkeypatch.setattr(module, "WAIT_STEP_S", 0)
+    one = Adapter(tmp_path, begins=False)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def fake(rank: Adapter) -> FakeManager:
+    return FakeManager(rank.folder)
+
+
+def wrapped(rank: Adapter, fake: FakeManager, base: int = 0) -> OrbaxManager:
+    """As `wrap` does it, of a run whose page the test writes."""
+    run: Any = SimpleNamespace(name="r", framework=lambda _: rank.loop)
+    return OrbaxManager(fake, run, UNTIL, base)
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_the_run_says_which_steps_are_saved(base: int, rank: Adapter, fake: FakeManager) -> None:
+    manager = wrapped(rank, fake, base)
+    rank.order(1, 2)
+    first = base
+    assert [manager.should_save(step) for step in (first, first + 1)] == [False, True]
+    assert not manager.reached_preemption(first + 1)
+    assert manager.save(first + 1)
+    assert rank.answers()[:2] == (2, 2), "the loop's own steps count from 1"
+    assert not manager.save(first + 2)  # what was written meanwhile is told here or later
+    manager.wait_until_finished()
+    rank.written()
+    assert rank.answers() == (2, 2, 2, 0)
+    assert fake.all_steps() == [first + 1]
+
+
+def test_a_loop_that_asks_before_each_save_ends_as_done(rank: Adapter, fake: FakeManager) -> None:
+    manager = wrapped(rank, fake)
+    for step in range(UNTIL):
+        if manager.should_save(step):
+            rank.order(1, UNTIL)
+            assert manager.save(step)
+    assert fake.all_steps() == [UNTIL - 1]
+    rank.words.store(Word.COMMITTED, UNTIL)
+    manager.close()
+    assert fake.is_closed
+    assert rank.words.load(Word.PHASE) == RankPhase.FINISHED
+
+
+def test_a_loop_that_never_saves_its_last_step_is_told(rank: Adapter, fake: FakeManager) -> None:
+    manager = wrapped(rank, fake)
+    for step in range(UNTIL):
+        manager.should_save(step)
+    rank.order(1, UNTIL)
+    with pytest.raises(StoreUnavailable, match="the last step, 3, could not be saved: give it to"):
+        manager.close()
+
+
+def test_a_stop_is_saved_and_raised_once_it_counts(rank: Adapter, fake: FakeManager) -> None:
+    manager = wrapped(rank, fake)
+    rank.order(1, 2, Order.STOP)
+    rank.verdict(1, 2, Order.COMMITTED)
+    assert [manager.reached_preemption(step) for step in (0, 1)] == [False, True]
+    with pytest.raises(Stop, match="step 2 is durable on all ranks"):
+        manager.save(1)
+    assert fake.all_steps() == [1]
+
+
+def test_a_save_of_the_users_own_is_no_answer_to_the_run(rank: Adapter, fake: FakeManager) -> None:
+    manager = wrapped(rank, fake)
+    assert manager.save(0, force=True)
+    manager.wait_until_finished()
+    assert fake.all_steps() == [0]
+    assert manager.latest_step() == 0
+    assert rank.answers() == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("error", [FULL, OSError(28, "No space left on device")])
+def test_a_full_disk_fails_that_save_and_the_training_goes_on(
+    error: Exception, rank: Adapter, fake: FakeManager, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manager = wrapped(rank, fake)
+    rank.order(1, 1)
+    fake.fails = error
+    assert manager.save(0)
+    manager.wait_until_finished()
+    assert rank.answers() == (1, 1, 0, 1)
+    assert "No space left on device" in capfd.readouterr().err
+    rank.order(2, 2)
+    assert manager.save(1)
+    manager.wait_until_finished()
+    rank.written()
+    assert rank.answers() == (2, 2, 2, 1)
+
+
+def test_a_mistake_of_the_users_is_raised(rank: Adapter, fake: FakeManager) -> None:
+    manager = wrapped(rank, fake)
+    rank.order(1, 1)
+    fake.fails = ValueError("Must provide args of type `Composite`.")
+    manager.save(0)
+    with pytest.raises(ValueError, match="Must provide args"):
+        manager.wait_until_finished()
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_what_the_run_goes_on_from_is_the_newest_until_a_step_is_done(
+    base: int, rank: Adapter, fake: FakeManager, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for step in (1, 2):  # of an attempt that the run does not go on from, the second
+        fake.save(base + step, force=True)
+    fake.wait_until_finished()
+    rank.boundary.resume_step = 2
+    manager = wrapped(rank, fake, base)
+    assert f"{rank.folder / str(base + 2)} is newer than" in capfd.readouterr().err
+    assert manager.latest_step() == base + 1
+    assert manager.restore() == f"of step {base + 1}"
+    rank.order(1, 3)
+    assert manager.save(base + 2)
+    assert manager.latest_step() == base + 1, "the other one is gone, and this one not there yet"
+    manager.wait_until_finished()
+    assert manager.latest_step() == base + 2
+
+
+def test_steps_count_from_0_or_1() -> None:
+    with pytest.raises(ConfigurationError, match="not from 2"):
+        wrap(None, until=3, base=2)
