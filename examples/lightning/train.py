@@ -1,4 +1,4 @@
-"""A small network with dropout, trained by Lightning; Holdfast is four lines of it."""
+"""A small network with dropout, trained by Lightning; Holdfast is five lines of it."""
 
 import hashlib
 import os
@@ -7,8 +7,7 @@ import sys
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 
-from holdfast.adapters.data_loader import ResumableDataLoader
-from holdfast.adapters.lightning import LightningCallback
+from holdfast.adapters.lightning import LightningCallback, ResumableDataLoader
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 500
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))

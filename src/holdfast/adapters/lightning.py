@@ -20,11 +20,14 @@ from typing import Any
 import lightning
 from lightning.pytorch.callbacks import Callback
 
+from holdfast.adapters.data_loader import ResumableDataLoader
 from holdfast.adapters.newer import say_newest
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
 from holdfast.session.start import start
+
+__all__ = ["LightningCallback", "ResumableDataLoader"]
 
 TRIED = ("2.5", "2.6")
 DIGITS = 9
@@ -50,6 +53,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         say_newest(self.run.name, self._loop.folder, own, self._step)
         self._restored = self._optimizer_steps = 0
         self._has_begun = False
+        self._evaluates_since_s = 0.0
         self._on_sigterm = signal.getsignal(signal.SIGTERM)  # the run's
 
     @property
@@ -124,12 +128,28 @@ class LightningCallback(Callback):  # type: ignore[misc]
         while self._loop.finishing():
             self._save(trainer)
 
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
+        """Where all was done before, Lightning trains nothing, and nothing else is called."""
+        if not self._has_begun and self._restored == self._step > 0:
+            self._has_begun = True
+            self._loop.begin(until=self._step)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
+        """An evaluation: within the training, or before it as a check."""
+        self._evaluates_since_s = time.monotonic()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
+        """It is no part of a step."""
+        if self._has_begun:
+            self._loop.spent("evaluate", time.monotonic() - self._evaluates_since_s)
+
     def _save(self, trainer: Any) -> None:
         path = self._loop.folder / f"{self.run.name}.step-{self._step:0{DIGITS}d}.ckpt"
         try:
             with self._loop.saving():
                 trainer.save_checkpoint(path)
         except OSError as error:
+            trainer.strategy.barrier("Trainer.save_checkpoint")  # where the other ranks wait
             self._loop.failed(self._step, error)
         else:
             self._loop.saved(self._step, path)
