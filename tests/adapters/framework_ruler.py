@@ -184,12 +184,23 @@ def patch(place: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) ->
     setattr(owner, name, by(getattr(owner, name)))
 
 
+def import_before(example: str) -> None:
+    """What an example must have before its framework."""
+    if example == "maxtext":  # as its adapter says, for who imports MaxText before it
+        importlib.import_module("holdfast.compat.ml_goodput_measurement.auto")
+
+
+def run_example(example: str, words: list[str]) -> None:
+    """As the main program."""
+    sys.argv = ["train.py", *words]
+    runpy.run_path(str(EXAMPLES / example / "train.py"), run_name="__main__")
+
+
 if __name__ == "__main__":
     example, out, *words = sys.argv[1:]
     ruler, hooks = Ruler(out), HOOKS[example]
     backend = os.environ.get("KERAS_BACKEND") or "jax"
-    if example == "maxtext":  # as its adapter says, for who imports MaxText before it
-        importlib.import_module("holdfast.compat.ml_goodput_measurement.auto")
+    import_before(example)
     if hooks.compiles and backend == "jax":
         ruler.hear_jax()
     patch("holdfast.session.start:start", ruler.starting)  # before an adapter takes it from there
@@ -202,5 +213,4 @@ if __name__ == "__main__":
                 patch(place, partial(ruler.spending, kind))
     if hooks.begins:
         patch(hooks.begins, ruler.stepped)
-    sys.argv = ["train.py", *words]
-    runpy.run_path(str(EXAMPLES / example / "train.py"), run_name="__main__")
+    run_example(example, words)

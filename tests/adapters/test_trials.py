@@ -17,12 +17,15 @@ import pytest
 from processes import EXIT_DONE, EXIT_SAVED, House, Process
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "chaos"))
+sys.path.insert(0, str(Path(__file__).parent))
 import proc
+from framework_ruler import HOOKS
 
-sys.path.pop(0)
+del sys.path[:2]
 
 pytestmark = pytest.mark.real
 
+STRUCK = Path(__file__).with_name("struck.py")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST = re.compile(r"step (\d+), parameters ([0-9a-f]{16})$", re.MULTILINE)
 
@@ -51,15 +54,21 @@ class Trial(NamedTuple):
         return Path("tiny" if self.package == "maxtext" else "", "checkpoints")
 
     @property
+    def script(self) -> Path:
+        """The example's."""
+        return EXAMPLES / self.example / "train.py"
+
+    @property
     def environment(self) -> dict[str, object]:
         """Of its processes."""
         backend = {"KERAS_BACKEND": self.backend} if self.backend else {}
         return {"OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2, **backend}
 
-    def start(self, house: House, *options: object) -> Process:
-        """Under `holdfast run`, with a save every few steps."""
+    def start(self, house: House, *options: object, strike: str = "") -> Process:
+        """Under `holdfast run`, with a save every few steps; `strike`: of struck.py."""
         words = ("--name", "trial", "--save-every", 10, "--ranks", self.ranks, *options)
-        command = (sys.executable, EXAMPLES / self.example / "train.py", self.steps)
+        script = (STRUCK, strike, self.example) if strike else (self.script,)
+        command = (sys.executable, *script, self.steps)
         return house.holdfast("run", *words, "--", *command, **self.environment)
 
 
@@ -166,7 +175,7 @@ def test_a_stop_without_a_supervisor_is_saved_and_goes_on(
 ) -> None:
     if trial.ranks > 1:
         pytest.skip("ranks are started by a supervisor here")
-    words = (sys.executable, EXAMPLES / trial.example / "train.py", trial.steps)
+    words = (sys.executable, trial.script, trial.steps)
     how = {"HOLDFAST_NAME": "trial", "HOLDFAST_SAVE_EVERY_STEPS": 10, **trial.environment}
     process = house.start(*words, **how)
     saved(trial, house, 2)
@@ -175,6 +184,54 @@ def test_a_stop_without_a_supervisor_is_saved_and_goes_on(
     again = house.start(*words, **how).wait(EXIT_DONE)
     assert said(again) == wanted
     assert "starting from step" in again
+
+
+def test_a_run_that_is_done_trains_nothing_more(
+    trial: Trial, wanted: set[tuple[str, str]], house: House
+) -> None:
+    struck = trial.start(house, strike="kill at the end").wait(EXIT_DONE)
+    assert said(struck) == wanted
+    assert "killed by SIGKILL" in struck
+    again = trial.start(house).wait(EXIT_DONE)
+    assert said(again) == wanted or f"All {trial.steps} steps are done" in again
+    report = json.loads(house.holdfast("report", "trial", "--json").wait(EXIT_DONE))
+    assert (report["steps_kept"], report["lost_steps"]) == (trial.steps, 0)
+
+
+@pytest.fixture
+def has_hooks(trial: Trial) -> None:
+    if trial.example not in HOOKS:
+        pytest.skip("nobody says by which function it saves")
+
+
+@pytest.mark.usefixtures("has_hooks")
+def test_a_rank_that_is_killed_within_a_save_goes_on_from_the_one_before(
+    trial: Trial, wanted: set[tuple[str, str]], house: House
+) -> None:
+    text = trial.start(house, strike="kill in a save").wait(EXIT_DONE)
+    assert said(text) == wanted
+    assert "killed by SIGKILL" in text
+    struck_step = int((house.folder / "struck").read_text())
+    resumed = [int(step) for step in re.findall(r"starting from step (\d+)", text)]
+    assert len(resumed) == 1
+    assert 0 < resumed[0] < struck_step
+
+
+@pytest.mark.usefixtures("has_hooks")
+def test_a_disk_that_is_full_in_a_save_is_told(
+    trial: Trial, wanted: set[tuple[str, str]], house: House
+) -> None:
+    if trial.ranks > 1 and trial.example in ("orbax", "maxtext", "keras"):
+        pytest.skip("the framework's other processes wait for the one that fails")
+    text = trial.start(house, strike="fill the disk in a save").wait(EXIT_DONE)
+    assert said(text) == wanted
+    struck_step = int((house.folder / "struck").read_text())
+    if trial.example == "huggingface":  # the Trainer asks no callback: the run starts again
+        assert "No space left on device" in text
+        assert "starting from step" in text
+    else:
+        assert f"step {struck_step} could not be saved: [Errno 28] No space left" in text
+        assert "starting from step" not in text
 
 
 def good(house: House) -> list[str]:

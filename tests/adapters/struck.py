@@ -1,0 +1,64 @@
+"""Runs an example whose first attempt is struck once: struck.py WHAT EXAMPLE STEPS.
+
+`kill in a save`: the last rank, as the framework's own function that saves returns. `fill the disk
+in a save`: rank 0's function raises as on a full disk. Both in the third save; the step whose save
+it is goes to the file `struck`. `kill at the end`: the last rank, when the example has ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from framework_ruler import HOOKS, import_before, patch, run_example
+
+import holdfast.session.start as session
+from holdfast.journal.layout import Word
+
+NTH = 3
+
+
+def is_hit(does: str) -> bool:
+    """Known once the run has begun: a process may stand by for an attempt."""
+    run = session._the_run
+    rank = 0 if does == "fill" else run.world_size - 1
+    return (run.attempt, run.rank) == (0, rank)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def struck(does: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A way to save."""
+    count = 0
+
+    @functools.wraps(call)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count != NTH or not is_hit(does):
+            return call(*args, **kwargs)
+        Path("struck").write_text(str(session._the_run._writer.page.load(Word.STEP)))
+        if does == "fill":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        call(*args, **kwargs)
+        return kill()
+
+    return wrapper
+
+
+what, example, *words = sys.argv[1:]
+does, _, when = what.partition(" ")
+import_before(example)
+if when != "at the end":
+    patch(HOOKS[example].saves[0], functools.partial(struck, does))
+run_example(example, words)
+if when == "at the end" and is_hit(does):
+    kill()
