@@ -15,6 +15,7 @@ from processes import EXIT_CONFIGURATION, EXIT_DONE, House
 
 pytestmark = pytest.mark.real
 
+HALF_A_POINT = 0.005
 SCRIPT = Path(__file__).with_name("huggingface_script.py")
 
 
@@ -88,6 +89,9 @@ def test_what_does_not_go_together_is_told_in_a_sentence(
 
 
 def test_an_evaluation_is_no_training(house: House) -> None:
-    train(house, "evaluates")
+    """At the start, at the end of an epoch and of the training: against a clock beside it."""
+    text = train(house, "evaluates")
+    evaluated_s = float(re.search(r"^evaluated (\S+) s$", text, re.MULTILINE)[1])
     report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
-    assert report["badput_s"]["custom:evaluate"] > 0
+    told_s = report["badput_s"]["custom:evaluate"]
+    assert told_s == pytest.approx(evaluated_s, abs=HALF_A_POINT * report["elapsed_s"])

@@ -26,6 +26,10 @@ RULER = Path(__file__).with_name("framework_ruler.py")
 HALF_A_POINT = 0.005
 
 
+# Of an example whose framework logs its loss: each so many steps, and of a step how many tokens.
+LOGS = {"huggingface": (10, 8 * 32), "lightning": (50, 0)}
+
+
 class Measured(NamedTuple):
     """Seconds of one process: of its steps alone; and of what was none, by kind."""
 
@@ -90,3 +94,9 @@ def test_the_report_says_what_the_ruler_says(
     for kind, seconds in (Counter(before.spent_s) + Counter(after.spent_s)).items():
         told = report["badput_s"].get(kind, 0) / elapsed_s
         assert told == pytest.approx(seconds / elapsed_s, abs=HALF_A_POINT), kind
+    if example in LOGS:
+        every, tokens = LOGS[example]
+        loss = report["metrics"]["loss"]
+        assert (loss["step"], loss["values"]) == (steps // every * every, steps // every)
+        assert loss["least"] < loss["greatest"]
+        assert report["program"]["tokens_per_step"] == (tokens or None)

@@ -141,7 +141,7 @@ def test_nothing_befalls_it(trial: Trial, wanted: set[tuple[str, str]]) -> None:
     assert len(wanted) == 1, "all ranks have the same parameters"
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["trains", "saves"])
+@pytest.mark.parametrize("whole", [True, False], ids=["trains", "soon"])
 def test_a_killed_rank_goes_on_where_it_was(
     trial: Trial, whole: bool, wanted: set[tuple[str, str]], house: House
 ) -> None:
