@@ -1,7 +1,14 @@
-"""What Holdfast answers for Orbax's `CheckpointManager`, before one that is a fake."""
+"""What Holdfast answers for Orbax's `CheckpointManager`, before one that is a fake; and files.
+
+The real tests are skipped where Orbax is not installed: `make adapters` has it.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +16,7 @@ from typing import Any
 
 import pytest
 from framework_adapter import Adapter
+from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED, House, Process
 
 from holdfast.adapters.orbax import OrbaxManager, wrap
 from holdfast.core.save.word import Order
@@ -17,6 +25,7 @@ from holdfast.journal.layout import RankPhase, Word
 from holdfast.session import boundary as boundaries
 from holdfast.session import framework_loop
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "orbax" / "train.py"
 UNTIL = 4
 FULL = ValueError('RESOURCE_EXHAUSTED: Error writing "w/0": No space left on device')
 
@@ -203,3 +212,42 @@ def test_what_the_run_goes_on_from_is_the_newest_until_a_step_is_done(
 def test_steps_count_from_0_or_1() -> None:
     with pytest.raises(ConfigurationError, match="not from 2"):
         wrap(None, until=3, base=2)
+
+
+# --- with Orbax itself -----------------------------------------------------------------------
+
+
+def started(house: House, script: Path, steps: int) -> Process:
+    pytest.importorskip("orbax.checkpoint")
+    options = ("run", "--name", "r", "--save-every", 10)
+    return house.holdfast(*options, "--", sys.executable, script, steps, OMP_NUM_THREADS=1)
+
+
+@pytest.mark.real
+def test_a_flipped_bit_of_orbax_is_noticed_and_the_checkpoint_before_is_taken(
+    house: House,
+) -> None:
+    run = started(house, EXAMPLE, 1_000_000)
+    house.eventually(lambda: len(house.sets()) >= 2)
+    run.send(signal.SIGTERM)
+    run.wait(EXIT_SAVED)
+    listed = json.loads(house.command("ckpt", "ls", "r", "--json"))["checkpoints"]
+    before, newest = sorted(one["step"] for one in listed if one["state"] == "good")[-2:]
+    folder = house.folder / "checkpoints" / str(newest - 1)  # the example counts from 0
+    largest = max(
+        (one for one in folder.rglob("*") if one.is_file()), key=lambda one: one.stat().st_size
+    )
+    whole = bytearray(largest.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    largest.write_bytes(whole)
+    text = started(house, EXAMPLE, newest + 20).wait(EXIT_DONE)
+    assert "cannot be trusted" in text
+    assert re.search(rf"starting from step {before}\b", text)
+
+
+@pytest.mark.real
+def test_another_model_is_told_in_a_sentence(house: House) -> None:
+    started(house, EXAMPLE, 20).wait(EXIT_DONE)
+    changed = house.script(EXAMPLE.read_text().replace("256", "128"))
+    text = started(house, changed, 40).wait(EXIT_CONFIGURATION)
+    assert "cannot be loaded" in text
