@@ -47,6 +47,8 @@ def struck(does: str, call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*args, **kwargs)
         Path("struck").write_text(str(session._the_run._writer.page.load(Word.STEP)))
         if does == "fill":
+            if example == "keras":  # its processes compare their variables before a file is whole
+                call(*args, **kwargs)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         call(*args, **kwargs)
         return kill()
