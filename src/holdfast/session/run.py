@@ -387,8 +387,8 @@ class Run:
         It is needed at each step if `restore` returned one, unless checkpoints are your own.
         `ready`: an array of this step, whose completion on the device is watched from a thread.
         `tokens`: how many the step trained on. `commit`: for checkpoints of your own (`steps` with
-        `after`), called with the step when one is due, and returns when it is durable. Holdfast does
-        not read them: use `framework` for checkpoints that it is to verify and choose from.
+        `after`), called with the step when one is due, and returns when it is durable. Holdfast
+        does not read them: use `framework` for those that it is to verify and to choose from.
         `metrics`: a few numbers by name (`{"loss": loss, "lr": 1e-3}`) for the report; a scalar on
         a device is fetched later, by a thread, so do not change it in place. Those of rank 0 are
         kept: the first 4,096 of each name in an attempt, then one each 10 s.
