@@ -50,6 +50,10 @@ class Timed(Trainer):
         finally:
             Timed.evaluated_s += time.monotonic() - began_s
 
+    def _save_checkpoint(self, *given, **named):
+        print(f"saves step {self.state.global_step}")
+        super()._save_checkpoint(*given, **named)
+
 
 class Fails(TrainerCallback):
     """After the training, as an upload of the model might."""
