@@ -11,7 +11,8 @@ from framework_adapter import ATTEMPT, Adapter
 
 from holdfast.core.save.word import AGREED, WAITS, Order, unpack
 from holdfast.errors import ConfigurationError, StepOrderError, Stop
-from holdfast.journal.layout import RankPhase, Word
+from holdfast.journal.layout import SPAN_KINDS, Kind, RankPhase, Word
+from holdfast.journal.reader import JournalReader
 from holdfast.session import boundary as boundaries
 from holdfast.session import framework_loop
 from holdfast.session.framework_loop import Due, FrameworkFiles, FrameworkLoop
@@ -84,6 +85,15 @@ def test_a_save_in_the_background_blocks_only_for_its_first_part(adapter: Adapte
     adapter.loop.saved(1, path)
     adapter.written()
     assert adapter.answers() == (1, 1, 1, 0)
+
+
+def test_a_wait_for_what_is_still_written_is_the_saves_too(adapter: Adapter) -> None:
+    with adapter.loop.awaiting():
+        pass
+    adapter.writer.flush()
+    with JournalReader(adapter.folder.with_name("rank-00000.hfj")) as reader:
+        (span,) = [one for one in reader.read_new() if one["kind"] == Kind.SPAN]
+    assert SPAN_KINDS[int(span["word"]) >> 16] == "save"
 
 
 def test_how_long_it_blocked_may_be_told(adapter: Adapter) -> None:

@@ -135,7 +135,8 @@ class OrbaxDecisions(ABC):
         if step is None:
             return
         try:
-            self._await_write()
+            with self._loop.awaiting():
+                self._await_write()
         except (OSError, RuntimeError, ValueError) as error:
             self._fail(step, error)
             return
