@@ -41,7 +41,6 @@ def batches():  # numbers that count up, from anywhere; each rank has rows of it
 
 run.track(model=model, optimizer=optimizer, schedule=schedule)
 data = run.data(batches(), reshard="same")  # with other ranks, as many batches each
-run.restore()
 
 for step in run.steps(STEPS):
     tokens = next(data)

@@ -292,6 +292,33 @@ def test_an_array_where_a_plain_value_was_is_refused(script: Script) -> None:
     assert "at state/a: the program wants plain values, the checkpoint has float64[3]" in out
 
 
+PARTS = """
+import sys
+class Counter:
+    count = 0
+    def state_dict(self): return {"count": self.count}
+    def load_state_dict(self, state): self.count = state["count"]
+run, counter = hf.start(), Counter()
+run.track(counter=counter)
+data = run.data(range(100))
+for step in run.steps(int(sys.argv[1])):
+    counter.count += next(data)
+    run.done(step, {"a": 1} if sys.argv[2] == "state" else None)
+print(counter.count)
+"""
+
+
+def test_parts_are_restored_where_nobody_has_called_restore(script: Script) -> None:
+    assert script(PARTS, 4, "parts").split() == ["6"]
+    assert script(PARTS, 6, "parts").split() == ["15"]
+
+
+def test_a_state_that_nobody_has_taken_is_not_lost_in_silence(script: Script) -> None:
+    script(PARTS, 2, "state")
+    out = script(PARTS, 4, "state", code=EXIT_CONFIGURATION)
+    assert "the checkpoint of step 2 has a state: take it" in out
+
+
 def test_what_lies_beside_a_checkpoint_of_ones_own_is_not_lost_in_silence(script: Script) -> None:
     text = (
         "import sys\n"

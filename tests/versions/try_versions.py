@@ -1,11 +1,13 @@
-"""Holdfast with the oldest and the newest JAX that it supports, and with PyTorch: a table.
+"""Holdfast with the oldest and the newest JAX that it supports, with PyTorch and trainers: a table.
 
     python tests/versions/try_versions.py [--folder FOLDER] [--only WORD ...]
 
 For each row a virtual environment is made (or found in FOLDER), a short training runs under
 `holdfast run`, is killed once and goes on, and the tests run that lie closest to the framework.
-The oldest version is the one in pyproject.toml, the newest what pip installs for that Python. A row
-whose Python is not on this machine is left out, and the table says so.
+The oldest version is the one in pyproject.toml, the newest what pip installs for that Python. Of a
+trainer with an adapter the oldest is the one that the adapter names, its trials are what runs, and
+the newest is what `make adapters` and `make trainers` have. A row whose Python is not on this
+machine is left out, and the table says so.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class Row:
     version: str  # "": the newest
     packages: tuple[str, ...]
     tests: tuple[str, ...]
+    module: str = ""  # that tells its version, where it is called otherwise
+    has_script: bool = True  # a training of its own is killed; else tests do that
     found: str = ""
     outcome: dict[str, str] = field(default_factory=dict)
 
@@ -66,6 +70,23 @@ class Row:
     @property
     def is_good(self) -> bool:
         return all(not said.startswith("FAILED") for said in self.outcome.values())
+
+
+def trainer(name: str, package: str, beside: tuple[str, ...], module: str = "") -> Row:
+    """The oldest of those that its adapter names as tried."""
+    adapter = (ROOT / "src" / "holdfast" / "adapters" / f"{name}.py").read_text()
+    oldest = patch_of(re.findall(r'^TRIED = \("([\d.]+)"', adapter, re.MULTILINE)[0])
+    own = {"huggingface": ("tests/adapters/test_huggingface.py",), "keras": ()}
+    trial = "keras-jax" if name == "keras" else f"{name}-1"
+    tests = ("tests/adapters/test_trials.py", *own.get(name, (f"tests/adapters/test_{name}.py",)))
+    chosen = ("-k", f"({trial} and (trains or stop)) or not test_trials")
+    packages = (f"{package}=={oldest}", *beside)
+    return Row("3.11", name, oldest, packages, (*tests, *chosen), module or package, False)
+
+
+def patch_of(version: str) -> str:
+    """With a patch number: 2.5 is 2.5.0."""
+    return f"{version}.0" if version.count(".") == 1 else version
 
 
 def rows() -> list[Row]:
@@ -80,11 +101,16 @@ def rows() -> list[Row]:
     )
     found = []
     for python in PYTHONS:
-        for version in (f"{oldest}.0" if oldest.count(".") == 1 else oldest, ""):
+        for version in (patch_of(oldest), ""):
             jax = f"jax=={version}" if version else "jax"
             found.append(Row(python, "jax", version, (jax, "optax"), JAX_TESTS))
     torch = pinned["torch"]
     found.append(Row("3.11", "torch", torch, (f"torch=={torch}",), TORCH_TESTS))
+    with_torch, with_jax = (f"torch=={torch}",), (f"jax=={pinned['jax']}", "optax")
+    found.append(trainer("huggingface", "transformers", (*with_torch, "accelerate>=1.1")))
+    found.append(trainer("lightning", "lightning", (*with_torch, "torchdata>=0.11")))
+    found.append(trainer("orbax", "orbax-checkpoint", with_jax, "orbax.checkpoint"))
+    found.append(trainer("keras", "keras", with_jax))
     return found
 
 
@@ -120,7 +146,8 @@ def make_environment(row: Row, interpreter: str, venv: Path) -> Path:
             if code:
                 raise RuntimeError(f"{' '.join(map(str, command))}:\n{said}")
         (venv / ".ready").touch()
-    code, said = call([python, "-c", f"import {row.framework}; print({row.framework}.__version__)"])
+    module = row.module or row.framework
+    code, said = call([python, "-c", f"import {module} as it; print(it.__version__)"])
     row.found = said.strip().splitlines()[-1] if code == 0 else "?"
     return python
 
@@ -162,9 +189,7 @@ def judge_training(row: Row, python: Path, folder: Path) -> None:
 
 def judge_tests(row: Row, python: Path) -> None:
     """The tests that lie closest to the framework."""
-    code, said = call(
-        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *row.tests], cwd=ROOT
-    )
+    code, said = call([python, "-m", "pytest", "-p", "no:cacheprovider", *row.tests], cwd=ROOT)
     last = said.strip().splitlines()[-1]
     row.outcome["tests"] = last if code == 0 else f"FAILED {last}"
     if code:
@@ -179,7 +204,8 @@ def judge(row: Row, folder: Path) -> None:
         return
     try:
         python = make_environment(row, interpreter, folder / row.name)
-        judge_training(row, python, folder / f"{row.name}-run")
+        if row.has_script:
+            judge_training(row, python, folder / f"{row.name}-run")
         judge_tests(row, python)
     except RuntimeError as error:
         row.outcome["kill and resume"] = "FAILED"

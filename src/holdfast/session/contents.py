@@ -78,6 +78,11 @@ class Contents:
         stream.seek(stored)
 
     @property
+    def has_parts(self) -> bool:
+        """Whether the script tracks any."""
+        return bool(self._parts)
+
+    @property
     def is_told_of_more(self) -> bool:
         """Whether the script has named parts or data beside its state."""
         return bool(self._parts or self._streams)

@@ -306,8 +306,9 @@ class Run:
         """The numbers of the steps still to do, up to the `until`-th; call `done` for each.
 
         `after`: the last step that is already done, where the checkpoint is not Holdfast's.
-        `base` 0 counts 0..until-1. When the loop ends, the last state is saved, and only then is
-        the run done. Raises StepOrderError when a step was not finished with `done`.
+        `base` 0 counts 0..until-1. Tracked parts are restored before the first step, if that was
+        not done. When the loop ends, the last state is saved, and only then is the run done.
+        Raises StepOrderError when a step was not finished with `done`.
         """
         if self._attachment.is_inert:
             return
@@ -334,6 +335,12 @@ class Run:
 
     def _begin(self, after: int | None) -> None:
         """What must be settled before the first step."""
+        restores_parts = not self._restored and after is None and self._contents.has_parts
+        if restores_parts and self.restore() is not None:
+            raise StepOrderError(
+                f"run.steps() was called before run.restore(), but the checkpoint of step "
+                f"{self.resume_step} has a state: take it, so that no step is done twice"
+            )
         if not self._restored:
             resume = self._attachment.resume()
             if resume.set_name is not None and after is None:
