@@ -184,6 +184,20 @@ def test_up_looks_after_a_run_that_was_submitted_with_a_spare(make_ssh) -> None:
     up.wait(EXIT_DONE)
 
 
+def test_a_laptop_that_knows_no_names_for_a_while_goes_on_afterwards(make_ssh) -> None:
+    ssh = make_ssh(2)
+    ssh.allow(4)
+    up = ssh.up("--machines", "h1,h2", steps=40)
+    up.saw(r"\[1\] did 4$")
+    known = ssh.config.read_text()
+    ssh.config.write_text("Host h2\n  HostName nowhere.invalid\n" + known)
+    ssh.on(2, "pkill", "-KILL", "-f", "sshd.*notty")  # what is connected
+    up.saw(r"host 1 \(h2\): there is no host of that name")
+    ssh.config.write_text(known)
+    ssh.allow(1000)
+    up.wait(EXIT_DONE)
+
+
 def test_a_connection_that_is_cut_in_the_middle_of_a_push(make_ssh) -> None:
     ssh = make_ssh(2)
     (ssh.work / "large").write_bytes(bytes(range(256)) * (1 << 18))  # 64 MiB, badly packed by 1

@@ -78,7 +78,9 @@ def test_a_pod_whose_node_is_lost_is_made_again_elsewhere_with_its_index(tmp_pat
         for step in (7, 20, 30):  # a save is ordered ahead
             run.allow(step)
             all_did(agents, step)
+        end_s = time.monotonic() + LIMIT_S
         while not list(lab.shared.glob("store/r/ckpt/*/manifest.json")):
+            assert time.monotonic() < end_s, "nothing is saved"
             time.sleep(0.02)
         lab.hosts[1].power_off()
         lab.hosts[1].power_on()

@@ -173,8 +173,9 @@ def test_a_person_s_stop_wins_over_a_preemption_that_came_first(tmp_path: Path) 
 
 
 def test_a_run_goes_on_after_its_time_limit(tmp_path: Path) -> None:
+    """As its options say, and not as sbatch's variables do in the shell that submits it."""
     with SlurmLab(4, tmp_path) as slurm:
-        run = Submitted(slurm)
+        run = Submitted(slurm, SBATCH_TIMELIMIT=30, SBATCH_NO_REQUEUE=1, SBATCH_SIGNAL="B:USR1@9")
         run.allow(7)
         run.submit(60, "--option", "time=1", "--option", "signal=50").wait(EXIT_DONE)
         run.all_did(7)

@@ -64,6 +64,7 @@ _OPTIONS = (
     click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave that out of the tree."),
     click.option("--machines", "named", metavar="HOSTS",
                  help="Machines that are there: a,b,c or @FILE, instead of made ones."),
+    click.option("--spares", type=int, metavar="S", help="So many of them wait for a loss."),
     click.option("--delete", is_flag=True,
                  help="Delete made machines that are lost, and make them again."),
     click.option("--through", type=click.Choice(["ssh", "gcloud", IAP]), default="ssh",

@@ -316,6 +316,4 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
-up.params += [
-    one for one in run_command.params if one.name not in NOT_PASSED_ON or one.name == "spares"
-]
+up.params += [one for one in run_command.params if one.name not in NOT_PASSED_ON]

@@ -103,6 +103,8 @@ def test_variables_of_sbatch_do_not_count_for_more_than_the_script(
     own |= {"SBATCH_TIMELIMIT": "5", "SBATCH_PARTITION": "low", "SBATCH_WCKEY": "w"}
     make({}, own).submit(with_options(time="10"))
     assert programs.environments[-1].keys() == {"PATH", "SBATCH_PARTITION", "SBATCH_WCKEY"}
+    make({}, own).submit(with_options(sbatch="-p=high"))
+    assert programs.environments[-1].keys() == {"PATH", "SBATCH_TIMELIMIT", "SBATCH_WCKEY"}
     own["SBATCH_PARTITION"] = "nowhere"
     with pytest.raises(ConfigurationError, match="there is no partition 'nowhere'"):
         make({}, own).check(LM)

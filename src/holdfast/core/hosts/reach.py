@@ -62,7 +62,8 @@ class HostAct(StrEnum):
 class Unreached:
     """There is no connection. `needs_person`: trying again would bring the same.
 
-    `may_be_here`: unless this machine is off the network, as a host that has answered before says.
+    `may_be_here`: it is this machine that may be off the network, for it knows no such name: not so
+    where the host has never answered.
     """
 
     words: str

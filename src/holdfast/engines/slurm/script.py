@@ -61,7 +61,10 @@ _OURS = {
     "-k", "--signal", "--wrap", "--chdir", "-D", "--export",
 }  # fmt: skip
 # Variables of sbatch: they count for more than lines of a script. Most are called as the option.
-_VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}
+_VARIABLES = {
+    "time": "TIMELIMIT", "t": "TIMELIMIT", "mem": "MEM_PER_NODE", "A": "ACCOUNT", "p": "PARTITION",
+    "q": "QOS", "C": "CONSTRAINT", "G": "GPUS",
+}  # fmt: skip
 _NEVER = {"SBATCH_ARRAY_INX", "SBATCH_NO_REQUEUE", "SBATCH_WAIT"}
 _TIME = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 
@@ -105,7 +108,7 @@ def batch_script(wanted: Submission, grace: Grace, program: Sequence[str]) -> st
 
 def overriding(script: str) -> set[str]:
     """The variables of sbatch that say something else than this script, or make no such job."""
-    stated = re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)
+    stated = re.findall(r"^#SBATCH --?([A-Za-z][a-z-]*)", script, re.MULTILINE)
     names = (_VARIABLES.get(one, one.upper().replace("-", "_")) for one in stated)
     return _NEVER | {f"SBATCH_{name}" for name in names}
 

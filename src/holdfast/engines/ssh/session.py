@@ -148,4 +148,4 @@ class HostSession:
             self._client.wait(5.0)
         said = os.pread(self._said.fileno(), 1 << 16, 0).decode(errors="replace")
         code = self._client.poll()
-        return ConnectionLostError(Unreached(*complaint(255 if code is None else code, said)))
+        return ConnectionLostError(complaint(255 if code is None else code, said))

@@ -11,9 +11,9 @@ import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from holdfast.core.hosts.engine import EngineWait
+from holdfast.core.hosts.reach import Unreached
 
 ALIVE_S, ALIVE_MISSES = 5, 3
 CONNECT_S = 10
@@ -98,17 +98,6 @@ def told_waits(found: Iterable[EngineWait]) -> dict[str, str]:
     return {WAITS_VARIABLE: ",".join(words)}
 
 
-class Complaint(NamedTuple):
-    """Why there is no connection; `needs_person`: it would be the same again.
-
-    `may_be_here`: the names are looked up from here, and this machine may be off the network.
-    """
-
-    words: str
-    needs_person: bool
-    may_be_here: bool = False
-
-
 UNKNOWN_NAME = "Could not resolve hostname"
 _COMPLAINTS = (
     ("HOST IDENTIFICATION HAS CHANGED", "its host key has changed: if it was made again, remove "
@@ -125,13 +114,13 @@ _COMPLAINTS = (
 )  # fmt: skip
 
 
-def complaint(code: int, said: str) -> Complaint:
+def complaint(code: int, said: str) -> Unreached:
     """What the client's end means, by its exit code and what it wrote on standard error."""
     last = " ".join((said.strip().splitlines() or [""])[-1].split())
     if code == 127 or "python3: not found" in said or "python3: command not found" in said:
-        return Complaint(f"there is no {PYTHON}: it needs Python 3.11 or later", True)
+        return Unreached(f"there is no {PYTHON}: it needs Python 3.11 or later", needs_person=True)
     for mark, words, needs_person in _COMPLAINTS:
         if mark in said:
             told = f"{words} ({last})" if words and last else words or last
-            return Complaint(told, needs_person, may_be_here=UNKNOWN_NAME in said)
-    return Complaint(last or f"the connection ended ({code})", False)
+            return Unreached(told, needs_person, may_be_here=UNKNOWN_NAME in said)
+    return Unreached(last or f"the connection ended ({code})")
