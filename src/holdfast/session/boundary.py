@@ -63,6 +63,10 @@ class StateSaver(Protocol):
         The rest of the copy, if it may end later, and does.
         """
 
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether a copy waits for the device, even one that may end later."""
+
 
 class Boundary:
     """The step counter of a session, its hot path, and its answers to orders."""
@@ -312,12 +316,13 @@ class Boundary:
         self, step: int, state: Any, order: int, commit: Callable[[int], None] | None
     ) -> None:
         epoch, flags, _ = unpack(order)
-        _await_device(state)
+        is_last = step == self._last_step
+        if not may_end_later(flags, is_last=is_last) or self._saves.waits_for_device:
+            _await_device(state)
         token, started_ns = self.writer.open_span("save"), now_ns()
         try:
             if commit is not None:
                 commit(step)
-            is_last = step == self._last_step
             self._copy(step, state, epoch, flags, started_ns, is_last=is_last)
             if flags & Order.STOP:
                 self.await_verdict(epoch, step)

@@ -22,6 +22,7 @@ from holdfast.session.say import say
 
 if TYPE_CHECKING:
     from holdfast.snapshot.arrays import ArrayPiece, Leaf
+    from holdfast.snapshot.device_copies import DeviceCopies
     from holdfast.snapshot.late import LateCopy
     from holdfast.snapshot.ram import BufferFiles, Named
 
@@ -86,13 +87,14 @@ class RankBuffers:
         tree: Any,
         named: Named,
         may_be_late: Callable[[Leaf, ArrayPiece], bool] | None = None,
+        copies: DeviceCopies | None = None,
     ) -> LateCopy | None:
         """Copy a tree into a buffer, but for what is returned; raises Unstorable, StoreUnavailable.
 
         Nothing else may be copied before that is over.
         """
         try:
-            return self._buffers.begin(buffer, tree, named, may_be_late)
+            return self._buffers.begin(buffer, tree, named, may_be_late, copies)
         except StoreUnavailable:
             self._page.store(Word.BUFFERS, 0)
             if self._buffers.has(buffer):  # there was no room in it, and will be none in another

@@ -166,8 +166,12 @@ class Optimizers:
     def _say(self, what: str, why: str) -> None:
         if why not in self._said:
             self._said.add(why)
-            if self.speaks:
-                say(f"Snapshots: {what} is copied at the boundary, because {why}")
+            self.tell(f"{what} is copied at the boundary, because {why}")
+
+    def tell(self, words: str) -> None:
+        """Say something of snapshots, where this rank is the one that speaks."""
+        if self.speaks:
+            say(f"Snapshots: {words}")
 
 
 def _is_used() -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -25,9 +26,11 @@ from holdfast.journal.rank_page import RankPage
 from holdfast.session.boundary import what_then
 from holdfast.session.contents import STATE, Contents
 from holdfast.session.say import say
+from holdfast.session.watch import beside
 
 if TYPE_CHECKING:
     from holdfast.session.memory import RankBuffers
+    from holdfast.snapshot.device_copies import DeviceCopies
     from holdfast.snapshot.external import External
     from holdfast.snapshot.late import LateCopy
     from holdfast.snapshot.staging import Captured, Staging
@@ -88,6 +91,23 @@ class Saver:
         from holdfast.snapshot.staging import Staging  # numpy: not before the first step
 
         return Staging()
+
+    @functools.cached_property
+    def _copies(self) -> DeviceCopies:
+        from holdfast.snapshot.device_copies import DeviceCopies
+
+        return DeviceCopies(beside, self._contents.optimizers.tell)
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether a copy waits for the device, even one that may end later."""
+        return self._on_device is None or not self._on_device.is_ready
+
+    @property
+    def _on_device(self) -> DeviceCopies | None:
+        """What copies arrays of JAX on their devices, where there may be any."""
+        is_asked = self._contents.optimizers.is_safe and "jax" in sys.modules
+        return self._copies if is_asked else None
 
     def expect(self, state: Any) -> None:
         """The state as it was restored: its memory can be made ready while the script goes on.
@@ -213,6 +233,7 @@ class Saver:
                 self._gather(state),
                 Named(*of, in_parts),
                 optimizers.may_be_late(step) if may_end_later else None,
+                self._on_device if may_end_later else None,
             )
         except BaseException:
             self._contents.give_back(tags)

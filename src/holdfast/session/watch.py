@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.journal.clocks import now_ns
@@ -194,6 +194,11 @@ class CompilationWatch:
 
     def _oldest_ns(self) -> int:
         return min((begun[0][1] for begun in list(self._begun.values()) if begun), default=0)
+
+
+def beside(work: Callable[[], None]) -> None:
+    """Do some work in a thread whose compiling and tracing nobody waits for."""
+    threading.Thread(target=work, name=BESIDE, daemon=True).start()
 
 
 def _is_beside() -> bool:

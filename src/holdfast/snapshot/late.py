@@ -41,22 +41,27 @@ class LateCopy:
         *,
         turn: int,
         finish: Callable[[bool], None],
+        fetch: Callable[[], int] = lambda: 0,
     ) -> None:
         """`memory`: the buffer; `data_begin`: where in it the arrays begin.
 
-        `transfers`: the copies, if they are on devices. `finish` is called at the end with whether
-        all of it is there.
+        `transfers`: the copies, if they are on devices. `fetch` brings what need not be held, and
+        returns how many ns a device had nothing else to do. `finish` is called at the end with
+        whether all of it is there.
         """
         self._placed: Sequence[Placed] = placed
         self._memory = memory
         self._data_begin = data_begin
         self._transfers = transfers
+        self._fetch = fetch
         self._finish = finish
         self._sums: Sequence[_Sum] = tuple(_sums(placed, turn))
         if transfers is not None:
             transfers.mark()  # after the sums: the copies' stream does no compare before them
         self._begun = threading.Event()
         self._free = threading.Event()  # what is copied may change
+        if not placed:
+            self._free.set()
         self._held_ns = 0
         self._spoilt = ""
         self.problem: Exception | None = None  # once it is over
@@ -115,6 +120,7 @@ class LateCopy:
             with contextlib.nullcontext() if self._transfers is None else driver().beside_graphs():
                 self._copy()
                 self._free.set()
+                self._held_ns += self._fetch()
                 self._check()
         except Exception as error:
             self.problem = error
@@ -188,6 +194,8 @@ class _Sum(NamedTuple):
 
 def _sums(placed: Sequence[Placed], turn: int) -> Iterator[_Sum]:
     """Of the share whose turn it is."""
+    if not placed:
+        return  # and PyTorch may not be there
     torch = sys.modules["torch"]
     nbytes = sum(entry.end - entry.begin for entry, _, _ in placed)
     first, last = (nbytes * (turn % SHARES + n) // SHARES for n in (0, 1))

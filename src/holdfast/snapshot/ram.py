@@ -31,6 +31,7 @@ from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, begin_transfer
 from holdfast.snapshot.cuda import CudaError
 from holdfast.snapshot.described import Outline
 from holdfast.snapshot.device import DeviceBytes, Transfers, device_of, on_device
+from holdfast.snapshot.device_copies import DeviceCopies, may_be_copied
 from holdfast.snapshot.late import LateCopy
 from holdfast.snapshot.layout import Placed, header_text, least_begin, place, shard_facts
 from holdfast.snapshot.memory import copy_all
@@ -176,10 +177,12 @@ class BufferFiles:
         tree: Any,
         named: Named,
         may_be_late: Callable[[Leaf, ArrayPiece], bool] | None,
+        copies: DeviceCopies | None = None,
     ) -> LateCopy | None:
         """As `capture`, but for arrays that may be copied later: the rest of the work, if any.
 
-        Until that is over, the buffer is no shard.
+        `copies` makes those of JAX's arrays on their devices. Until the work is over, the buffer is
+        no shard.
         """
         named = named if self._is_shared_by_ranks else named._replace(replicated=())
         placed, text = self._described(tree, named)
@@ -190,8 +193,6 @@ class BufferFiles:
             with store_errors(f"keep step {named.step} in memory", file.path):
                 if not file.is_mapped:
                     raise StoreUnavailable(f"no snapshots in memory: {file.path} is gone")
-                if file.pinned is None:
-                    begin_transfers(leaf for _, leaf, _ in placed)
                 header = np.frombuffer(text.encode("ascii"), np.uint8)
                 begin = _begin(file, least_begin(len(header)), _data_bytes(placed))
                 size = begin + _data_bytes(placed)
@@ -201,8 +202,8 @@ class BufferFiles:
                 # Pages that are let go of now would have to be made anew for the next whole set.
                 file.resize(max(size, file.size) if _is_part(named) else size)
                 now, late = list(placed), None
-                if may_be_late is not None:
-                    now, late = self._set_apart(placed, may_be_late, file, begin, busy)
+                if may_be_late is not None or copies is not None:
+                    now, late = self._set_apart(placed, may_be_late, copies, file, begin, busy)
                 self._copy(now, file, begin)
                 file.memory[8 : 8 + len(header)] = header
                 file.memory[8 + len(header) : begin] = ord(" ")  # in place: that may be megabytes
@@ -217,24 +218,20 @@ class BufferFiles:
     def _set_apart(
         self,
         placed: tuple[Placed, ...],
-        may_be_late: Callable[[Leaf, ArrayPiece], bool],
+        may_be_late: Callable[[Leaf, ArrayPiece], bool] | None,
+        copies: DeviceCopies | None,
         file: SharedFile,
         data_begin: int,
         busy: threading.Lock,
     ) -> tuple[list[Placed], LateCopy | None]:
-        """What is to be copied now, and what later: all from devices, or all on the host."""
-        now: list[Placed] = []
-        later: list[Placed] = []
-        for one in placed:
-            (later if may_be_late(one[1], one[2]) else now).append(one)
-        work, rest = _by_driver(later, file, data_begin)
-        if work:
-            now += rest
-            taken = {id(one) for one in rest}
-            later = [one for one in later if id(one) not in taken]
-        elif any(device_of(leaf) is not None for _, leaf, _ in rest):
-            return list(placed), None  # slow copies would hold up the step that comes
-        if not later:
+        """What is to be copied now; and what later, from where it is or from a copy of it."""
+        now, later, work = _sort_out(placed, may_be_late, file, data_begin)
+        copied = None
+        if copies is not None:
+            copied = copies.take([one for one in now if may_be_copied(one[1])])
+        if copied is not None:
+            now = [one for one in now if not may_be_copied(one[1])]
+        elif not later:
             return now, None
 
         def finish(is_there: bool) -> None:
@@ -242,10 +239,21 @@ class BufferFiles:
                 _store_length(file, data_begin - 8)
             busy.release()
 
+        def fetch() -> int:
+            if copied is None:
+                return 0
+            return copied.fetch(lambda whole: self._copy(whole, file, data_begin))
+
         try:
             transfers = Transfers(file.pinned, work) if file.pinned and work else None
             late = LateCopy(
-                later, file.memory, data_begin, transfers, turn=next(self._turns), finish=finish
+                later,
+                file.memory,
+                data_begin,
+                transfers,
+                turn=next(self._turns),
+                fetch=fetch,
+                finish=finish,
             )
         except CudaError as error:
             self._unpin(file, error)
@@ -253,7 +261,9 @@ class BufferFiles:
         return now, late
 
     def _copy(self, placed: Sequence[Placed], file: SharedFile, data_begin: int) -> None:
-        """All of it, while training waits."""
+        """All of it, to its end."""
+        if file.pinned is None:
+            begin_transfers(leaf for _, leaf, _ in placed)
         work, rest = _by_driver(placed, file, data_begin)
         try:
             transfers = Transfers(file.pinned, work) if file.pinned and work else None
@@ -429,6 +439,28 @@ class BufferFiles:
         for path in self._ram_dir.glob("buffer-*/rank-*"):
             held += path.lstat().st_blocks * 512
         return find_room(self._ram_dir, held)
+
+
+def _sort_out(
+    placed: Sequence[Placed],
+    may_be_late: Callable[[Leaf, ArrayPiece], bool] | None,
+    file: SharedFile,
+    data_begin: int,
+) -> tuple[list[Placed], list[Placed], list[tuple[int, DeviceBytes]]]:
+    """What is copied now; what later: all from devices, or all on the host; the driver's work."""
+    if may_be_late is None:
+        return list(placed), [], []
+    now: list[Placed] = []
+    later: list[Placed] = []
+    for one in placed:
+        (later if may_be_late(one[1], one[2]) else now).append(one)
+    work, rest = _by_driver(later, file, data_begin)
+    if work:
+        taken = {id(one) for one in rest}
+        return now + rest, [one for one in later if id(one) not in taken], work
+    if any(device_of(leaf) is not None for _, leaf, _ in rest):
+        return list(placed), [], []  # slow copies would hold up the step that comes
+    return now, later, []
 
 
 def _by_driver(
