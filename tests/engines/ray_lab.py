@@ -62,7 +62,6 @@ class RayLab:
         self.address = f"{self.head.address}:{PORT}"
         self._stack = ExitStack()
         self._daemons: dict[int, LabProcess] = {}
-        self._drained: set[int] = set()
 
     def __enter__(self) -> RayLab:
         with self._stack as stack:
@@ -139,16 +138,11 @@ class RayLab:
 
     def drain(self, index: int, deadline_s: int) -> None:
         """Tell Ray that the node will be taken."""
-        self._drained.add(index)
         node = self.alive()[self.lab.hosts[index].address]
         words = ["--address", self.address, "--node-id", node]
         words += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "maintenance"]
         words += ["--deadline-remaining-seconds", deadline_s]
         self.start([sys.executable, "-m", "ray.scripts.scripts", "drain-node", *words]).wait(0)
-
-    def forget(self, index: int) -> None:
-        """That node was drained by others: `mend` makes it anew."""
-        self._drained.add(index)
 
     def free_cpus(self) -> int:
         """Of all nodes that live, as Ray counts them."""
@@ -158,13 +152,29 @@ class RayLab:
         self.lab.hosts[index].power_off()
 
     def alive(self) -> dict[str, str]:
-        """Of nodes that live: by address, the id."""
+        """Of nodes that live and are not drained: by address, the id."""
         return self._asked()["nodes"]
 
+    def drained(self) -> list[str]:
+        """Ids of nodes that live and are drained."""
+        return self._asked()["drained"]
+
+    def left(self) -> dict[str, str]:
+        """Of nodes that are gone: by id, why."""
+        return self._asked()["left"]
+
+    def takes_tasks(self) -> dict[str, bool]:
+        """Of all nodes that live, by id: whether a task that wants none but that one begins."""
+        return self._json("ray_takes.py")
+
     def _asked(self) -> dict:
-        out = self.start([sys.executable, HERE / "ray_nodes.py"]).wait()
+        unknown = {"nodes": {}, "drained": [], "left": {}, "free_cpus": 0}
+        return unknown | self._json("ray_nodes.py")
+
+    def _json(self, script: str) -> dict:
+        out = self.start([sys.executable, HERE / script]).wait()
         line = next((one for one in out.splitlines() if one.startswith("{")), "")
-        return json.loads(line) if line else {"nodes": {}, "free_cpus": 0}
+        return json.loads(line) if line else {}
 
     def wait_for(self, count: int) -> None:
         """Until so many nodes live, the head among them."""
@@ -181,13 +191,10 @@ class RayLab:
         """Have a node on every host that has power, whatever befell it; none is drained."""
         alive, on = self.alive(), [one for one in self.lab.hosts if one.is_on]
         for host in on:
-            if host.address not in alive or host.index in self._drained:
-                for pid in self.pids(RAYLET, host.index):  # one that was stopped
+            if host.address not in alive:
+                for pid in self.pids(RAYLET, host.index):  # one that was stopped, or drained
                     host.kill(pid, signal.SIGKILL)
                 self.start_node(host.index)
-        if self._drained:
-            self.wait_for(len(on) - len(self._drained))
-        self._drained.clear()
         self.wait_for(len(on))
 
 

@@ -1,4 +1,10 @@
-"""Prints the living nodes of the cluster RAY_ADDRESS, and the CPUs that are free, as JSON."""
+"""Prints what the head of the cluster RAY_ADDRESS knows of its nodes, as JSON.
+
+nodes       that live and are not drained: by address, the id
+drained     ids of those that live and are drained, as their raylets have told
+left        of those that are gone: by id, why
+free_cpus   of all that live
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,12 @@ import json
 import os
 
 from ray._raylet import GcsClient
-from ray.core.generated.gcs_pb2 import GcsNodeInfo
+from ray.core.generated.gcs_pb2 import GcsNodeInfo, NodeSnapshot
 
 client = GcsClient(address=os.environ["RAY_ADDRESS"])
-living = [
-    one
-    for one in client.get_all_node_info(timeout=5).values()
-    if one.state == GcsNodeInfo.GcsNodeState.ALIVE
-]
+known = list(client.get_all_node_info(timeout=5).values())
+living = [one for one in known if one.state == GcsNodeInfo.GcsNodeState.ALIVE]
+drained = [one for one in living if one.state_snapshot.state == NodeSnapshot.DRAINING]
 told = {
     usage.node_id: usage
     for usage in client.get_all_resource_usage(timeout=5).resource_usage_data.batch
@@ -21,5 +25,19 @@ told = {
 free = sum(
     told[one.node_id].resources_available.get("CPU", 0) for one in living if one.node_id in told
 )
-nodes = {one.node_manager_address: one.node_id.hex() for one in living}
-print(json.dumps({"nodes": nodes, "free_cpus": free}))
+print(
+    json.dumps(
+        {
+            "nodes": {
+                one.node_manager_address: one.node_id.hex() for one in living if one not in drained
+            },
+            "drained": [one.node_id.hex() for one in drained],
+            "left": {
+                one.node_id.hex(): one.death_info.reason_message
+                for one in known
+                if one not in living
+            },
+            "free_cpus": free,
+        }
+    )
+)

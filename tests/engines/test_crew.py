@@ -226,6 +226,26 @@ def test_our_own_notice_drains_the_node_and_comes_back_as_no_second_notice() -> 
     assert crew.look(4, [runs(), runs(1, "b", drains_ms=0)], going) == []
 
 
+def test_a_run_is_over_though_no_actor_comes_to_a_drained_node_again() -> None:
+    crew = started(at(), at(1, "b"))
+    cut_off, other = at(link=OPENING, drains_ms=0), ended(0, 1, "b")
+    assert crew.look(2, [cut_off, runs(1, "b")], CrewRun(1)) == []
+    assert crew.look(3, [cut_off, other], CrewRun(1)) == []  # its agent may run
+    assert crew.look(4, [at(link=OPENING), other], CrewRun(1, 0, "done")) == []  # it will tell
+    assert crew.look(5, [cut_off, other], CrewRun(1, 0, "done")) == [GiveBack(0, "done")]
+
+
+def test_release_reaches_a_host_on_a_drained_node_without_an_actor() -> None:
+    crew = started(at(), at(1, "b"))
+    cut_off = at(1, "b", link=OPENING, drains_ms=0)
+    crew.release()
+    there = CrewRun(1, there=frozenset({0, 1}))
+    assert StopRun("host 1 has no link") in crew.look(2, [runs(), cut_off], there)
+    assert crew.look(3, [ended(75), cut_off], there) == []
+    over = CrewRun(1, 75, "stopped", by_person=True)
+    assert crew.look(4, [ended(75), cut_off], over) == [GiveBack(75, "released")]
+
+
 def test_release_tells_all_waits_for_their_grace_and_then_ends_them() -> None:
     crew = started(at(), crew=Crew(grace_ns=30 * S))
     crew.release()
@@ -267,6 +287,7 @@ class World:
     nodes: list[str] = field(default_factory=list)
     at: dict[int, str] = field(default_factory=dict)
     actors: set[int] = field(default_factory=set)  # by index, on the node of that place
+    opening: set[int] = field(default_factory=set)  # on a drained node they stay so
     agents: dict[tuple[int, str], int | None] = field(default_factory=dict)  # code, None: it runs
     drained: set[str] = field(default_factory=set)
     over: CrewRun = NOBODY
@@ -278,7 +299,7 @@ class World:
         node = self.at.get(index, "")
         place = CrewPlace(index, node, 0 if node in self.drained else None)
         if index not in self.actors:
-            return place
+            return replace(place, link=OPENING) if index in self.opening else place
         agent = self.agents.get((index, node), "none")
         if agent == "none":
             return replace(place, link=OPEN)
@@ -296,6 +317,9 @@ class World:
         for index in range(self.hosts):
             if index not in self.at and free:
                 self.at[index] = free.pop()
+        placed = {one for one in self.opening if self.at.get(one, "") not in self.drained}
+        self.opening -= placed
+        self.actors |= {one for one in placed if one in self.at}
 
     def strike(self) -> None:
         what = self.chance.choice(["node", "raylet", "actor", "agent", "drain", "new node", ""])
@@ -308,6 +332,7 @@ class World:
         elif what in ("node", "raylet") and node:
             self.nodes.remove(node)
             self.actors.discard(index)
+            self.opening.discard(index)
             del self.at[index]
             if what == "node":
                 self.agents = {one: code for one, code in self.agents.items() if one[1] != node}
@@ -318,9 +343,9 @@ class World:
 
     def obey(self, order: object) -> None:
         if isinstance(order, OpenLink):
-            assert order.host not in self.actors
+            assert order.host not in self.actors | self.opening
             assert self.at[order.host]
-            self.actors.add(order.host)
+            self.opening.add(order.host)
         elif isinstance(order, StartAgent):
             node = self.at[order.host]
             assert order.host in self.actors

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -131,6 +131,13 @@ class RunOnRay:
         self.saw(f"final {expected_digest(self._steps)}", self._hosts)
 
 
+def wait_until(is_so: Callable[[], bool], run: RunOnRay) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < end_s, run.foreman()
+        time.sleep(LOOK_S)
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayLab]:
     with RayLab(3, tmp_path_factory.mktemp("ray"), takes_jobs=True) as found:
@@ -178,10 +185,7 @@ def test_an_actor_that_is_killed_costs_nothing_and_comes_again(ray: RayLab) -> N
     node = run.trainer
     (before,) = ray.pids(ACTOR, node)
     ray.lab.hosts[node].kill(before, signal.SIGKILL)
-    end_s = time.monotonic() + LIMIT_S
-    while (now := ray.pids(ACTOR, node)) == [before] or len(now) != 1:
-        assert time.monotonic() < end_s, run.foreman()
-        time.sleep(LOOK_S)
+    wait_until(lambda: (now := ray.pids(ACTOR, node)) != [before] and len(now) == 1, run)
     run.says("RUNNING")
     run.allow(FAR)
     run.is_done()
@@ -262,18 +266,40 @@ def test_a_drain_is_a_notice_and_the_spare_goes_on_before_the_deadline(ray: RayL
 
 
 def test_a_host_that_is_to_be_replaced_leaves_and_ray_drains_its_node(ray: RayLab) -> None:
+    """Ray says so, begins nothing there from then on, and ends itself there after the run."""
     run = RunOnRay(ray, steps=400)
     run.begin(7)
-    node = ray.lab.hosts[run.trainer]
-    told = run.tell("hosts", run.name, "--replace", node.address, "--reason", "repair")
+    host = ray.lab.hosts[run.trainer]
+    node = ray.alive()[host.address]
+    told = run.tell("hosts", run.name, "--replace", host.address, "--reason", "repair")
     assert "Ray schedules nothing there" in told
+    wait_until(lambda: ray.drained() == [node], run)
     run.allow(100)
     run.saw(r"in the place of host 0")
     run.says("(host 0) is draining")
+    takes = ray.takes_tasks()
+    assert takes.pop(node) is False
+    assert list(takes.values()) == [True] * 3
     run.allow(FAR)
     run.is_done()
     run.says("over with 0: done")
-    ray.forget(node.index)
+    wait_until(lambda: ray.left().get(node) == "repair", run)
+
+
+def test_a_run_ends_though_the_actor_on_a_drained_node_is_killed(ray: RayLab) -> None:
+    """No other comes there. How its agent has ended is told by the run's store."""
+    run = RunOnRay(ray, steps=400)
+    run.begin(7)
+    host = ray.lab.hosts[run.trainer]
+    ray.drain(host.index, deadline_s=100)
+    run.allow(100)
+    run.saw(r"in the place of host 0")
+    (actor,) = ray.pids(ACTOR, host.index)
+    host.kill(actor, signal.SIGKILL)
+    run.says("(host 0) is draining: drained: no actor begins there any more")
+    run.allow(FAR)
+    run.is_done()
+    run.says("over with 0: done")
 
 
 def test_a_pod_that_is_told_to_go_leaves_its_part_to_a_spare(ray: RayLab) -> None:

@@ -190,6 +190,8 @@ class Crew:
         """How it stands, for people."""
         if not place.node:
             return "its node is gone" if self._known(place).starts else "no node yet"
+        if _is_cut_off(place):
+            return "drained: no actor begins there any more"
         if place.link is not ActorState.OPEN:
             return (
                 f"its actor is started again: {place.words}" if place.words else "its actor starts"
@@ -227,15 +229,15 @@ class Crew:
 
     def _over(self, now_ns: int, places: Sequence[CrewPlace], run: CrewRun) -> GiveBack | None:
         opened = [one for one in places if one.link is ActorState.OPEN]
-        if any(one.agent is AgentState.RUNNING for one in opened):
+        unseen = [one for one in places if one.node and one.link is not ActorState.OPEN]
+        has_words = run.term > self.since_term and run.code is not None
+        is_known = not unseen or (has_words and all(map(_is_cut_off, unseen)))
+        if not is_known or any(one.agent is AgentState.RUNNING for one in opened):
             return self._over_by_force(now_ns)
-        is_known = all(one.link is ActorState.OPEN for one in places if one.node)
-        if self.is_released and is_known:
+        if self.is_released:
             return GiveBack(EXIT_SAVED_START_ME_AGAIN, "released")
-        if self.is_released or not is_known:
-            return self._over_by_force(now_ns)
         ended = [one for one in opened if one.agent is AgentState.ENDED]
-        if ended and run.term > self.since_term and run.code is not None:
+        if has_words and (ended or unseen):
             return self._over_by_words(run)
         if any(one.code == EXIT_DONE for one in ended):  # no agent says so of a run that goes on
             return GiveBack(EXIT_DONE, "done")
@@ -330,7 +332,9 @@ class Crew:
         if self._asked_ns is None:
             self._asked_ns = now_ns
             found.append(EndAgents(False, "released"))
-        unlinked = [one for one in places if not one.node and one.index in run.there]
+        unlinked = [
+            one for one in places if one.index in run.there and (not one.node or _is_cut_off(one))
+        ]
         if unlinked and not self._is_stop_asked:
             self._is_stop_asked = True
             found.append(StopRun(f"host {unlinked[0].index} has no link"))
@@ -343,3 +347,8 @@ class Crew:
 
 def _drains(place: CrewPlace) -> bool:
     return place.drains_ms is not None
+
+
+def _is_cut_off(place: CrewPlace) -> bool:
+    """It has no link, and gets none: an engine places nothing on a node that is drained."""
+    return _drains(place) and place.link is not ActorState.OPEN

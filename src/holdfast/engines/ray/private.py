@@ -30,7 +30,12 @@ class RayHooks:
             return {}
 
     def drain(self, node: str, words: str) -> bool:
-        """Have Ray give nothing more to that node; whether it does."""
+        """Have Ray give nothing more to that node; whether it does.
+
+        No task or actor begins there any more, not even in a bundle that is placed there, and the
+        raylet ends once nothing runs or is reserved on it. Ray says yes to a node that it does not
+        know, too. The 0: nobody knows when the node goes.
+        """
         try:
             import ray
             from ray._raylet import GcsClient
