@@ -584,7 +584,7 @@ def timed(one: Rank | None, pieces: dict[str, list[float]]) -> Iterator[None]:
         yield
         return
     from holdfast.session import contents, optimizers
-    from holdfast.snapshot import device, late, ram, shared_file
+    from holdfast.snapshot import device, device_copies, late, ram, shared_file
 
     places = [
         (contents.Contents, "gather"),
@@ -594,6 +594,7 @@ def timed(one: Rank | None, pieces: dict[str, list[float]]) -> Iterator[None]:
         (ram.BufferFiles, "_unseal"),
         (shared_file.SharedFile, "resize"),
         (ram.BufferFiles, "_set_apart"),
+        (device_copies.DeviceCopies, "take"),
         (late.LateCopy, "__init__"),
         (late.LateCopy, "begin"),
         (ram.BufferFiles, "_copy"),
@@ -865,8 +866,9 @@ def jax_steps(
     """Steps whose result is asked for two steps later, as a trainer logs: the host runs ahead."""
     took, blocked, told, copying = [], [], [], []
     results: list[Any] = []
+    pieces: dict[str, list[float]] = {}
     at = 0.0
-    with attempt(what):
+    with attempt(what), timed(one, pieces):
         float(model.step())
         for _ in range(2 * (steps or asked.steps) + 2):  # a snapshot in every other one, at least
             began = time.perf_counter()
@@ -892,6 +894,8 @@ def jax_steps(
             tell("  … and as it is told, with what the device copied", ms(told))
             tell("  … from the boundary until it is there", ms(copying))
             tell("  … errors", str(one.words.load(one.Word.ERRORS)))
+            for name, values in pieces.items():
+                tell(f"    {name}", ms(values[1:]))
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {

@@ -2,6 +2,7 @@
 
     python bench/program/ladder.py                         # a small model, for a CPU
     python bench/program/ladder.py --size gpu              # a billion parameters, for one GPU
+    python bench/program/ladder.py --size gpu --contexts 4096 --rungs "plain;int8;together"
     python bench/program/ladder.py --size small --most-worse 0.02     # make parity
 
 Each rung is a process of its own, one after the other. Results are added to those in build/program:
@@ -51,6 +52,10 @@ class Size(NamedTuple):
     base: str  # what every rung has
     together: str
     peaks: tuple[str, ...] = ("float32", "bfloat16", "int8")
+    without: tuple[str, ...] = ("attention without a kernel",)  # rungs that would change nothing
+
+    def rungs(self) -> list[str]:
+        return [name for name in [*RUNGS, "together"] if name not in self.without]
 
 
 SMALL = "--width 64 --heads 2 --layers 4 --window 32 --global-every 2"
@@ -67,13 +72,16 @@ SIZES = {
         "--dtype bfloat16 --attention local-global --remat names",
     ),
     "gpu": Size(
-        GPU, {1024: 32, 4096: 8, 16384: 2}, 20, "--dtype bfloat16 --remat full --lr 3e-4",
+        GPU, {1024: 32, 4096: 8, 16384: 2}, 20,
+        "--dtype bfloat16 --attention splash --remat full --lr 3e-4 --eval-every 0",
         "--attention local-global --remat names --quant int8", ("bfloat16", "int8"),
+        ("bfloat16", "splash attention", "recompute all", "huge pages"),
     ),
 }  # fmt: skip
 RUNGS = {
     "plain": "",
     "bfloat16": "--dtype bfloat16",
+    "attention without a kernel": "--attention xla",
     "splash attention": "--attention splash",
     "local-global attention": "--attention local-global",
     "recompute all": "--remat full",
@@ -96,11 +104,15 @@ def main() -> None:
     p.add_argument("--size", choices=SIZES, default="cpu")
     p.add_argument("--steps", type=int)
     p.add_argument("--rungs", help="some of their names, with semicolons between them")
+    p.add_argument("--contexts", help="some of the size's, with commas between them")
     p.add_argument("--most-worse", type=float, help="fail where a loss is so much above plain's")
     p.add_argument("--results", type=Path, default=ROOT / "build" / "program")
     args = p.parse_args()
     size = SIZES[args.size]
-    names = args.rungs.split(";") if args.rungs else [*RUNGS, "together"]
+    names = args.rungs.split(";") if args.rungs else size.rungs()
+    contexts = size.contexts
+    if args.contexts:
+        contexts = {int(one): size.contexts[int(one)] for one in args.contexts.split(",")}
     args.results.mkdir(parents=True, exist_ok=True)
     file = args.results / f"{args.size}.json"
     results: Results = {"peaks": {}, "ladders": {}}
@@ -113,7 +125,7 @@ def main() -> None:
     if "fp8" in names and (lacks := without_fp8(results["peaks"])):
         names.remove("fp8")
         print(f"fp8 is not available: {lacks}", flush=True)
-    for context, batch in size.contexts.items():
+    for context, batch in contexts.items():
         ladder = results["ladders"].setdefault(str(context), {})
         for name in names:
             words = words_of(size, context, batch, args.steps or size.steps, name)
@@ -206,7 +218,10 @@ def line(name: str, row: Row, plain: Row) -> str:
     if "failed" in row or "failed" in plain:
         return f"| {name} | failed: {row.get('failed', 'plain did')} |" + " |" * 6
     least, most = row["spread"]
-    losses = (f"{row[what]:.4f} ({row[what] - plain[what]:+.4f})" for what in LOSSES)
+    losses = (
+        "" if row[what] is None else f"{row[what]:.4f} ({row[what] - plain[what]:+.4f})"
+        for what in LOSSES
+    )
     return (
         f"| {name} | {row['tokens_per_s']:,.0f} ({least:,.0f} … {most:,.0f}) | "
         f"{row['tokens_per_s'] / plain['tokens_per_s']:.2f} × | {row['mfu']:.1%} | "

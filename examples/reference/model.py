@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
-import qwix
 from attention import attend
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
@@ -158,6 +157,8 @@ def quantized(model, config: Config):
     """
     if config.quant == "none":
         return model
+    import qwix  # nothing else needs it
+
     kind = {"int8": jnp.int8, "fp8": jnp.float8_e4m3fn}[config.quant]
     rule = qwix.QtRule(
         module_path="blocks/.*",

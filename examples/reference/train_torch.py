@@ -21,6 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "lm"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "torch_lm"))
 
+# cuBLAS sums alike each time only with a workspace of a fixed size.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
 import torch
 import torch.distributed
 from data import Windows, read_corpus

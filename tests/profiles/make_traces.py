@@ -1,6 +1,7 @@
 """Make `traces` anew: real windows of real runs, recorded by `holdfast profile`.
 
     python tests/profiles/make_traces.py
+    python tests/profiles/make_traces.py --gpu     # where there is one
 
 It needs JAX and PyTorch. Of each framework: what the rank has told, and what its profiler wrote.
 """
@@ -21,8 +22,8 @@ def holdfast(*words: str) -> list[str]:
     return [sys.executable, "-m", "holdfast.cli.main", *words]
 
 
-def record(name: str, ranks: int, store: Path) -> None:
-    """A run of that training, a profile of its rank 0, and the run's end."""
+def record(name: str, ranks: int, store: Path, place: Path) -> None:
+    """A run of that training, a profile of its rank 0 in `place`, and the run's end."""
     script = HERE / f"train_{name}.py"
     command = ["run", "--store", str(store), "--name", name, "--ranks", str(ranks), "--"]
     run = subprocess.Popen(holdfast(*command, sys.executable, str(script), FOREVER))
@@ -34,7 +35,6 @@ def record(name: str, ranks: int, store: Path) -> None:
         subprocess.run(holdfast("stop", name, "--store", str(store), "--now"), check=False)
         run.wait()
     newest = max(store.glob(f"{name}/attempts/*/profiles/*/summary.json"))
-    place = HERE / "traces" / name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for path in newest.parent.glob("rank-*"):
@@ -42,6 +42,7 @@ def record(name: str, ranks: int, store: Path) -> None:
 
 
 if __name__ == "__main__":
+    after, torch_ranks = ("-gpu", 1) if "--gpu" in sys.argv else ("", 2)
     with tempfile.TemporaryDirectory() as folder:
-        record("jax", 1, Path(folder))
-        record("torch", 2, Path(folder))
+        for name, ranks in (("jax", 1), ("torch", torch_ranks)):
+            record(name, ranks, Path(folder), HERE / "traces" / f"{name}{after}")

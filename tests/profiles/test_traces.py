@@ -1,7 +1,7 @@
 """Real windows, as the profilers wrote them of the trainings beside, and windows made by hand.
 
-`make_traces.py` has recorded the real ones. Those of a TPU and of GPUs are made by hand, after
-xplane.proto and Kineto's format.
+`make_traces.py` has recorded the real ones, those of a GPU on an H200. Those of a TPU and of
+several GPUs are made by hand, after xplane.proto and Kineto's format.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def real(name: str) -> tuple[Path, Capture]:
     return path, capture
 
 
-@pytest.mark.parametrize("name", ["jax", "torch"])
+@pytest.mark.parametrize("name", ["jax", "torch", "jax-gpu", "torch-gpu"])
 class TestReal:
     def test_the_parts_of_each_step_sum_up_to_it(self, name: str) -> None:
         path, capture = real(name)
@@ -51,11 +51,11 @@ class TestReal:
         # Each batch takes 4 ms or more, at which nothing else runs.
         assert parts["input"] >= 4_000_000 * (len(capture.edges) - 1)
         assert parts["compute"] > 0
-        assert parts["collective"] > 0
+        assert (parts["collective"] > 0) == ("gpu" not in name)  # there is one
 
     def test_a_trace_without_its_events_shows_no_work(self, name: str) -> None:
         path, capture = real(name)
-        trace = {"jax": read_xspace, "torch": read_chrome}[name](
+        trace = {"jax": read_xspace, "torch": read_chrome}[capture.framework](
             unpacked(next(path.parent.glob("*.gz")).read_bytes())
         )
         assert trace.events
@@ -104,6 +104,30 @@ def test_the_products_of_torch_have_their_flops() -> None:
     assert of["aten::mm"].flops == 3 * 3 * one_product
     assert of["aten::mm"].nbytes == 3 * 3 * 4 * (32 * 128 + 32 * 256 + 128 * 256)
     assert of["gloo:all_reduce"].work == "collective"
+
+
+def test_the_kernels_of_a_gpu_have_the_flops_of_what_launched_them() -> None:
+    found = read_trace(*real("torch-gpu"))
+    of = {one.name: one for one in found.operations}
+    one_product = 2 * 32 * 128 * 256
+    assert of["aten::addmm"].flops == 3 * 2 * one_product
+    assert of["aten::mm"].flops == 3 * 3 * one_product
+    assert not found.is_host
+    assert any(
+        one.name.startswith("Memcpy HtoD") and one.work == "input" for one in found.operations
+    )
+
+
+def test_the_backward_passs_thread_is_the_host_and_not_idle() -> None:
+    """The script's thread waits for it, and had no processor time."""
+    path, capture = real("torch-gpu")
+    trace = read_chrome(unpacked(next(path.parent.glob("*.gz")).read_bytes()))
+    found = summarise(trace, capture).parts
+    trace.dispatched.clear()
+    without = summarise(trace, capture).parts
+    assert found["host"] > 2 * without["host"]
+    assert found["idle"] < without["idle"] / 2
+    assert found["idle"] + found["host"] == without["idle"] + without["host"]
 
 
 def test_a_summary_comes_back_as_it_was(tmp_path: Path) -> None:

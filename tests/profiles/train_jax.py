@@ -1,4 +1,7 @@
-"""A data-parallel training on four devices of a CPU, for `make_traces.py`. Argument: steps."""
+"""A data-parallel training for `make_traces.py`. Argument: steps.
+
+On four devices of a CPU, or on the GPUs that are there.
+"""
 
 import os
 import sys
@@ -12,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import holdfast as hf
 
-mesh = jax.make_mesh((4,), ("data",))
+mesh = jax.make_mesh((jax.device_count(),), ("data",))
 split = NamedSharding(mesh, PartitionSpec("data"))
 whole = NamedSharding(mesh, PartitionSpec())
 

@@ -13,7 +13,7 @@ from processes import House
 from holdfast.errors import ConfigurationError
 from holdfast.journal.calibrated import read_calibrations
 from holdfast.program import device, measure
-from holdfast.program.measure import SIDES, Measured, Rank, Times
+from holdfast.program.measure import LARGE_SIDES, SIDES, Measured, Rank, Times
 
 
 class Clock:
@@ -27,7 +27,8 @@ class Clock:
 class Tool:
     """A device of 1 TFLOP/s and 10 GB/s, each first try twice as slow; no int8."""
 
-    name, platform = "a tool", "cpu"
+    name = "a tool"
+    platform = "cpu"
 
     def __init__(self, clock: Clock, devices: int = 1) -> None:
         self.clock, self.devices = clock, devices
@@ -159,3 +160,11 @@ def test_ranks_of_torchrun_sum_up_together_and_leave_together(house: House) -> N
     (found,) = read_calibrations(mirror / "calibrated.json").values()
     assert found.together == 2
     assert found.together_bytes > 0
+
+
+def test_an_accelerator_is_tried_with_large_products_alone() -> None:
+    clock = Clock()
+    tool = Tool(clock)
+    tool.platform = "gpu"
+    measure.measure(tool, 1000.0, clock)
+    assert tool.sides == list(LARGE_SIDES)

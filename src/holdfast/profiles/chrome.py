@@ -57,6 +57,7 @@ def read_chrome(data: bytes) -> DeviceTrace:
     lanes: dict[tuple[Any, Any], int] = {}
     if devices:
         found.is_host = False
+        found.dispatched = [(row["start"], row["end"]) for row in rows if row["cat"] == "cpu_op"]
         costs = {row["id"]: _cost(row) for row in rows if row["cat"] == "cpu_op" and row["id"]}
     shared: list[TraceEvent] = []  # of no device, and of each
     of_device: dict[Any, list[TraceEvent]] = {pid: [] for pid in sorted(devices, key=_by_number)}

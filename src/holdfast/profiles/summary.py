@@ -177,7 +177,8 @@ def summarise(trace: DeviceTrace, capture: Capture) -> ProfileSummary:
         for kind, start, end in capture.spans
         if kind == _INPUT_SPAN
     )
-    waited = list(_waited(capture.ran, offset_ns))
+    # PyTorch has a thread of its own for the backward pass on a GPU: the script's waits for it.
+    waited = without(list(_waited(capture.ran, offset_ns)), united(trace.dispatched))
 
     def parts(edges: list[int], busy: Busy) -> Iterator[dict[str, int]]:
         layers = {**_layers(busy, told, is_host=trace.is_host), "idle": waited}

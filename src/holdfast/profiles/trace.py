@@ -64,12 +64,13 @@ class DeviceTrace:
     """The first device's events, and what the trace tells of its clock.
 
     `others`: when the other devices were busy. `is_host`: the device is the processor itself, and
-    its operations run on threads of the script. `anchors`: pairs of the trace's time and
-    CLOCK_BOOTTIME.
+    its operations run on threads of the script. `dispatched`: else, when the script's threads were
+    at work on operations for it. `anchors`: pairs of the trace's time and CLOCK_BOOTTIME.
     """
 
     events: list[TraceEvent] = field(default_factory=list)
     others: list[Busy] = field(default_factory=list)
+    dispatched: list[Interval] = field(default_factory=list)
     anchors: list[tuple[int, int]] = field(default_factory=list)
     is_host: bool = True
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import ConfigurationError
 
-SIDES = tuple(2**power for power in range(9, 15))  # of square matrices: 512 to 16,384
+SIDES = (512, 1024, 2048, 4096, 8192, 16384)  # of square matrices
+LARGE_SIDES = (8192, 16384)  # an accelerator is fastest with these; JAX compiles each for seconds
 FRAMEWORKS = ("jax", "torch")
 _TRY_S = 0.05  # how long one try is to take, so that a clock's and a call's cost do not count
 _TRIES = 5
@@ -87,7 +88,7 @@ def measure(tool: Framework, seconds: float, clock: Clock = time.perf_counter) -
 def _products(tool: Framework, dtype: str, seconds: float, clock: Clock) -> float:
     """The best over sizes, as long as one product takes no more than a part of the time."""
     best = 0.0
-    for side in SIDES:
+    for side in SIDES if tool.platform == "cpu" else LARGE_SIDES:
         work = 2 * side**3
         if best and work / best > seconds / 4:
             break
@@ -172,10 +173,20 @@ class OnJax:
         out = {"int8": jnp.int32, "fp8": jnp.bfloat16}.get(dtype, kind)
         exact = "highest" if dtype == "fp32" else None
         multiplied = self._jax.jit(
-            lambda a, b: jnp.matmul(a, b, precision=exact, preferred_element_type=out)
+            lambda a, b: jnp.matmul(a, b, precision=exact, preferred_element_type=out),
+            compiler_options=self._options(dtype),
         )
-        a = jnp.ones((side, side), kind)
-        return self._times(multiplied, a, a)
+        # Random, since a device that multiplies ones needs less power and is faster than it is.
+        keys = self._jax.random.split(self._jax.random.key(0))
+        scale = 32 if dtype == "int8" else 1
+        a, b = ((scale * self._jax.random.normal(key, (side, side))).astype(kind) for key in keys)
+        return self._times(multiplied, a, b)
+
+    def _options(self, dtype: str) -> dict[str, bool] | None:
+        """On a GPU by cuBLAS, where it has the type: XLA tries its own kernels for a minute."""
+        if self.platform != "gpu" or dtype in ("fp8", "int8"):
+            return None
+        return {"xla_gpu_enable_triton_gemm": False}
 
     def copy(self, size_bytes: int) -> Times:
         """Read and write."""
@@ -238,10 +249,10 @@ class OnTorch:
         """Of two square matrices."""
         torch = self._torch
         kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(dtype, torch.float32)
-        a = torch.ones((side, side), dtype=kind, device=self.platform)
+        a, b = (torch.randn((side, side), device=self.platform).to(kind) for _ in range(2))
         out = torch.empty_like(a)
         torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
-        return self._times(lambda: torch.mm(a, a, out=out))
+        return self._times(lambda: torch.mm(a, b, out=out))
 
     def copy(self, size_bytes: int) -> Times:
         """Read and write."""

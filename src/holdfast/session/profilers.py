@@ -7,6 +7,7 @@ guarded: an error of theirs costs the profile.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -115,7 +116,9 @@ class TorchProfiler:
         wanted = {kinds.CPU, kinds.CUDA} if self._torch.cuda.is_initialized() else {kinds.CPU}
         supported = profiler.supported_activities() & wanted
         if "torch._inductor.config" in sys.modules:
-            self._profile = profiler.profile(activities=supported, record_shapes=True)
+            known = inspect.signature(profiler.profile).parameters
+            quiet = {"acc_events": True} if "acc_events" in known else {}  # else PyTorch 2.11 warns
+            self._profile = profiler.profile(activities=supported, record_shapes=True, **quiet)
         else:
             device = "cuda" if kinds.CUDA in supported else None
             self._profile = autograd.profiler.profile(
