@@ -6,7 +6,9 @@ A copy is fetched once the test opens a gate, so nothing here depends on who is 
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -325,6 +327,43 @@ def test_a_cpu_copies_at_the_boundary(trainer: JaxTrainer, monkeypatch: pytest.M
     assert same(trainer.found(), was)
 
 
+SEVERAL_DEVICES = """
+    import jax, numpy as np
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 4)
+    from jax.sharding import NamedSharding, PartitionSpec as P
+    from holdfast.snapshot import device_copies
+    from holdfast.snapshot.layout import place
+    from holdfast.snapshot.tree import flatten
+    device_copies.NOT_ON.clear()
+    mesh = jax.make_mesh((2, 2), ("x", "y"))
+    whole = np.arange(64, dtype=np.float32).reshape(8, 8)
+    specs = (P("x", "y"), P("y"), P(None, "x"), P())
+    arrays = [jax.device_put(whole + n, NamedSharding(mesh, one)) for n, one in enumerate(specs)]
+    arrays.append(jax.device_put(whole + 4, jax.devices()[3]))
+    placed = place(flatten(arrays).leaves)
+    copies = device_copies.DeviceCopies(lambda work: work(), print)
+    assert copies.take(placed) is None
+    copied = copies.take(placed)
+    add = jax.jit(lambda a: a + 100, donate_argnums=0)
+    after = [add(one) for one in arrays]
+    assert all(one.is_deleted() for one in arrays)
+    found = {}
+    copied.fetch(lambda made: found.update({leaf.path: piece.source for _, leaf, piece in made}))
+    assert len(found) == 5, found
+    for n, one in enumerate(after):
+        assert found[str(n)].sharding == one.sharding
+        assert (np.asarray(found[str(n)]) == whole + n).all()
+"""
+
+
+@pytest.mark.real
+def test_arrays_on_several_devices() -> None:
+    script = [sys.executable, "-c", textwrap.dedent(SEVERAL_DEVICES)]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 GB = 1 << 30
 
 
@@ -358,4 +397,4 @@ def test_how_much_room_a_device_must_have() -> None:
     assert lacks(copies, device, 20 * GB) == (
         "cuda:0 has no room for a copy of them (20 GiB): steps take up to 61 GiB of 64 GiB"
     )
-    assert lacks(copies, Device(), 1) != ""  # it does not tell
+    assert lacks(copies, Device(), 1) == "cuda:0 does not tell how much memory is free"

@@ -150,7 +150,8 @@ class Run:
 
         On a CUDA device these are copied beside the next step, which waits for that where it would
         change them. A script that changes them elsewhere, after `done`, calls this with False: all
-        is copied at the boundary then, which blocks for longer.
+        is copied at the boundary then, which blocks for longer. So are arrays of JAX, of which a
+        device else holds a copy for a while.
         """
         self._contents.optimizers.is_safe = is_safe
 

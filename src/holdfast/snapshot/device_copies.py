@@ -135,9 +135,11 @@ class DeviceCopies:
             if device.platform == "cpu":
                 continue  # its memory is the host's
             told = device.memory_stats() or {}
-            limit_bytes = told.get("bytes_limit", 0)
+            if not {"bytes_limit", "peak_bytes_in_use"} <= told.keys():
+                return f"{device} does not tell how much memory is free"
+            limit_bytes = told["bytes_limit"]
             # The most that was in use since the start, and the copies may be part of it by now.
-            peak_bytes = told.get("peak_bytes_in_use", limit_bytes)
+            peak_bytes = told["peak_bytes_in_use"]
             most_bytes = self._most_bytes.setdefault(device, peak_bytes)
             if peak_bytes > most_bytes + wanted_bytes:
                 most_bytes = self._most_bytes[device] = peak_bytes
