@@ -68,6 +68,20 @@ HOOKS = {
         compiles=True,
         hears_last=True,
     ),
+    "orbax_v1": Hooks(
+        "holdfast.adapters.orbax:OrbaxV1._save_by",
+        "stepped",
+        (
+            "orbax.checkpoint.experimental.v1:training.Checkpointer.save_async",
+            "orbax.checkpoint.experimental.v1:training.Checkpointer.wait",
+        ),
+        "holdfast.adapters.orbax:wrap",
+        ("orbax.checkpoint.experimental.v1:training.Checkpointer.load",),
+        compiles=True,
+        hears_last=True,
+    ),
+    # Struck alone: what saves here is Holdfast.
+    "fsdp": Hooks("", "", ("holdfast.session.saver:Saver.save",)),
     "keras": Hooks(
         "keras:Model.make_train_function",
         "makes",

@@ -60,6 +60,7 @@ def measured(out: Path, *, knows_first: bool) -> list[Measured]:
         ("huggingface", "transformers", 200, ""),
         ("lightning", "lightning", 1500, ""),
         ("orbax", "orbax.checkpoint", 1500, ""),
+        ("orbax_v1", "orbax.checkpoint", 1500, ""),
         ("keras", "keras", 10_000, "jax"),
         ("keras", "keras", 3000, "torch"),
         ("keras", "keras", 3000, "tensorflow"),

@@ -19,7 +19,6 @@ from processes import EXIT_DONE, EXIT_SAVED, House, Process
 sys.path.insert(0, str(Path(__file__).parents[1] / "chaos"))
 sys.path.insert(0, str(Path(__file__).parent))
 import proc
-from framework_ruler import HOOKS
 
 del sys.path[:2]
 
@@ -198,13 +197,6 @@ def test_a_run_that_is_done_trains_nothing_more(
     assert (report["steps_kept"], report["lost_steps"]) == (trial.steps, 0)
 
 
-@pytest.fixture
-def has_hooks(trial: Trial) -> None:
-    if trial.example not in HOOKS:
-        pytest.skip("nobody says by which function it saves")
-
-
-@pytest.mark.usefixtures("has_hooks")
 def test_a_rank_that_is_killed_within_a_save_goes_on_from_the_one_before(
     trial: Trial, wanted: set[tuple[str, str]], house: House
 ) -> None:
@@ -217,7 +209,6 @@ def test_a_rank_that_is_killed_within_a_save_goes_on_from_the_one_before(
     assert 0 < resumed[0] < struck_step
 
 
-@pytest.mark.usefixtures("has_hooks")
 def test_a_disk_that_is_full_in_a_save_is_told(
     trial: Trial, wanted: set[tuple[str, str]], house: House
 ) -> None:
