@@ -36,7 +36,7 @@ def named(step: int, *tags: str) -> Named:
 def said(files: BufferFiles, tree: Any, which: Named) -> Any:
     """All that becomes of a description, to be compared; an error by its words."""
     try:
-        placed, text = files._described({"state": tree}, which)
+        placed, text, *_, release = files._described({"state": tree}, which)
     except Unstorable as error:
         return str(error)
     found = []
@@ -46,6 +46,7 @@ def said(files: BufferFiles, tree: Any, which: Named) -> Any:
             run(copy)
         about = leaf._replace(pieces=(), held=leaf.held is not None)
         found.append((entry, about, piece.index, piece.shape, target.tobytes()))
+    release()
     return found, text
 
 

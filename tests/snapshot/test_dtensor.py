@@ -370,7 +370,7 @@ def test_a_description_that_is_used_again_is_what_a_new_one_would_be() -> None:
     rows, whole = [Shard(0)], [Replicate()]
 
     def said(files: BufferFiles, tree: Any, step: int) -> Any:
-        placed, text = files._described({"parts": {"m": tree}}, Named(0, step, step, (), ()))
+        placed, text, *_ = files._described({"parts": {"m": tree}}, Named(0, step, step, (), ()))
         return [(entry, at.index, at.source.tolist()) for entry, _, at in placed], text
 
     def look() -> None:

@@ -131,6 +131,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualDriver]:
     device._lane.cache_clear()
     monkeypatch.setattr(ram, "on_device", _on_device)
     monkeypatch.setattr(ram, "device_of", _device_of)
+    monkeypatch.setattr(ram, "stream_of", lambda _: 0)
     yield made
     made.close()
 
@@ -140,7 +141,7 @@ def _on_device(leaf: Leaf, piece: ArrayPiece, _: dict[int, int]) -> tuple[Device
         return None
     source = piece.source
     address = source.ctypes.data if isinstance(source, np.ndarray) else source.data_ptr()
-    return (DeviceBytes(0, address, source.nbytes, 0, 0, source),)
+    return (DeviceBytes(0, address, source.nbytes, 0, 0),)
 
 
 def _device_of(leaf: Leaf) -> int | None:

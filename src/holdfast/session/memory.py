@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from holdfast.session.descriptors import apart
 from holdfast.session.say import say
 
 if TYPE_CHECKING:
-    from holdfast.snapshot.arrays import ArrayPiece, Leaf
+    from holdfast.snapshot.described import Region
     from holdfast.snapshot.device_copies import DeviceCopies
     from holdfast.snapshot.late import LateCopy
     from holdfast.snapshot.ram import BufferFiles, Named
@@ -86,7 +86,7 @@ class RankBuffers:
         buffer: int,
         tree: Any,
         named: Named,
-        may_be_late: Callable[[Leaf, ArrayPiece], bool] | None = None,
+        may_be_late: Set[Region] | None = None,
         copies: DeviceCopies | None = None,
     ) -> LateCopy | None:
         """Copy a tree into a buffer, but for what is returned; raises Unstorable, StoreUnavailable.

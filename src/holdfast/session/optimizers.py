@@ -13,13 +13,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from itertools import compress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.session.say import say
 
 if TYPE_CHECKING:  # numpy: not before there is a state
-    from holdfast.snapshot.arrays import ArrayPiece, Leaf
+    from holdfast.snapshot.described import Region
     from holdfast.snapshot.late import LateCopy
 
 LATE_ON = {"cuda"}
@@ -120,28 +122,15 @@ class Optimizers:
         """Steps wait for this one from now on."""
         self._late = late
 
-    def may_be_late(self, step: int) -> Callable[[Leaf, ArrayPiece], bool] | None:
-        """Which pieces may be copied beside the step after this one; None: none."""
+    def may_be_late(self, step: int) -> Set[Region] | None:
+        """Where arrays are that may be copied beside the step after this one; None: nowhere."""
         if self._late is not None and self._late.was_changed:
             self._give_up(str(self._late.problem))
-        places = self._places(step) if not self._is_off else None
-        if not places:
-            return None
+        return (self._places(step) if not self._is_off else None) or None
 
-        def may_be(leaf: Leaf, piece: ArrayPiece) -> bool:
-            source = piece.source
-            return (
-                leaf.kind == "torch"
-                and (source.data_ptr(), source.nbytes) in places
-                and source.is_contiguous()
-            )
-
-        return may_be
-
-    def _places(self, step: int) -> set[tuple[int, int]]:
-        """Where those arrays are, and how large: (address, bytes)."""
+    def _places(self, step: int) -> set[Region]:
         (since, counted), self._counted = self._counted, (step, dict(self._calls))
-        found: set[tuple[int, int]] = set()
+        found: set[Region] = set()
         refused = [(name, NOT_OURS) for name in self._foreign if _is_used()]
         for number, (name, optimizer) in self._known.items():
             places = _places(_tensors(optimizer))
@@ -199,19 +188,29 @@ def _tensors(optimizer: Any) -> list[Any]:
     return found
 
 
-def _places(values: Sequence[Any]) -> set[tuple[int, int]]:
+def _places(values: Sequence[Any]) -> set[Region]:
     """Where those are that may be copied late, and how large they are."""
-    found = set()
+    torch = sys.modules["torch"]
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    plain = [value for value in values if type(value) in kinds]
+    others = [value for value in values if type(value) not in kinds]
+    found: set[Region] = set()
     for kind in LATE_ON:
-        is_there = f"is_{kind}"  # a tenth of the time that `device.type` takes
-        for value in values:
+        is_there = attrgetter(f"is_{kind}")  # a tenth of the time that `device.type` takes
+        chosen = [*compress(plain, map(is_there, plain))]
+        try:
+            found.update(zip(map(torch.Tensor.data_ptr, chosen), map(_NBYTES, chosen), strict=True))
+        except RuntimeError:  # one of them is without memory of its own
+            others += plain
+        for value in others:
             value = getattr(value, "_local_tensor", value)  # of a DTensor: that is what is copied
-            if getattr(value, is_there, False):
-                try:
+            if getattr(value, f"is_{kind}", False):
+                with contextlib.suppress(RuntimeError):
                     found.add((value.data_ptr(), value.nbytes))
-                except RuntimeError:  # a tensor without memory of its own
-                    continue
     return found
+
+
+_NBYTES = attrgetter("nbytes")
 
 
 def _has_hooks(optimizer: Any) -> bool:

@@ -5,14 +5,21 @@ they are other arrays of the same kinds at the same places. So the tree is compa
 *outline* of the last one: containers, keys, kinds, types and shapes. Where nothing else has come,
 it is described as the last one was, and the values between the arrays (counters, learning rates)
 are put into the text of the last header.
+
+What of that must be asked of a tensor of PyTorch's is asked of all of them at once, which takes a
+fifth of the time. A tensor is known by where its bytes are and what they mean, and not by its
+object: of a module's tensors there are new ones each time, and one that stays may get other memory.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from holdfast.snapshot import dtensor, nodes, paths
 from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, describe, plain_tensor
@@ -22,9 +29,26 @@ from holdfast.snapshot.sealed import compact
 from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import NOT_INLINE, Say, inline
 
+Region = tuple[int, int]
+"""Where bytes lie that follow one another: address, and how many."""
+
+
+class Description(NamedTuple):
+    """Where the arrays of a tree lie in the file, and the header's text.
+
+    `outline`: what the tree is like, if that is known. `regions`: of each array, where it is now;
+    None where that has to be looked at. `release` is called when nobody needs the arrays any more.
+    """
+
+    placed: Sequence[Placed]
+    text: str
+    outline: Outline | None = None
+    regions: Sequence[Region | None] = ()
+    release: Callable[[], None] = lambda: None
+
 
 class Outline:
-    """A tree, but for its arrays and values: it keeps none of them."""
+    """A tree, but for its arrays and values: it keeps none of them that nobody else needs."""
 
     def __init__(
         self, tree: Any, placed: Sequence[Placed], write: Callable[[Say, Structure], str]
@@ -35,38 +59,88 @@ class Outline:
         `tree.flatten` says it, and with the step as it is given here.
         """
         found: list[Leaf] = []
-        self._top = _outline(tree, "", found)
+        self._tensors = _Tensors()
+        self._top = _outline(tree, "", found, self._tensors)
         numbers = {leaf.path: number for number, leaf in enumerate(found)}
-        self._order = [
-            (entry, numbers[leaf.path], [one is piece for one in leaf.pieces].index(True))
-            for entry, leaf, piece in placed
-        ]
+        plain = {number: place for place, number in enumerate(self._tensors.numbers)}
+        self._order: list[tuple[Tensor, int, int, bool]] = []
+        self._plain: list[int] = []  # of each array in the file, which tensor it is; -1: none
+        for entry, leaf, piece in placed:
+            number = numbers[leaf.path]
+            which = [one is piece for one in leaf.pieces].index(True)
+            is_whole = entry.shape == found[number].pieces[which].shape
+            self._order.append((entry, number, which, is_whole))
+            self._plain.append(plain.get(number, -1) if is_whole else -1)
+        self._others = [place for place, one in enumerate(self._plain) if one < 0]
+        self._spare: _Frame | None = None
+        self.plan: Any = None  # what its user has made of it
         mark = f"value-{secrets.token_hex(16)}"  # nothing that a script stores
         self._text = write(lambda _: mark, mark).split(f'\\"{mark}\\"')
 
-    def describe(self, tree: Any, step: int) -> tuple[tuple[Placed, ...], str] | None:
-        """Where the arrays of this tree lie, and the header's text; None: it is another one."""
-        leaves: list[Leaf] = []
+    def describe(self, tree: Any, step: int) -> Description | None:
+        """The tree, if it is as this one; None: it is another one."""
+        leaves: list[Any] = []
         said: list[Structure] = [step]
         try:
-            is_same = self._top.take(tree, leaves, said)
+            if not self._top.take(tree, leaves, said):
+                return None
+            found = self._tensors.take(leaves)
         except Exception:  # who describes it in full will say what is wrong with it
             return None
-        if not is_same or len(said) != len(self._text) - 1:
+        if found is None or len(said) != len(self._text) - 1:
             return None
-        placed = tuple(
-            (entry, leaves[number], _stored(entry, leaves[number].pieces[piece]))
-            for entry, number, piece in self._order
-        )
         parts = [self._text[0]]
         for value, text in zip(map(_in_text, said), self._text[1:], strict=True):
             parts += value, text
-        return placed, "".join(parts)
+        tensors, regions = found
+        frame, self._spare = self._spare or self._frame(), None
+        frame.fill(tensors)
+        for number, leaf in zip(self._tensors.numbers, frame.leaves, strict=True):
+            leaves[number] = leaf
+        for place in self._others:
+            entry, number, which, is_whole = self._order[place]
+            piece = leaves[number].pieces[which]
+            frame.placed[place] = entry, leaves[number], piece if is_whole else _rows(entry, piece)
+
+        def release() -> None:
+            frame.clear(self._others)
+            self._spare = frame
+
+        regions.append(None)
+        where = [regions[one] for one in self._plain]
+        return Description(frame.placed, "".join(parts), self, where, release)
+
+    def _frame(self) -> _Frame:
+        leaves = self._tensors.leaves()
+        placed: list[Any] = [None] * len(self._order)
+        for place, one in enumerate(self._plain):
+            if one >= 0:
+                placed[place] = self._order[place][0], leaves[one], leaves[one].pieces[0]
+        return _Frame(leaves, placed)
 
 
-def _stored(entry: Tensor, piece: ArrayPiece) -> ArrayPiece:
-    """What is stored of a piece: all of it, or some rows."""
-    if entry.index is None or entry.shape == piece.shape:
+class _Frame:
+    """Leaves that tensors are put into, for one copy after the other: to make them takes time."""
+
+    def __init__(self, leaves: list[Leaf], placed: list[Any]) -> None:
+        self.leaves = leaves
+        self.placed = placed
+        self._pieces = [leaf.pieces[0] for leaf in leaves]
+
+    def fill(self, tensors: Iterable[Any]) -> None:
+        for piece, tensor in zip(self._pieces, tensors, strict=True):
+            piece.source = tensor
+
+    def clear(self, others: Sequence[int]) -> None:
+        for piece in self._pieces:
+            piece.source = None
+        for place in others:
+            self.placed[place] = None
+
+
+def _rows(entry: Tensor, piece: ArrayPiece) -> ArrayPiece:
+    """What is stored of a piece, where that is some rows."""
+    if entry.index is None:
         return piece
     first, last = entry.index[0]
     return ArrayPiece(entry.index, entry.shape, piece.source[first:last])
@@ -83,10 +157,79 @@ def _in_text(said: Structure) -> str:
 class _Value:
     """A value that stands in the structure."""
 
-    def take(self, value: Any, _: list[Leaf], said: list[Structure]) -> bool:
+    def take(self, value: Any, _: list[Any], said: list[Structure]) -> bool:
         found = inline(value)
         said.append(found)
         return found is not NOT_INLINE
+
+
+class _Plain:
+    """A tensor of PyTorch's that is nothing more: `_Tensors` looks at it."""
+
+    def take(self, value: Any, leaves: list[Any], _: list[Structure]) -> bool:
+        leaves.append(value)
+        return True
+
+
+class _Tensors:
+    """All plain tensors of a tree, by their numbers among its arrays."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self._kinds: list[type] = []
+        self._dtypes: list[Any] = []
+        self._shapes: list[tuple[int, ...]] = []
+        self._likes: list[Leaf] = []  # without the tensors
+        self._sizes: list[int] = []
+        self._may_be_conj = False
+
+    def add(self, number: int, value: Any, leaf: Leaf) -> bool:
+        """One of them, unless it is no plain one."""
+        torch = sys.modules["torch"]
+        is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and leaf.held is None
+        if not is_plain or value.is_neg() or value.is_conj():
+            return False
+        self.numbers.append(number)
+        self._kinds.append(type(value))
+        self._dtypes.append(value.dtype)
+        self._shapes.append(leaf.shape)
+        self._likes.append(leaf._replace(pieces=()))
+        self._sizes.append(leaf.nbytes(leaf.pieces[0]))
+        self._may_be_conj |= value.is_complex()
+        return True
+
+    def leaves(self) -> list[Leaf]:
+        """Without the tensors."""
+        return [one._replace(pieces=(ArrayPiece(None, one.shape, None),)) for one in self._likes]
+
+    def take(self, leaves: list[Any]) -> tuple[list[Any], list[Region | None]] | None:
+        """The tensors that lie among the leaves, and where they are; None: they are others."""
+        values = [leaves[number] for number in self.numbers]
+        if not values:
+            return [], []
+        if (
+            [*map(type, values)] != self._kinds
+            or [*map(_DTYPE, values)] != self._dtypes
+            or [*map(_SHAPE, values)] != self._shapes
+        ):
+            return None
+        kind = sys.modules["torch"].Tensor
+        addresses = [*map(kind.data_ptr, values)]  # what has no bytes of its own raises an error
+        if (
+            any(map(kind.is_neg, values))
+            or (self._may_be_conj and any(map(kind.is_conj, values)))
+            or (0 in addresses and any(map(_IS_META, values)))
+        ):
+            return None
+        are_whole = map(kind.is_contiguous, values)
+        regions = [
+            (address, size) if is_whole else None
+            for address, size, is_whole in zip(addresses, self._sizes, are_whole, strict=True)
+        ]
+        return [*map(_DATA, values)], regions  # whose memory stays, whatever becomes of the values
+
+
+_DTYPE, _SHAPE, _DATA, _IS_META = map(attrgetter, ("dtype", "shape", "data", "is_meta"))
 
 
 class _Tensor:
@@ -99,7 +242,7 @@ class _Tensor:
         self._shape = leaf.shape
         self._like = leaf[:4]
 
-    def take(self, value: Any, leaves: list[Leaf], _: list[Structure]) -> bool:
+    def take(self, value: Any, leaves: list[Any], _: list[Structure]) -> bool:
         shape = self._shape
         if (
             type(value) is not self._kind
@@ -126,7 +269,7 @@ class _Sharded:
         self._shape = leaf.shape
         self._like = leaf[:4]
 
-    def take(self, value: Any, leaves: list[Leaf], _: list[Structure]) -> bool:
+    def take(self, value: Any, leaves: list[Any], _: list[Structure]) -> bool:
         if (
             type(value) is not self._kind
             or value.dtype is not self._dtype
@@ -154,7 +297,7 @@ class _Described:
         self._path = leaf.path
         self._about = _about(leaf)
 
-    def take(self, value: Any, leaves: list[Leaf], _: list[Structure]) -> bool:
+    def take(self, value: Any, leaves: list[Any], _: list[Structure]) -> bool:
         leaf = describe(self._path, value)  # a short text has no such shape
         if leaf is None or _about(leaf) != self._about:
             return False
@@ -179,7 +322,7 @@ class _Jax:
         self._weak = leaf.weak
         self._otherwise = _Described(leaf)
 
-    def take(self, value: Any, leaves: list[Leaf], said: list[Structure]) -> bool:
+    def take(self, value: Any, leaves: list[Any], said: list[Structure]) -> bool:
         shape = self._shape
         if (
             type(value) is not self._kind
@@ -198,7 +341,7 @@ class _Jax:
 class _Container:
     """A dict, a list, a tuple, or what is taken apart like one."""
 
-    def __init__(self, value: Any, path: str, found: list[Leaf]) -> None:
+    def __init__(self, value: Any, path: str, found: list[Leaf], tensors: _Tensors) -> None:
         node = nodes.open_node(value, path)
         if node is None:
             raise TypeError(f"{path} was something else a moment ago")
@@ -207,17 +350,19 @@ class _Container:
         self._keys = [*node.keys]
         self._key_kinds = [*map(type, node.keys)]
         self._about = _about_node(node)
+        self._is_dict = node.shape == "dict"
         self._children = [
-            _outline(child, paths.join(path, piece), found)
+            _outline(child, paths.join(path, piece), found, tensors)
             for piece, child in zip(node.pieces, node.children, strict=True)
         ]
+        self._are_plain = all(type(one) is _Plain for one in self._children)
 
-    def take(self, value: Any, leaves: list[Leaf], said: list[Structure]) -> bool:
+    def take(self, value: Any, leaves: list[Any], said: list[Structure]) -> bool:
         kind = type(value)
         if kind is not self._kind:
             return False
         children: Any
-        if kind is dict:
+        if kind is dict or (kind is OrderedDict and self._is_dict):
             if [*value] != self._keys or [*map(type, value)] != self._key_kinds:
                 return False
             children = value.values()
@@ -230,6 +375,9 @@ class _Container:
             if node is None or _about_node(node) != self._about:
                 return False
             children = node.children
+        if self._are_plain:
+            leaves.extend(children)
+            return True
         for known, child in zip(self._children, children, strict=True):
             if not known.take(child, leaves, said):
                 return False
@@ -240,17 +388,19 @@ def _about_node(node: nodes.Node) -> tuple[Any, ...]:
     return node.shape, node.type_name, node.plain, node.keys, node.pieces
 
 
-_Any = _Value | _Tensor | _Sharded | _Jax | _Described | _Container
+_Any = _Value | _Plain | _Tensor | _Sharded | _Jax | _Described | _Container
 
 
-def _outline(value: Any, path: str, found: list[Leaf]) -> _Any:
+def _outline(value: Any, path: str, found: list[Leaf], tensors: _Tensors) -> _Any:
     if inline(value) is not NOT_INLINE:
         return _Value()
     leaf = describe(path, value)
     if leaf is None:
-        return _Container(value, path, found)
+        return _Container(value, path, found, tensors)
     found.append(leaf)
     if leaf.kind is ArrayKind.TORCH:
+        if tensors.add(len(found) - 1, value, leaf):
+            return _Plain()
         return _Tensor(value, leaf) if leaf.held is None else _Sharded(value, leaf)
     if leaf.kind is ArrayKind.JAX and leaf.held is None:
         return _Jax(value, leaf)

@@ -23,7 +23,7 @@ class DeviceBytes(NamedTuple):
     nbytes: int
     device: int
     stream: int  # they are there once this stream has done what it was given
-    held: Any  # what owns them
+    held: Any = None  # what owns them, beside the array of the piece
 
 
 def device_of(leaf: Leaf) -> int | None:
@@ -56,8 +56,14 @@ def _torch(tensor: Any, streams: dict[int, int]) -> tuple[DeviceBytes, ...] | No
         return None
     number = tensor.get_device()
     if number not in streams:
-        streams[number] = sys.modules["torch"].cuda.current_stream(number).cuda_stream
-    return (DeviceBytes(0, tensor.data_ptr(), tensor.nbytes, number, streams[number], tensor),)
+        streams[number] = stream_of(number)
+    return (DeviceBytes(0, tensor.data_ptr(), tensor.nbytes, number, streams[number]),)
+
+
+def stream_of(device: int) -> int:
+    """PyTorch's stream of a device, on which what a script does now is done."""
+    stream: int = sys.modules["torch"].cuda.current_stream(device).cuda_stream
+    return stream
 
 
 def _jax(array: Any) -> tuple[DeviceBytes, ...] | None:
@@ -133,16 +139,23 @@ class Transfers:
     Every method raises CudaError.
     """
 
-    def __init__(self, pinned: Pinned, work: Sequence[tuple[int, DeviceBytes]]) -> None:
-        """`work`: where in the buffer a piece begins, and what to copy for it."""
+    def __init__(
+        self, pinned: Pinned, work: Sequence[tuple[int, DeviceBytes]], data_begin: int
+    ) -> None:
+        """`work`: where in the data a piece begins, and what to copy for it.
+
+        The data begin at `data_begin` of the buffer.
+        """
         self._pinned = pinned
         self._work = work
-        self.lanes = {part.device: _lane(part.device) for _, part in work}
+        self._data_begin = data_begin
+        self._streams = {(part.device, part.stream) for _, part in work}
+        self.lanes = {device: _lane(device) for device, _ in self._streams}
         self._held: set[int] = set()
 
     def mark(self) -> None:
         """What is copied is what the devices have at this place of what they were given to do."""
-        for device, stream in {(part.device, part.stream) for _, part in self._work}:
+        for device, stream in self._streams:
             lane = self.lanes[device]
             with driver().on(device):
                 driver().record(lane.before, stream)
@@ -154,7 +167,7 @@ class Transfers:
             with driver().on(device):
                 for begin, part in self._work:
                     if part.device == device:
-                        self._copy(begin + part.offset, part, lane)
+                        self._copy(self._data_begin + begin + part.offset, part, lane)
                 driver().record(lane.done, lane.stream)
 
     def _copy(self, begin: int, part: DeviceBytes, lane: Lane) -> None:

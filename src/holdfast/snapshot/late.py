@@ -9,9 +9,12 @@ So what changes an array at the wrong time, step after step, is found within six
 from __future__ import annotations
 
 import contextlib
+import os
+import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,9 +23,12 @@ from holdfast.snapshot.arrays import Bytes
 from holdfast.snapshot.cuda import driver
 from holdfast.snapshot.device import Transfers
 from holdfast.snapshot.layout import Placed
+from holdfast.snapshot.receipt import Tensor
 
 SHARES = 16
 CHECK_BYTES = 32 << 20  # brought back to the device at a time
+SMALL_BYTES = 1 << 16  # arrays below that are summed many at once: each call takes microseconds
+_MOST_SMALL = CHECK_BYTES // SMALL_BYTES
 
 
 class LateWriteError(Exception):
@@ -65,17 +71,16 @@ class LateCopy:
         self._held_ns = 0
         self._spoilt = ""
         self.problem: Exception | None = None  # once it is over
-        self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+        self._over.set()
+        self._pid = os.getpid()
 
     def begin(self, over: Callable[[Exception | None, int], None]) -> None:
         """Copy, in a thread; `over` is called with what went wrong, and the time others waited."""
-        self._thread = threading.Thread(
-            target=self._run, args=(over,), name="holdfast-late-copy", daemon=True
-        )
+        self._over.clear()
         try:
-            self._thread.start()
+            _thread.give(lambda: self._run(over))
         except RuntimeError:  # the interpreter is ending, or the system has no thread left
-            self._thread = None
             self._run(over)
 
     def hold(self, streams: Callable[[int], int]) -> None:
@@ -96,9 +101,9 @@ class LateCopy:
         self._spoilt = self._spoilt or why
 
     def wait(self) -> None:
-        """Until it is over."""
-        if self._thread is not None:
-            self._thread.join()
+        """Until it is over. In a forked child nobody ends it."""
+        if os.getpid() == self._pid:
+            self._over.wait()
 
     @property
     def was_changed(self) -> bool:
@@ -113,7 +118,7 @@ class LateCopy:
     @property
     def is_under_way(self) -> bool:
         """Whether arrays may still be read."""
-        return not self._free.is_set()
+        return not self._free.is_set() and os.getpid() == self._pid
 
     def _run(self, over: Callable[[Exception | None, int], None]) -> None:
         try:
@@ -130,8 +135,11 @@ class LateCopy:
         held_ns = self._held_ns
         if self._transfers is not None:
             held_ns += self._transfers.held_ns()
-        self._finish(self.problem is None)
-        over(self.problem, held_ns)
+        try:
+            self._finish(self.problem is None)
+            over(self.problem, held_ns)
+        finally:
+            self._over.set()
 
     def _copy(self) -> None:
         if self._transfers is not None:
@@ -158,8 +166,9 @@ class LateCopy:
 
     def _is_same_here(self, one: _Sum) -> bool:
         torch = sys.modules["torch"]
-        data = self._memory[self._data_begin :][one.begin : one.end]
-        return int(_sum(torch, torch.frombuffer(data, dtype=one.dtype))) == int(one.total)
+        data = self._memory[self._data_begin :]
+        found = (torch.frombuffer(data[begin:end], dtype=one.dtype) for begin, end in one.ranges)
+        return (sum(int(_sum(torch, part)) for part in found) - int(one.total)) % (1 << 64) == 0
 
     def _is_same_there(self, one: _Sum, transfers: Transfers) -> bool:
         """Looked at on the device, which has time for it; the host would need a core.
@@ -173,23 +182,34 @@ class LateCopy:
         ):
             total = torch.zeros((), dtype=torch.int64, device=device)
             room = torch.empty(CHECK_BYTES, dtype=torch.uint8, device=device)
-            for begin in range(one.begin, one.end, CHECK_BYTES):
-                size = min(CHECK_BYTES, one.end - begin)
-                start = self._data_begin + begin
-                transfers.bring_back(room.data_ptr(), start, start + size, one.device)
-                total += _sum(torch, room[:size].view(one.dtype))
+            for some in _roomfuls(one.ranges):
+                filled = 0
+                for begin, end in some:
+                    place, start = room.data_ptr() + filled, self._data_begin + begin
+                    transfers.bring_back(place, start, start + end - begin, one.device)
+                    filled += end - begin
+                total += _sum(torch, room[:filled].view(one.dtype))
             return int(total - one.total) == 0
 
 
 class _Sum(NamedTuple):
-    """What a range of the data was at the boundary, when `total` is there."""
+    """What ranges of the data were at the boundary, when `total` is there."""
 
     name: str
-    begin: int
-    end: int
+    ranges: Sequence[tuple[int, int]]
     dtype: Any  # as integers
     device: int
     total: Any
+
+
+def _roomfuls(ranges: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Ranges in groups of CHECK_BYTES at most: one range that is cut, or small ones."""
+    if len(ranges) > 1:
+        yield list(ranges)
+        return
+    for first, last in ranges:
+        for begin in range(first, last, CHECK_BYTES):
+            yield [(begin, min(begin + CHECK_BYTES, last))]
 
 
 def _sums(placed: Sequence[Placed], turn: int) -> Iterator[_Sum]:
@@ -197,29 +217,81 @@ def _sums(placed: Sequence[Placed], turn: int) -> Iterator[_Sum]:
     if not placed:
         return  # and PyTorch may not be there
     torch = sys.modules["torch"]
-    nbytes = sum(entry.end - entry.begin for entry, _, _ in placed)
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    small: dict[Any, list[tuple[str, tuple[int, int], Any]]] = {}
+    number = 0
+    for entry, itemsize, source, begin, end in _share(placed, turn):
+        where = entry.begin + begin, entry.begin + end
+        dtype = kinds[min(itemsize, 8)]
+        is_whole = end - begin == source.nbytes
+        if end - begin < SMALL_BYTES:
+            flat = source.view(-1)
+            part = flat if is_whole else flat[begin // itemsize : end // itemsize]
+            group = source.device, source.dtype, dtype, number // _MOST_SMALL
+            small.setdefault(group, []).append((entry.name, where, part))
+            number += 1
+            continue
+        if is_whole and itemsize <= 8:
+            numbers = source.view(dtype)
+        else:
+            size = min(itemsize, 8)
+            numbers = source.view(-1).view(dtype)[begin // size : end // size]
+        yield _Sum(entry.name, [where], dtype, source.device.index or 0, _sum(torch, numbers))
+    for (device, _, dtype, _), some in small.items():
+        names, ranges, parts = zip(*some, strict=True)
+        name = names[0] if len(names) == 1 else f"one of {names[0]} … {names[-1]}"
+        numbers = (parts[0] if len(parts) == 1 else torch.cat(parts)).view(dtype)
+        yield _Sum(name, ranges, dtype, device.index or 0, _sum(torch, numbers))
+
+
+def _share(placed: Sequence[Placed], turn: int) -> Iterator[tuple[Tensor, int, Any, int, int]]:
+    """What belongs to it: whose it is, bytes of an item, the array, and which bytes of it."""
+    nbytes = sum([entry.end - entry.begin for entry, _, _ in placed])
     first, last = (nbytes * (turn % SHARES + n) // SHARES for n in (0, 1))
     before = 0
     for entry, leaf, piece in placed:
         here, before = before, before + entry.end - entry.begin
         if before <= first or here >= last:
             continue
-        size = min(leaf.itemsize, 8)
+        size = leaf.itemsize
         begin, end = max(first - here, 0), min(last, before) - here
-        begin, end = begin - begin % leaf.itemsize, end - end % leaf.itemsize
+        begin, end = begin - begin % size, end - end % size
         if begin < end:
-            dtype = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
-            source = piece.source
-            if end - begin == source.nbytes and size == leaf.itemsize:
-                source = source.view(dtype)
-            else:
-                source = source.view(-1).view(dtype)[begin // size : end // size]
-            device = piece.source.device.index or 0
-            start = entry.begin + begin
-            total = _sum(torch, source)
-            yield _Sum(entry.name, start, start + end - begin, dtype, device, total)
+            yield entry, size, piece.source, begin, end
 
 
 def _sum(torch: Any, numbers: Any) -> Any:
     """Modulo 2^64, so that it may be taken in parts."""
     return numbers.sum(dtype=torch.int64)
+
+
+class _StandingThread:
+    """A thread that does what it is given and waits for more: to start one takes a while."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def give(self, work: Callable[[], None]) -> None:
+        """Have it done; raises RuntimeError where nobody would do it."""
+        if sys.is_finalizing():
+            raise RuntimeError("the interpreter is ending")
+        if self._thread is None or not self._thread.is_alive():  # or this is a forked child
+            self._given = queue.SimpleQueue()
+            thread = threading.Thread(
+                target=_do, args=(self._given,), name="holdfast-late-copy", daemon=True
+            )
+            thread.start()
+            self._thread = thread
+        self._given.put(work)
+
+
+def _do(given: queue.SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        try:
+            given.get()()
+        except Exception:
+            traceback.print_exc()
+
+
+_thread = _StandingThread()

@@ -18,7 +18,7 @@ import itertools
 import mmap
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +27,10 @@ import numpy as np
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, begin_transfers, on_host
+from holdfast.snapshot.arrays import ArrayKind, Leaf, begin_transfers, on_host
 from holdfast.snapshot.cuda import CudaError
-from holdfast.snapshot.described import Outline
-from holdfast.snapshot.device import DeviceBytes, Transfers, device_of, on_device
+from holdfast.snapshot.described import Description, Outline, Region
+from holdfast.snapshot.device import DeviceBytes, Transfers, device_of, on_device, stream_of
 from holdfast.snapshot.device_copies import DeviceCopies, may_be_copied
 from holdfast.snapshot.late import LateCopy
 from holdfast.snapshot.layout import Placed, header_text, least_begin, place, shard_facts
@@ -176,16 +176,17 @@ class BufferFiles:
         buffer: int,
         tree: Any,
         named: Named,
-        may_be_late: Callable[[Leaf, ArrayPiece], bool] | None,
+        may_be_late: Set[Region] | None,
         copies: DeviceCopies | None = None,
     ) -> LateCopy | None:
         """As `capture`, but for arrays that may be copied later: the rest of the work, if any.
 
-        `copies` makes those of JAX's arrays on their devices. Until the work is over, the buffer is
-        no shard.
+        `may_be_late`: where tensors are for which that holds. `copies` makes those of JAX's arrays
+        on their devices. Until the work is over, the buffer is no shard.
         """
         named = named if self._is_shared_by_ranks else named._replace(replicated=())
-        placed, text = self._described(tree, named)
+        described = self._described(tree, named)
+        placed, text = described.placed, described.text
         file, busy = self._files[buffer], self._busy[buffer]
         busy.acquire()
         is_over = True
@@ -203,7 +204,7 @@ class BufferFiles:
                 file.resize(max(size, file.size) if _is_part(named) else size)
                 now, late = list(placed), None
                 if may_be_late is not None or copies is not None:
-                    now, late = self._set_apart(placed, may_be_late, copies, file, begin, busy)
+                    now, late = self._set_apart(described, may_be_late, copies, file, begin, busy)
                 self._copy(now, file, begin)
                 file.memory[8 : 8 + len(header)] = header
                 file.memory[8 + len(header) : begin] = ord(" ")  # in place: that may be megabytes
@@ -213,19 +214,20 @@ class BufferFiles:
                 return late
         finally:
             if is_over:
+                described.release()
                 busy.release()
 
     def _set_apart(
         self,
-        placed: tuple[Placed, ...],
-        may_be_late: Callable[[Leaf, ArrayPiece], bool] | None,
+        described: Description,
+        may_be_late: Set[Region] | None,
         copies: DeviceCopies | None,
         file: SharedFile,
         data_begin: int,
         busy: threading.Lock,
     ) -> tuple[list[Placed], LateCopy | None]:
         """What is to be copied now; and what later, from where it is or from a copy of it."""
-        now, later, work = _sort_out(placed, may_be_late, file, data_begin)
+        now, later, work = _sort_out(described, may_be_late, file)
         copied = None
         if copies is not None:
             copied = copies.take([one for one in now if may_be_copied(one[1])])
@@ -234,9 +236,12 @@ class BufferFiles:
         elif not later:
             return now, None
 
+        release = described.release  # and nothing else of it, for its arrays would stay
+
         def finish(is_there: bool) -> None:
             if is_there:
                 _store_length(file, data_begin - 8)
+            release()
             busy.release()
 
         def fetch() -> int:
@@ -245,7 +250,7 @@ class BufferFiles:
             return copied.fetch(lambda whole: self._copy(whole, file, data_begin))
 
         try:
-            transfers = Transfers(file.pinned, work) if file.pinned and work else None
+            transfers = Transfers(file.pinned, work, data_begin) if file.pinned and work else None
             late = LateCopy(
                 later,
                 file.memory,
@@ -257,16 +262,16 @@ class BufferFiles:
             )
         except CudaError as error:
             self._unpin(file, error)
-            return list(placed), None
+            return list(described.placed), None
         return now, late
 
     def _copy(self, placed: Sequence[Placed], file: SharedFile, data_begin: int) -> None:
         """All of it, to its end."""
         if file.pinned is None:
             begin_transfers(leaf for _, leaf, _ in placed)
-        work, rest = _by_driver(placed, file, data_begin)
+        work, rest = _by_driver(placed, file)
         try:
-            transfers = Transfers(file.pinned, work) if file.pinned and work else None
+            transfers = Transfers(file.pinned, work, data_begin) if file.pinned and work else None
             if transfers is not None:
                 transfers.mark()
                 transfers.begin()
@@ -322,7 +327,7 @@ class BufferFiles:
             return leaves
         return tuple(on_host(leaf, self._ranks, named.epoch) for leaf in leaves)
 
-    def _described(self, tree: Any, named: Named) -> tuple[tuple[Placed, ...], str]:
+    def _described(self, tree: Any, named: Named) -> Description:
         """Where the arrays lie, and the header's text; of what was there before, if that can be."""
         apart = named._replace(step=0, epoch=0)  # the outline knows of nothing else
         known, outline = self._outlines.get(named.in_parts, (None, None))
@@ -342,7 +347,7 @@ class BufferFiles:
                 return self._header_text(placed, flatten(tree, say).structure, named, step)
 
             self._outlines[named.in_parts] = apart, Outline(tree, placed, write)
-        return placed, self._header_text(placed, flat.structure, named)
+        return Description(placed, self._header_text(placed, flat.structure, named))
 
     def _is_steady(self, leaf: Leaf) -> bool:
         """Whether this rank stores the same part of an array each time."""
@@ -441,35 +446,85 @@ class BufferFiles:
         return find_room(self._ram_dir, held)
 
 
+class _Plan(NamedTuple):
+    """What was sorted out of a tree, and holds while `key` is what it was."""
+
+    key: tuple[Any, ...]
+    now: list[int]  # places among all arrays of the file
+    later: list[int]
+    work: list[tuple[int, DeviceBytes]]
+    streams: set[tuple[int, int]]  # of devices, that were there then
+
+    def fits(self, key: tuple[Any, ...]) -> bool:
+        """Whether it holds still."""
+        return key == self.key and all(stream_of(one) == was for one, was in self.streams)
+
+
 def _sort_out(
-    placed: Sequence[Placed],
-    may_be_late: Callable[[Leaf, ArrayPiece], bool] | None,
-    file: SharedFile,
-    data_begin: int,
+    described: Description, may_be_late: Set[Region] | None, file: SharedFile
 ) -> tuple[list[Placed], list[Placed], list[tuple[int, DeviceBytes]]]:
     """What is copied now; what later: all from devices, or all on the host; the driver's work."""
+    placed, outline = described.placed, described.outline
     if may_be_late is None:
         return list(placed), [], []
+    key = _plan_key(described, may_be_late, file)
+    plan: _Plan | None = outline.plan if outline is not None else None
+    if plan is not None and key is not None and plan.fits(key):
+        return [placed[one] for one in plan.now], [placed[one] for one in plan.later], plan.work
     now: list[Placed] = []
     later: list[Placed] = []
     for one in placed:
-        (later if may_be_late(one[1], one[2]) else now).append(one)
-    work, rest = _by_driver(later, file, data_begin)
+        (later if _is_late(one, may_be_late) else now).append(one)
+    work, rest = _by_driver(later, file)
     if work:
         taken = {id(one) for one in rest}
-        return now + rest, [one for one in later if id(one) not in taken], work
-    if any(device_of(leaf) is not None for _, leaf, _ in rest):
-        return list(placed), [], []  # slow copies would hold up the step that comes
-    return now, later, []
+        now, later = now + rest, [one for one in later if id(one) not in taken]
+    elif any(device_of(leaf) is not None for _, leaf, _ in rest):
+        now, later = list(placed), []  # slow copies would hold up the step that comes
+    if outline is not None and key is not None:
+        places = {id(one): place for place, one in enumerate(placed)}
+        of_now, of_later = ([places[id(one)] for one in some] for some in (now, later))
+        streams = {(part.device, part.stream) for _, part in work}
+        outline.plan = _Plan(key, of_now, of_later, work, streams)
+    return now, later, work
+
+
+def _plan_key(
+    described: Description, may_be_late: Set[Region], file: SharedFile
+) -> tuple[Any, ...] | None:
+    """What follows from that alone: what is late, and where it is; None: more must be looked at."""
+    regions = described.regions
+    if any(
+        _is_late(one, may_be_late)
+        for one, region in zip(described.placed, regions, strict=False)
+        if region is None
+    ):
+        return None
+    are_late = [*map(may_be_late.__contains__, regions)]
+    return file.pinned is not None, are_late, [*itertools.compress(regions, are_late)]
+
+
+def _is_late(one: Placed, may_be_late: Set[Region]) -> bool:
+    """Whether an array lies in such a place, all of it."""
+    _, leaf, piece = one
+    if leaf.kind is not ArrayKind.TORCH:
+        return False
+    source = piece.source
+    try:
+        region = source.data_ptr(), source.nbytes
+    except RuntimeError:  # a tensor without memory of its own
+        return False
+    return region in may_be_late and source.is_contiguous()
 
 
 def _by_driver(
-    placed: Sequence[Placed], file: SharedFile, data_begin: int
+    placed: Sequence[Placed], file: SharedFile
 ) -> tuple[list[tuple[int, DeviceBytes]], list[Placed]]:
     """What the driver copies straight into the file, and where to; and all the rest."""
     if file.pinned is None:
         return [], list(placed)
-    work, rest = [], []
+    work: list[tuple[int, DeviceBytes]] = []
+    rest: list[Placed] = []
     streams: dict[int, int] = {}
     for one in placed:
         entry, leaf, piece = one
@@ -477,7 +532,7 @@ def _by_driver(
         if parts is None:
             rest.append(one)
         else:
-            work += [(data_begin + entry.begin, part) for part in parts]
+            work += [(entry.begin, part) for part in parts]
     return work, rest
 
 
