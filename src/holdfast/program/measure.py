@@ -172,21 +172,23 @@ class OnJax:
         }.get(dtype, jnp.float32)  # fmt: skip
         out = {"int8": jnp.int32, "fp8": jnp.bfloat16}.get(dtype, kind)
         exact = "highest" if dtype == "fp32" else None
-        multiplied = self._jax.jit(
-            lambda a, b: jnp.matmul(a, b, precision=exact, preferred_element_type=out),
-            compiler_options=self._options(dtype),
-        )
+
+        def multiplied(a: Any, b: Any) -> Any:
+            return jnp.matmul(a, b, precision=exact, preferred_element_type=out)
+
         # Random, since a device that multiplies ones needs less power and is faster than it is.
         keys = self._jax.random.split(self._jax.random.key(0))
         scale = 32 if dtype == "int8" else 1
         a, b = ((scale * self._jax.random.normal(key, (side, side))).astype(kind) for key in keys)
-        return self._times(multiplied, a, b)
+        return self._times(self._compiled(multiplied, dtype, a, b), a, b)
 
-    def _options(self, dtype: str) -> dict[str, bool] | None:
+    def _compiled(self, function: Callable[..., Any], dtype: str, *args: Any) -> Any:
         """On a GPU by cuBLAS, where it has the type: XLA tries its own kernels for a minute."""
-        if self.platform != "gpu" or dtype in ("fp8", "int8"):
-            return None
-        return {"xla_gpu_enable_triton_gemm": False}
+        if self.platform == "gpu" and dtype not in ("fp8", "int8"):
+            options = {"xla_gpu_enable_triton_gemm": False}
+            with contextlib.suppress(Exception):  # another XLA, that has no such option
+                return self._jax.jit(function, compiler_options=options).lower(*args).compile()
+        return self._jax.jit(function)
 
     def copy(self, size_bytes: int) -> Times:
         """Read and write."""
