@@ -100,8 +100,11 @@ class VirtualDriver:
             raise CudaError("cuMemcpyDtoHAsync_v2: invalid argument (1)")
         self.copied_bytes += size_bytes
 
-        def do() -> None:
-            ctypes.memmove(target, source, size_bytes)
+        left = [source]
+
+        def do() -> None:  # once, whoever waits for it
+            while left:
+                ctypes.memmove(target, left.pop(), size_bytes)
 
         if self.is_slow:
             self._streams.setdefault(stream, []).append(do)
@@ -140,6 +143,8 @@ def _on_device(leaf: Leaf, piece: ArrayPiece, _: dict[int, int]) -> tuple[Device
     if _device_of(leaf) is None:
         return None
     source = piece.source
+    if leaf.kind is ArrayKind.TORCH and not source.is_contiguous():
+        return None
     address = source.ctypes.data if isinstance(source, np.ndarray) else source.data_ptr()
     return (DeviceBytes(0, address, source.nbytes, 0, 0),)
 

@@ -193,7 +193,7 @@ def _places(values: Sequence[Any]) -> set[Region]:
     torch = sys.modules["torch"]
     kinds = (torch.Tensor, torch.nn.Parameter)
     plain = [value for value in values if type(value) in kinds]
-    others = [value for value in values if type(value) not in kinds]
+    others = [] if len(plain) == len(values) else [one for one in values if type(one) not in kinds]
     found: set[Region] = set()
     for kind in LATE_ON:
         is_there = attrgetter(f"is_{kind}")  # a tenth of the time that `device.type` takes

@@ -89,9 +89,9 @@ class Outline:
             return None
         if found is None or len(said) != len(self._text) - 1:
             return None
-        parts = [self._text[0]]
-        for value, text in zip(map(_in_text, said), self._text[1:], strict=True):
-            parts += value, text
+        parts = [""] * (2 * len(said) + 1)
+        parts[::2] = self._text
+        parts[1::2] = [repr(one) if type(one) is int else _in_text(one) for one in said]
         tensors, regions = found
         frame, self._spare = self._spare or self._frame(), None
         frame.fill(tensors)

@@ -6,6 +6,7 @@ Python's own generators (`numpy.random.Generator`, `random.Random`).
 
 from __future__ import annotations
 
+import array
 import importlib
 import random
 import sys
@@ -127,7 +128,8 @@ def capture_rng() -> dict[str, Any]:
     found: dict[str, Any] = {"python": {"version": version, "words": words, "gauss": gauss}}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        found["python"]["words"] = numpy.array(words, numpy.uint32)  # 625 numbers: not as JSON
+        words = array.array("I", words)  # numpy takes longer over a tuple
+        found["python"]["words"] = numpy.frombuffer(words, numpy.uint32)  # 625: not as JSON
         found["numpy"] = numpy.random.get_state(legacy=False)
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_rng_state"):  # it may be half imported
