@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.snapshot import cuda, device, ram
+from holdfast.snapshot import cuda, device, lateness, ram
 from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf
 from holdfast.snapshot.cuda import CudaError
 from holdfast.snapshot.device import DeviceBytes
@@ -132,9 +132,10 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualDriver]:
     monkeypatch.setattr(cuda, "driver", lambda: made)
     monkeypatch.setattr(device, "driver", lambda: made)
     device._lane.cache_clear()
-    monkeypatch.setattr(ram, "on_device", _on_device)
-    monkeypatch.setattr(ram, "device_of", _device_of)
-    monkeypatch.setattr(ram, "stream_of", lambda _: 0)
+    monkeypatch.setattr(lateness, "on_device", _on_device)
+    for module in (lateness, ram):
+        monkeypatch.setattr(module, "device_of", _device_of)
+    monkeypatch.setattr(lateness, "stream_of", lambda _: 0)
     yield made
     made.close()
 
