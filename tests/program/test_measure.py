@@ -168,3 +168,12 @@ def test_an_accelerator_is_tried_with_large_products_alone() -> None:
     tool.platform = "gpu"
     measure.measure(tool, 1000.0, clock)
     assert tool.sides == list(LARGE_SIDES)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "int8"])
+def test_jax_multiplies_as_on_a_gpu(dtype: str) -> None:
+    """The processor in its place: its compiler knows the GPU's options."""
+    pytest.importorskip("jax")
+    tool = measure.OnJax()
+    tool.platform = "gpu"
+    tool.product(64, dtype)(2)

@@ -183,6 +183,25 @@ def test_the_host_waits_for_no_step_that_is_copied_on_its_device(
     assert waited == [0, 1, 4]  # the first step, the first copy, and a durable one
 
 
+def test_the_host_waits_where_some_arrays_are_not_in_the_devices_own_memory(
+    trainer: JaxTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those that a script keeps in the host's: they are copied at the boundary."""
+    may_be_copied = device_copies.may_be_copied
+    monkeypatch.setattr(
+        device_copies,
+        "may_be_copied",
+        lambda leaf: leaf.path != "state/count" and may_be_copied(leaf),
+    )
+    trainer.ready()
+    was = trainer.save()
+    assert trainer.is_under_way
+    trainer.step()
+    trainer.gate.set()
+    assert same(trainer.found(), was)
+    assert trainer.saver.waits_for_device
+
+
 def test_the_first_copy_and_those_that_are_waited_for_are_made_at_the_boundary(
     trainer: JaxTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,8 +362,10 @@ SEVERAL_DEVICES = """
     arrays.append(jax.device_put(whole + 4, jax.devices()[3]))
     placed = place(flatten(arrays).leaves)
     copies = device_copies.DeviceCopies(lambda work: work(), print)
-    assert copies.take(placed) is None
-    copied = copies.take(placed)
+    copied, rest = copies.take(placed)
+    assert copied is None and len(rest) == 5
+    copied, rest = copies.take(placed)
+    assert rest == []
     add = jax.jit(lambda a: a + 100, donate_argnums=0)
     after = [add(one) for one in arrays]
     assert all(one.is_deleted() for one in arrays)

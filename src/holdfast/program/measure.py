@@ -183,7 +183,7 @@ class OnJax:
         return self._times(self._compiled(multiplied, dtype, a, b), a, b)
 
     def _compiled(self, function: Callable[..., Any], dtype: str, *args: Any) -> Any:
-        """On a GPU by cuBLAS, where it has the type: XLA tries its own kernels for a minute."""
+        """On a GPU by cuBLAS, where it has the type: XLA would try kernels of its own before."""
         if self.platform == "gpu" and dtype not in ("fp8", "int8"):
             options = {"xla_gpu_enable_triton_gemm": False}
             with contextlib.suppress(Exception):  # another XLA, that has no such option

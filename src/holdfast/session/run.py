@@ -150,8 +150,8 @@ class Run:
 
         On a CUDA device these are copied beside the next step, which waits for that where it would
         change them. A script that changes them elsewhere, after `done`, calls this with False: all
-        is copied at the boundary then, which blocks for longer. So are arrays of JAX, of which a
-        device else holds a copy for a while.
+        is copied at the boundary then, which blocks for longer. So are arrays of JAX; without that
+        call an accelerator holds a second copy of them for a moment.
         """
         self._contents.optimizers.is_safe = is_safe
 

@@ -24,6 +24,7 @@ NOT_ON = {"cpu"}
 MARGIN = 16  # one part in so many of a device's memory stays free
 _KEPT = 4  # programs, of as many kinds of trees
 
+_OF_JAX = (ArrayKind.JAX, ArrayKind.KEY)
 _Signature = tuple[tuple[Any, tuple[tuple[Any, ...], ...]], ...]
 
 
@@ -67,7 +68,7 @@ class _Program(NamedTuple):
 
 
 class DeviceCopies:
-    """Makes them, for one rank. Every method but the constructor is the training thread's."""
+    """Makes them, for one rank. `take` is for the training's thread, all else for any."""
 
     def __init__(
         self, beside: Callable[[Callable[[], None]], None], say: Callable[[str], None]
@@ -78,13 +79,22 @@ class DeviceCopies:
         self._programs: dict[_Signature, list[_Program] | None] = {}  # None: being compiled
         self._most_bytes: dict[Any, int] = {}  # that a device had in use, without copies of ours
         self._is_off = False
-        self.is_ready = False  # the next copy is made here, most likely
+        self.is_ready = False  # the next copy is made here, most likely, and waits for no step
 
-    def take(self, placed: Sequence[Placed]) -> Copied | None:
-        """Have the devices copy these arrays; None: they are to be copied at the boundary."""
+    def take(self, placed: Sequence[Placed]) -> tuple[Copied | None, list[Placed]]:
+        """Have the devices copy what they can; and what is to be copied at the boundary."""
         self.is_ready = False
-        if self._is_off or not placed:
-            return None
+        here: list[Placed] = []
+        rest: list[Placed] = []
+        for one in placed:
+            (here if may_be_copied(one[1]) else rest).append(one)
+        copied = self._copied(here) if here and not self._is_off else None
+        if copied is None:
+            return None, list(placed)
+        self.is_ready = not any(leaf.kind in _OF_JAX for _, leaf, _ in rest)
+        return copied, rest
+
+    def _copied(self, placed: Sequence[Placed]) -> Copied | None:
         try:
             groups = _by_sharding(placed)
             signature = tuple(
@@ -102,7 +112,6 @@ class DeviceCopies:
         except Exception as error:  # another version of JAX, or a device that is full
             self.give_up(f"their devices could not copy them ({_line(error)})")
             return None
-        self.is_ready = True
         return Copied(made, before, self.give_up)
 
     def give_up(self, why: str) -> None:
@@ -154,7 +163,7 @@ class DeviceCopies:
 
 def may_be_copied(leaf: Leaf) -> bool:
     """Whether an array is one of JAX's, in the own memory of devices that gain by it."""
-    if leaf.kind not in (ArrayKind.JAX, ArrayKind.KEY) or not leaf.pieces:
+    if leaf.kind not in _OF_JAX or not leaf.pieces:
         return False
     sharding = leaf.pieces[0].source.sharding
     device = next(iter(sharding.addressable_devices))

@@ -31,7 +31,7 @@ from holdfast.snapshot.arrays import ArrayKind, Leaf, begin_transfers, on_host
 from holdfast.snapshot.cuda import CudaError
 from holdfast.snapshot.described import Description, Outline, Region
 from holdfast.snapshot.device import Transfers, device_of
-from holdfast.snapshot.device_copies import DeviceCopies, may_be_copied
+from holdfast.snapshot.device_copies import DeviceCopies
 from holdfast.snapshot.late import LateCopy
 from holdfast.snapshot.lateness import by_driver, sort_out
 from holdfast.snapshot.layout import Placed, header_text, least_begin, place, shard_facts
@@ -231,10 +231,8 @@ class BufferFiles:
         now, later, work = sort_out(described, may_be_late, file)
         copied = None
         if copies is not None:
-            copied = copies.take([one for one in now if may_be_copied(one[1])])
-        if copied is not None:
-            now = [one for one in now if not may_be_copied(one[1])]
-        elif not later:
+            copied, now = copies.take(now)
+        if copied is None and not later:
             return now, None
 
         release = described.release  # and nothing else of it, for its arrays would stay
