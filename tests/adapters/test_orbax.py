@@ -217,9 +217,9 @@ def test_steps_count_from_0_or_1() -> None:
 # --- with Orbax itself -----------------------------------------------------------------------
 
 
-def started(house: House, script: Path, steps: int) -> Process:
+def started(house: House, script: Path, steps: int, ranks: int = 1) -> Process:
     pytest.importorskip("orbax.checkpoint")
-    options = ("run", "--name", "r", "--save-every", 10)
+    options = ("run", "--name", "r", "--save-every", 10, "--ranks", ranks)
     return house.holdfast(*options, "--", sys.executable, script, steps, OMP_NUM_THREADS=1)
 
 
@@ -251,3 +251,39 @@ def test_another_model_is_told_in_a_sentence(house: House) -> None:
     changed = house.script(EXAMPLE.read_text().replace("256", "128"))
     text = started(house, changed, 40).wait(EXIT_CONFIGURATION)
     assert "cannot be loaded" in text
+
+
+# Rank 0 alone writes no file of more than 2 KiB in the third save; Orbax is told to wait for 10 s.
+ONE_IS_FULL = f"""
+import os, resource, runpy
+import orbax.checkpoint as ocp
+
+make, save = ocp.CheckpointManager.__init__, ocp.CheckpointManager.save
+saves = 0
+
+def made(self, folder):
+    patience = ocp.AsyncOptions(timeout_secs=10)
+    make(self, folder, options=ocp.CheckpointManagerOptions(async_options=patience))
+
+def saved(self, *args, **kwargs):
+    global saves
+    saves += 1
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    is_full = saves == 3 and os.environ["RANK"] == "0"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048 if is_full else most, most))
+    return save(self, *args, **kwargs)
+
+ocp.CheckpointManager.__init__, ocp.CheckpointManager.save = made, saved
+runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.real
+def test_one_process_of_two_cannot_write_and_the_training_goes_on(house: House) -> None:
+    run = started(house, house.script(ONE_IS_FULL), 1000, ranks=2)
+    text = run.wait(EXIT_DONE)
+    told = re.findall(r"step (\d+) could not be saved: DEADLINE_EXCEEDED", text)
+    assert len(told) == 2, text  # by each rank
+    assert "starting from step" not in text
+    listed = json.loads(house.command("ckpt", "ls", "r", "--json"))["checkpoints"]
+    assert max(one["step"] for one in listed if one["state"] == "good") == 1000

@@ -27,7 +27,7 @@ HALF_A_POINT = 0.005
 
 
 # Of an example whose framework logs its loss: each so many steps, and of a step how many tokens.
-LOGS = {"huggingface": (10, 8 * 32), "lightning": (50, 0)}
+LOGS = {"huggingface": (10, 8 * 32), "lightning": (50, 0), "keras": (50, 0)}
 
 
 class Measured(NamedTuple):
