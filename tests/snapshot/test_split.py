@@ -248,3 +248,49 @@ def test_prefixes_end_where_a_path_does() -> None:
     assert is_below("parts/optimizer/state/0/m", below)
     assert not is_below("parts/model/w2", below)
     assert not is_below("parts/optimizer", below)
+
+
+def later(rank: int, *, is_there: bool = True) -> dict[str, Any]:
+    """A tree to whose optimizer a state has come, or has not, that each rank has of its own."""
+    one = tree(rank)
+    if is_there:
+        one["parts"]["optimizer"]["state"][0]["residual"] = torch.full((5,), float(rank))
+    return one
+
+
+def read_by_all(host: Host, trees: list[Any]) -> None:
+    for rank, want in enumerate(trees):
+        same(read_set(host.buffer, rank=rank, world_size=len(trees)), want)
+
+
+def test_what_comes_after_the_first_whole_set_is_each_ranks_own(tmp_path: Path) -> None:
+    host, trees = Host(tmp_path / "ram", 2), [later(rank) for rank in range(2)]
+    for rank, files in enumerate(host.files):
+        assert files.prepare(files.measure(trees[rank], SHARED)) == ""
+    host.copy([later(rank, is_there=False) for rank in range(2)], in_parts=False)
+    for in_parts in (True, False, True):
+        host.copy(trees, in_parts=in_parts)
+        sealed = host.seal()
+        assert sealed.comparison.is_made is not in_parts
+        assert sealed.comparison.differing == ()
+        read_by_all(host, trees)
+
+
+def test_what_was_away_in_a_whole_set_is_each_ranks_own_from_then_on(tmp_path: Path) -> None:
+    host, trees = Host(tmp_path / "ram", 2), [later(rank) for rank in range(2)]
+    host.copy([later(0)] * 2, in_parts=False)
+    host.copy([later(0)] * 2, in_parts=True)  # here the ranks share it, since they are equal
+    host.seal()
+    read_by_all(host, [later(0)] * 2)
+    host.copy([later(rank, is_there=False) for rank in range(2)], in_parts=False)
+    for in_parts in (True, False, True):
+        host.copy(trees, in_parts=in_parts)
+        assert host.seal().comparison.differing == ()
+        read_by_all(host, trees)
+
+
+def test_what_was_there_from_the_first_is_compared(tmp_path: Path) -> None:
+    host = Host(tmp_path / "ram", 2)
+    host.copy([later(rank) for rank in range(2)], in_parts=False)
+    (one,) = host.seal().comparison.differing
+    assert one.array == "parts/optimizer/state/0/residual"

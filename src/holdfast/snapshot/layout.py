@@ -62,14 +62,17 @@ def shard_facts(
     shared: Sequence[str],
     tags: Sequence[str],
     replicated: Sequence[str] = (),
+    unproven: Sequence[str] = (),
     in_parts: bool = False,
 ) -> dict[str, Any]:
     """What a shard's header says of itself. `shared`: paths that belong to the run as a whole.
 
     `replicated`: those that the framework keeps equal on all ranks; `in_parts`: of which this
-    shard has a part alone.
+    shard has a part alone, but for the arrays in `unproven`, which are this rank's own.
     """
     more: dict[str, Any] = {"replicated": list(replicated)} if replicated else {}
+    if unproven:
+        more["unproven"] = list(unproven)
     if in_parts:
         more["in_parts"] = True
     return more | {

@@ -40,7 +40,7 @@ from holdfast.snapshot.ram_folder import buffer_name, reclaim
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.room import Room, find_room, size_words
 from holdfast.snapshot.shared_file import SharedFile
-from holdfast.snapshot.split import part_of
+from holdfast.snapshot.split import ProvenArrays, declared_paths, part_of
 from holdfast.snapshot.staging import GLOBAL
 from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import Say, flatten
@@ -68,6 +68,7 @@ class Named(NamedTuple):
     tags: tuple[str, ...]
     replicated: tuple[str, ...] = ()  # paths of what the framework keeps equal on all ranks
     in_parts: bool = False  # of that, this rank stores its part alone
+    unproven: tuple[str, ...] = ()  # but for these arrays, of which it stores its own
 
 
 def _is_part(named: Named) -> bool:
@@ -108,6 +109,7 @@ class BufferFiles:
         # Of the last trees, of which all was stored, or a part.
         self._outlines: dict[bool, tuple[Named, Outline]] = {}
         self._misses = 0  # trees that it was not the outline of, in a row
+        self._proven = ProvenArrays()
         self._device: int | None = None  # where (some of) the state is
         self._closing = False
         self.ready = 0
@@ -321,7 +323,8 @@ class BufferFiles:
     def _own(self, leaves: tuple[Leaf, ...], named: Named) -> tuple[Leaf, ...]:
         """What this rank stores of them in that set."""
         if _is_part(named):
-            return part_of(leaves, named.replicated, self._rank, self._world_size)
+            of = named.replicated, self._rank, self._world_size, named.unproven
+            return part_of(leaves, *of)
         if self._local_world_size == self._world_size:
             return leaves
         return tuple(on_host(leaf, self._ranks, named.epoch) for leaf in leaves)
@@ -336,6 +339,10 @@ class BufferFiles:
                 self._misses = 0
                 return again
         flat = flatten(tree)
+        declared = declared_paths(flat.leaves, named.replicated)
+        if not _is_part(named) and self._proven.narrow(declared):
+            self._outlines.pop(True, None)
+        named = named._replace(unproven=self._proven.lacks(declared))
         placed = place(self._own(flat.leaves, named))
         self._misses += 1
         # A tree that is another one each time is not worth it.
@@ -369,6 +376,7 @@ class BufferFiles:
             shared=named.shared,
             tags=named.tags,
             replicated=named.replicated,
+            unproven=named.unproven,
             in_parts=_is_part(named),
         )
         return header_text([entry for entry, _, _ in placed], facts)

@@ -32,15 +32,51 @@ def is_below(path: str, prefixes: Collection[str]) -> bool:
     return False
 
 
+def declared_paths(leaves: Sequence[Leaf], replicated: tuple[str, ...]) -> frozenset[str]:
+    """The arrays that are declared to be the same on all ranks: those paths, and all below them."""
+    below = frozenset(replicated)
+    return frozenset([one.path for one in leaves if below and is_below(one.path, below)])
+
+
+class ProvenArrays:
+    """Of the declared arrays those that every whole set had: so each comparison was theirs, too.
+
+    What comes later (a state that an optimizer makes after a warm-up) is each rank's own for the
+    rest of the attempt: it would be taken from another rank before anybody has compared it.
+    """
+
+    def __init__(self) -> None:
+        self._paths: frozenset[str] | None = None
+
+    def narrow(self, declared: frozenset[str]) -> bool:
+        """A whole set has these; whether there are fewer now."""
+        before = self._paths
+        self._paths = declared if before is None else before & declared
+        return self._paths != before
+
+    def lacks(self, declared: frozenset[str]) -> tuple[str, ...]:
+        """Those of them that are not proven."""
+        return tuple(sorted(declared - (self._paths or frozenset())))
+
+
 def part_of(
-    leaves: Sequence[Leaf], replicated: tuple[str, ...], number: int, ranks: int
+    leaves: Sequence[Leaf],
+    replicated: tuple[str, ...],
+    number: int,
+    ranks: int,
+    unproven: tuple[str, ...] = (),
 ) -> tuple[Leaf, ...]:
     """What the rank of that number stores: all that is its own, and its part of the rest.
 
-    `replicated`: paths of what is the same on all of these ranks, or prefixes of such.
+    `replicated`: paths of what is the same on all of these ranks, or prefixes of such; `unproven`:
+    arrays below them that are each rank's own all the same.
     """
+    own = frozenset(unproven)
     kinds = tuple(
-        [(one.path, one.shape if _is_whole(one) else None, one.itemsize) for one in leaves]
+        [
+            (one.path, one.shape if _is_whole(one) and one.path not in own else None, one.itemsize)
+            for one in leaves
+        ]
     )
     parts = _parts(kinds, replicated, number, ranks)
     return tuple(
@@ -123,15 +159,16 @@ class RankComparison(NamedTuple):
 
 def compare(receipts: Sequence[Receipt], facts: Sequence[dict[str, Any]]) -> RankComparison:
     """Whether these ranks hold it alike; `facts`: of the headers of their shards."""
-    declared = {tuple(one.get("replicated", ())) for one in facts}
-    if len(receipts) < 2 or len(declared) != 1 or any(one.get("in_parts") for one in facts):
+    said = {(tuple(one.get("replicated", ())), tuple(one.get("unproven", ()))) for one in facts}
+    if len(receipts) < 2 or len(said) != 1 or any(one.get("in_parts") for one in facts):
         return RankComparison()
-    below = frozenset(declared.pop())
+    below, own = map(frozenset, said.pop())
     found: dict[str, dict[int, Tensor]] = {}
     for receipt in receipts:
         for tensor in receipt.tensors:
-            if tensor.nbytes and tensor.index is None and is_below(tensor.path, below):
-                found.setdefault(tensor.path, {})[receipt.rank] = tensor
+            path = tensor.path
+            if tensor.nbytes and tensor.index is None and path not in own and is_below(path, below):
+                found.setdefault(path, {})[receipt.rank] = tensor
     differing = [
         ReplicaDifference(path, tuple(Replica(rank, _digest(one)) for rank, one in by.items()))
         for path, by in found.items()
