@@ -79,6 +79,7 @@ def running(compared: int | None, hosts: tuple[int, ...] = (0, 1, 2)) -> RunMach
         run.handle(event)
     replicas = run.saving.tier.replicas
     replicas.under_way, replicas.compared_step = SetInBuffer(0, 5, 20, 1), compared
+    replicas.newest = None if compared is None else SetInBuffer(0, 4, compared, 0)
     return run
 
 

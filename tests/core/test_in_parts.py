@@ -12,7 +12,7 @@ from holdfast.core.run.machine import RunMachine, RunPolicy, State
 from holdfast.core.save import events as news
 from holdfast.core.save import policy as saves
 from holdfast.core.save.corruption import Replica, ReplicaDifference
-from holdfast.core.save.in_parts import EVERY, PROVEN
+from holdfast.core.save.in_parts import EVERY, PROVEN, Comparison
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.word import IN_PARTS, Order, buffer_of, is_in_parts
 
@@ -70,7 +70,7 @@ class Ranks:
         differ = is_compared and self.parts_at is not None and action.step >= self.parts_at
         of = self.saving.tier.attempt, action.epoch, action.step, action.buffer
         sealed = ev.Sealed(self.at_ns, *of, (), is_compared, DIFFERING if differ else ())
-        if self.saving.tier.compare(sealed):
+        if self.saving.tier.compare(sealed) is Comparison.CORRUPTION:
             self.incidents.append(action.step)
         self.saving.tier.seal_over(sealed)
 
@@ -185,17 +185,20 @@ def test_only_a_copy_that_nobody_waits_for_is_made_in_parts(flags: int, is_asked
 # --- the run --------------------------------------------------------------------------------
 
 
-def running() -> RunMachine:
-    """Two ranks on one host, compared three times and more."""
+DURABLE = ev.Resume("0000-000000000001", 1, 0)
+
+
+def running(resume: ev.Resume = DURABLE, alike: int = PROVEN + 1) -> RunMachine:
+    """Two ranks on one host, found to be equal so many times."""
     run = RunMachine(RunPolicy(ranks=2, save=saves.Never()))
     for event in (
         ev.Opened(0, 0),
-        ev.Chosen(1, ev.SCRATCH, "starting from scratch (no checkpoint yet)"),
+        ev.Chosen(1, resume, "starting"),
         ev.OnRecord(2, 0),
         ev.Launched(2, 0),
     ):
         run.handle(event)
-    for step in range(1, PROVEN + 2):
+    for step in range(1, alike + 1):
         run.handle(ev.Sealed(2 + step, 0, step, step, 0, (), is_compared=True))
     return run
 
@@ -208,7 +211,52 @@ def test_a_run_goes_back_to_the_last_set_in_which_all_ranks_were_equal() -> None
     assert run.state is State.KILLING
     (error,) = [one.words for one in answer if isinstance(one, act.Say) and one.level == "error"]
     assert error.startswith("Silent corruption by step 9 on rank 0 or 1: parts/model/w was the")
-    assert [wish.to for wish in run.course.rollbacks.standing] == [PROVEN + 1]
+    (wish,) = run.course.rollbacks.standing
+    assert wish.to == PROVEN + 1
+    assert answer.index(act.KeepWish(wish)) < next(
+        at for at, one in enumerate(answer) if isinstance(one, act.Kill)
+    )
+
+
+def warnings(answer: tuple[act.Action, ...]) -> list[str]:
+    return [one.words for one in answer if isinstance(one, act.Say) and one.level == "warning"]
+
+
+def differs(run: RunMachine, step: int, attempt: int = 0) -> tuple[act.Action, ...]:
+    sealed = ev.Sealed(step, attempt, step, step, 0, (), is_compared=True, differing=DIFFERING)
+    return run.handle(sealed)
+
+
+def test_what_never_was_equal_is_told_once_in_an_attempt() -> None:
+    run = running(alike=PROVEN - 1)
+    (words,) = warnings(differs(run, 9))
+    assert words.startswith("By step 9 parts/model/w is not the same on all ranks")
+    assert run.state is State.RUNNING
+    assert warnings(differs(run, 10)) == []
+
+
+def test_what_differs_again_after_the_run_has_gone_back_is_told_and_no_more() -> None:
+    run = running()
+    run.course.saving.tier.in_parts.has_gone_back = True
+    (words,) = warnings(differs(run, 9))
+    assert "taken for the script's own will" in words
+    assert run.state is State.RUNNING
+    assert warnings(differs(run, 10)) == []
+
+
+def test_where_nothing_is_as_old_as_that_set_a_run_starts_from_scratch() -> None:
+    run = running(ev.SCRATCH)
+    run.handle(ev.Sealed(9, 0, 9, 9, 0, (), is_compared=True, differing=DIFFERING))
+    assert [wish.to for wish in run.course.rollbacks.standing] == [0]
+
+
+def test_a_run_that_stops_leaves_the_wish_to_its_next_start() -> None:
+    run = running()
+    run.handle(ev.StopAsked(8, "SIGTERM", None, notice=False))
+    answer = run.handle(ev.Sealed(9, 0, 9, 9, 0, (), is_compared=True, differing=DIFFERING))
+    (wish,) = [one.wish for one in answer if isinstance(one, act.KeepWish)]
+    assert wish.to == PROVEN + 1
+    assert not any(isinstance(one, act.Kill) for one in answer)
 
 
 def test_of_three_ranks_the_one_is_named() -> None:

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.events import Resume
-from holdfast.core.run.rollback import Rollback, Rollbacks, Target
+from holdfast.core.run.rollback import Rollback, Rollbacks, Target, Wish
 from holdfast.core.save.choose import NoChoice, SeenSets, Skip, StoredSet, choose, newest_up_to
+from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skips
 from holdfast.journal.control import ControlInbox, request
 from holdfast.journal.lease import acquire
 from holdfast.journal.rank_reports import report_path
-from holdfast.journal.rollbacks import clear_settled, standing_wishes
+from holdfast.journal.rollbacks import clear_settled, leave_wish, standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.catalog import Catalog
 from holdfast.snapshot.keep import Keep
@@ -244,6 +245,36 @@ def test_retention_leaves_what_somebody_wants_to_go_back_to(
     Catalog(folder, lease=acquire(folder)).collect(Keep(last=1), [])
     left = sorted(path.name for path in folder.ckpt_dir.iterdir() if path.is_dir())
     assert left == [set_name(0, 2), set_name(0, 4)]
+
+
+def test_retention_leaves_the_newest_set_in_which_replicas_were_equal(
+    folder: RunFolder, save: Callable[..., SetInfo]
+) -> None:
+    begin(folder)
+    for step in (1, 2, 4, 5, 6):
+        made = save({"w": step}, step=step)
+        made.path.rename(folder.ckpt_dir / made.name)
+    catalog = Catalog(folder, lease=acquire(folder))
+    for compared, steps in ((3, (2, 5, 6)), (5, (5, 6)), (None, (5, 6))):
+        catalog.compared_step = compared
+        catalog.collect(Keep(last=2), [])
+        left = sorted(path.name for path in folder.ckpt_dir.iterdir() if path.is_dir())
+        assert left == [set_name(0, step) for step in steps]
+
+
+def test_a_controllers_own_wish_stands_until_an_attempt_settles_it(folder: RunFolder) -> None:
+    begin(folder)
+    wish = Wish("corruption-0000-9", 5, 0, "silent corruption by step 9", is_from_script=False)
+    leave_wish(folder, wish)
+    assert standing_wishes(folder) == (wish,)
+    begin(folder)
+    assert standing_wishes(folder) == ()
+
+
+@pytest.mark.parametrize("words", ["x" * 2001, 5])
+def test_words_of_a_wish_have_their_limits(folder: RunFolder, words: object) -> None:
+    with pytest.raises(ConfigurationError, match="must be a text of 2000 characters at most"):
+        request(folder, "rollback", to=2, words=words)
 
 
 def test_a_skip_behind_a_checkpoint_that_is_lost_is_named(

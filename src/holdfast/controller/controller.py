@@ -194,6 +194,7 @@ class Controller:
     def _carry_out(self, action: act.CarryOut) -> None:
         what = action.what
         if isinstance(what, news.Commit):
+            self._store.keep_compared(self.machine.saving.tier.compared_step)
             self._store.commit(action.attempt, what.epoch, what.step, self.machine.saving.ranks)
         elif isinstance(what, news.MakeRoom):
             self._store.make_room(action.attempt, what.step)
@@ -205,6 +206,7 @@ class Controller:
         self._order.want(action)
 
     def _commit_flushed(self, action: act.CommitFlushed) -> None:
+        self._store.keep_compared(self.machine.saving.tier.compared_step)
         self._order.flush_is_over()
         self._store.commit_flushed(action)
 
@@ -232,6 +234,7 @@ DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
     act.CancelTimer: lambda self, action: self._clock.cancel(action.timer),
     act.Record: lambda self, action: self._journal.fact(action.fact),
     act.EndAttempt: Controller._end_attempt,
+    act.KeepWish: lambda self, action: self._store.keep_wish(action.wish),
     act.Distrust: lambda self, action: self._link.distrust(action.host, action.words),
     act.Say: lambda self, action: self._say(action.level, action.words),
     act.Finish: Controller._finish,

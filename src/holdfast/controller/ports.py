@@ -106,8 +106,14 @@ class Store(Protocol):
     def protect(self, of: tuple[int, int] | None) -> None:
         """Leave that (attempt, step) alone: it is on its way from memory. None: none is."""
 
+    def keep_compared(self, step: int | None) -> None:
+        """The newest set at or before that step stays: in a newer one replicas may differ."""
+
     def make_room(self, attempt: int, step: int) -> None:
         """Delete what is of no use: the store did not take that step."""
+
+    def keep_wish(self, wish: Wish) -> None:
+        """Leave that wish to go back where the next controller finds it."""
 
     def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """Put on record how an attempt ended."""

@@ -51,7 +51,7 @@ from holdfast.journal.incidents import (
     write_restart,
     write_stacks,
 )
-from holdfast.journal.rollbacks import clear_settled
+from holdfast.journal.rollbacks import clear_settled, leave_wish
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import Catalog
 from holdfast.snapshot.keep import Keep, read_keep
@@ -274,6 +274,22 @@ class Storekeeper:
     def protect(self, of: tuple[int, int] | None) -> None:
         """Leave alone the set that is being written from memory; None: none is any more."""
         self._flushing = None if of is None else set_name(*of)
+
+    def keep_compared(self, step: int | None) -> None:
+        """Whatever retention says: it is what the run goes back to where its replicas differ."""
+        self._catalog.compared_step = step
+
+    def keep_wish(self, wish: Wish) -> None:
+        """In `control/`, as what a person asks for."""
+
+        def job() -> None:
+            try:
+                self._lease.check()
+                leave_wish(self._folder, wish)
+            except HoldfastError as error:
+                self._say(f"A later start may not go back by itself ({wish.words}): {error}")
+
+        self._worker.submit(job)
 
     def commit_flushed(self, action: act.CommitFlushed) -> None:
         """The same for a set that was taken from memory to the store."""

@@ -118,6 +118,13 @@ class Replicate:
 
 
 @value
+class KeepWish:
+    """Leave it in the run store: every later start finds it there, until an attempt settles it."""
+
+    wish: Wish
+
+
+@value
 class Distrust:
     """A host of the placement computes or remembers wrongly: have it take no part any more."""
 
@@ -274,6 +281,7 @@ Action = (
     | Seal
     | Flush
     | Replicate
+    | KeepWish
     | Distrust
     | AbandonFlush
     | CommitFlushed

@@ -34,6 +34,7 @@ from holdfast.journal.atomic import (
 from holdfast.journal.atomic import (
     remove as remove_file,
 )
+from holdfast.journal.fields import printable
 from holdfast.journal.holder import RunHolder
 from holdfast.journal.lease import LeaseState, view
 from holdfast.journal.names import check_name, new_id, shown
@@ -42,6 +43,7 @@ from holdfast.journal.store import RunFolder
 _FILE = re.compile(r"(\d{1,9})-([a-z]{1,16})\.json")
 REQUEST_MAX_BYTES = 1 << 16
 MAX_LIMIT_S = 3600.0  # for a profile
+MAX_WORDS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Request:
     | `stop` | `now`: without saving; `grace_s`: seconds until the deadline, None: the run's own |
     | `save` | `tag`: a name that pins the set, or None |
     | `profile` | `name` of the profile, `rank`, `steps`, `limit_s` |
-    | `rollback` | `to`: a step or a tag; `skip_batches`: how many; `id`: of this request alone |
+    | `rollback` | `to`: a step or a tag; `skip_batches`; `id` of this request; `words`: why |
     """
 
     number: int
@@ -248,6 +250,12 @@ def _count(value: object) -> int:
     return value
 
 
+def _words(value: object) -> str:
+    if not isinstance(value, str) or len(value) > MAX_WORDS:
+        raise ValueError(f"must be a text of {MAX_WORDS} characters at most")
+    return printable(value)
+
+
 def _name(value: object) -> str:
     return check_name(str(value))
 
@@ -261,7 +269,12 @@ _VERBS: Mapping[str, Mapping[str, tuple[object, Callable[[object], Any]]]] = {
         "steps": (5, _count),
         "limit_s": (60.0, _limit_s),
     },
-    "rollback": {"to": (None, _target), "skip_batches": (0, _count), "id": (None, _name)},
+    "rollback": {
+        "to": (None, _target),
+        "skip_batches": (0, _count),
+        "id": (None, _name),
+        "words": ("", _words),
+    },
 }
 LASTING = ("rollback",)
 

@@ -1,8 +1,9 @@
 """The wishes to go back that still stand, as the run store knows them.
 
-A person's lies in `control/` until an attempt that settles it is on record, which names it. A
-script's is in the reports of the newest attempt's ranks: the next attempt's record ends it by being
-the next. So a wish is granted exactly once, whoever dies when.
+A person's lies in `control/` until an attempt that settles it is on record, which names it; so does
+a controller's own, where replicas differ. A script's is in the reports of the newest attempt's
+ranks: the next attempt's record ends it by being the next. So a wish is granted exactly once,
+whoever dies when.
 """
 
 from __future__ import annotations
@@ -41,14 +42,20 @@ def standing_wishes(folder: RunFolder, known: Attempts | None = None) -> tuple[W
 
 
 def wish_of(asked: control.Request) -> Wish:
-    """A person's request as the wish that it is."""
+    """A request as the wish that it is."""
     return Wish(
         id=asked.args["id"],
         to=asked.args["to"],
         skip_batches=asked.args["skip_batches"],
-        words=f"holdfast rollback by {asked.sender}",
+        words=asked.args["words"] or f"holdfast rollback by {asked.sender}",
         is_from_script=False,
     )
+
+
+def leave_wish(folder: RunFolder, wish: Wish) -> None:
+    """A controller's own: it stands until it is settled, as a person's. Raises as `request`."""
+    of = {"id": wish.id, "to": wish.to, "skip_batches": wish.skip_batches, "words": wish.words}
+    control.request(folder, "rollback", **of)
 
 
 def clear_settled(folder: RunFolder) -> None:

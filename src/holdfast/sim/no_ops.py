@@ -8,6 +8,7 @@ from holdfast.controller.ports import OwnHosts
 from holdfast.core import actions as act
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.order import Host, Hurry
+from holdfast.core.run.rollback import Wish
 
 
 class NoOps(Host, OwnHosts):
@@ -39,8 +40,14 @@ class NoOps(Host, OwnHosts):
     def protect(self, of: tuple[int, int] | None) -> None:
         """No incomplete set is ever removed."""
 
+    def keep_compared(self, step: int | None) -> None:
+        """Nothing is ever deleted."""
+
     def make_room(self, attempt: int, step: int) -> None:
         """The disk is never full."""
+
+    def keep_wish(self, wish: Wish) -> None:
+        """There is one controller."""
 
     def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """The facts for the ledger say it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from holdfast.journal.atomic import store_errors
 from holdfast.journal.attempts import (
     ATTEMPT_FILE,
     AttemptRecord,
-    Attempts,
     attempts,
     lineage,
     skips,
@@ -66,6 +65,8 @@ class Catalog:
         self._pins_behind = True  # sets may have tags that are not pinned yet
         self._is_short = False  # the store has no room for what is kept and one more set
         self.rejected = Rejected()
+        self.compared_step: int | None = None
+        """Of the newest set in which replicas were equal: what retention keeps besides."""
 
     def tidy(self, in_use: Collection[str] = (), older_than: tuple[int, int] | None = None) -> str:
         """Complete the sets of which only the manifest is missing; remove those that lack a shard.
@@ -216,7 +217,10 @@ class Catalog:
     def _collect(self, keep: Keep, in_use: Collection[str]) -> tuple[str, ...]:
         self._catch_up()
         known = attempts(self._folder)
-        in_use = {*in_use, *self._wished_for(known)}
+        wishes = list(standing_wishes(self._folder, known))
+        if self.compared_step is not None:
+            wishes.append(Wish("compared", self.compared_step, 0, "", is_from_script=False))
+        in_use = {*in_use, *self._in_reach(wishes)}
         return collect(
             self._folder.ckpt_dir,
             self._folder.pins_path,
@@ -246,9 +250,10 @@ class Catalog:
                 break
         return gone
 
-    def _wished_for(self, known: Attempts) -> set[str]:
+    def _in_reach(self, wishes: Iterable[Wish]) -> set[str]:
+        """What the run goes back to, by any of them."""
         names = set()
-        for wish in standing_wishes(self._folder, known):
+        for wish in wishes:
             with contextlib.suppress(NoGoodCheckpoint, NoSuchCheckpoint):
                 # What is in memory does not stay there.
                 resume, _ = Catalog(self._folder).choose(wish)

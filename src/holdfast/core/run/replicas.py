@@ -9,6 +9,19 @@ from holdfast.core.run.course import RunState
 from holdfast.core.run.rollback import Wish
 from holdfast.core.run.stops import on_rollback_asked
 from holdfast.core.save.corruption import judge
+from holdfast.core.save.in_parts import Comparison
+
+_ALL_OF_IT = "each rank copies all of its state from now on"
+WORDS = {
+    Comparison.NO_REPLICAS: (
+        "By step {step} {array} is not the same on all ranks, as DistributedDataParallel should "
+        f"keep it; {_ALL_OF_IT}"
+    ),
+    Comparison.ON_PURPOSE: (
+        "By step {step} {array} differs again between ranks, though the run has gone back once: "
+        f"that is taken for the script's own will, and not gone back on account of; {_ALL_OF_IT}"
+    ),
+}
 
 
 def on_replicated(run: RunState, event: ev.Replicated) -> list[act.Action]:
@@ -31,10 +44,13 @@ def on_replicated(run: RunState, event: ev.Replicated) -> list[act.Action]:
 
 def on_sealed(run: RunState, event: ev.Sealed) -> list[act.Action]:
     """While ranks run, on one host. Nobody knows another place for a rank that is wrong."""
-    is_incident = run.saving.tier.compare(event)
+    found = run.saving.tier.compare(event)
     answer = saves.on_tier(run, event)
+    if found in WORDS:
+        words = WORDS[found].format(step=event.step, array=event.differing[0].array)
+        answer.append(act.Say("warning", words))
     good = run.saving.tier.replicas.compared_step
-    if not is_incident or good is None:
+    if found is not Comparison.CORRUPTION or good is None:
         return answer
     ranks, why = judge(event.differing, range(run.placement.ranks), "ranks")
     words = f"silent corruption by step {event.step} on {_named(ranks, 'rank')}: {why}"
@@ -45,9 +61,22 @@ def on_sealed(run: RunState, event: ev.Sealed) -> list[act.Action]:
 def _go_back(
     run: RunState, event: ev.Replicated | ev.Sealed, good: int, words: str
 ) -> list[act.Action]:
+    """At the latest at the next start: a stop may be under way, or this controller may end.
+
+    Where nothing is as old as that, there is nothing to go back to but scratch.
+    """
+    to = good if _has_older(run, good) else 0
     name = f"corruption-{event.of_attempt:04d}-{event.step}"
-    wish = Wish(name, good, skip_batches=0, words=words, is_from_script=False)
-    return on_rollback_asked(run, ev.RollbackAsked(event.at_ns, wish))
+    wish = Wish(name, to, skip_batches=0, words=words, is_from_script=False)
+    asked = on_rollback_asked(run, ev.RollbackAsked(event.at_ns, wish))
+    return [act.KeepWish(wish), *asked]
+
+
+def _has_older(run: RunState, step: int) -> bool:
+    """Whether a set at or before that step is known of here, in memory or durable."""
+    tier, durable_step = run.saving.tier, run.saving.oldest_durable_step
+    in_memory = [one.step for one in (*tier.buffers.sealed, tier.replicas.newest) if one]
+    return 0 < durable_step <= step or any(one <= step for one in in_memory)
 
 
 def _named(numbers: tuple[int, ...], what: str) -> str:

@@ -158,6 +158,8 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"flush step {action.step} from buffer {action.buffer}{how} ({action.why})"
         case act.Replicate():
             return f"replicate step {action.step} from buffer {action.buffer}"
+        case act.KeepWish():
+            return f"keep the wish to go {way_back(action.wish)}"
         case act.Distrust():
             return f"distrust host {action.host}"
         case act.AbandonFlush():

@@ -15,11 +15,21 @@ second time, and sets stay whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from holdfast.core import events as ev
 
 PROVEN = 3  # whole sets in a row in which nothing differs
 EVERY = 16  # one of so many is whole
+
+
+class Comparison(Enum):
+    """What a comparison has shown that was not known before."""
+
+    NOTHING = "nothing new"
+    NO_REPLICAS = "what differs was not equal for long enough to be known as replicas"
+    CORRUPTION = "what was equal is not any more"
+    ON_PURPOSE = "that once more, after the run has gone back on account of it"
 
 
 @dataclass(slots=True)
@@ -32,12 +42,14 @@ class InParts:
     # Of the attempt.
     is_off: bool = False
     alike: int = 0  # comparisons in a row that found nothing
+    is_told: bool = False  # that something differs
     since_whole: int = 0  # sets that were copied in parts
     flushes_at_whole: int = 0  # that had begun when the newest whole set was copied
 
     def begin(self) -> None:
         """Another attempt: its ranks are others."""
-        self.is_off, self.alike, self.since_whole = self.has_gone_back, 0, 0
+        self.is_off, self.is_told = self.has_gone_back, False
+        self.alike = self.since_whole = 0
 
     def may(self, flushes: int) -> bool:
         """Whether the next set may be copied in parts. `flushes`: that have begun in this run."""
@@ -55,15 +67,18 @@ class InParts:
         """A set did not become one; perhaps because its parts did not make a whole."""
         self.is_off = True
 
-    def sealed(self, event: ev.Sealed) -> bool:
-        """Take in what was seen of a set; whether what was equal is not any more: an incident."""
+    def sealed(self, event: ev.Sealed) -> Comparison:
+        """Take in what was seen of a set."""
         if not event.is_compared:
-            return False
+            return Comparison.NOTHING
         if not event.differing:
             self.alike += 1
-            return False
-        was_proven, self.alike, self.is_off = self.alike >= PROVEN, 0, True
-        if not was_proven or self.has_gone_back:
-            return False
-        self.has_gone_back = True
-        return True
+            return Comparison.NOTHING
+        was_proven, was_told = self.alike >= PROVEN, self.is_told
+        self.alike, self.is_off, self.is_told = 0, True, True
+        if was_proven and not self.has_gone_back:
+            self.has_gone_back = True
+            return Comparison.CORRUPTION
+        if was_told:
+            return Comparison.NOTHING
+        return Comparison.ON_PURPOSE if self.has_gone_back else Comparison.NO_REPLICAS

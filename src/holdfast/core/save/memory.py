@@ -24,7 +24,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import InMemory
 from holdfast.core.save.flushes import Flushes, FlushOver
-from holdfast.core.save.in_parts import InParts
+from holdfast.core.save.in_parts import Comparison, InParts
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.ranks import Extremes
 from holdfast.core.save.replicas import Replicas
@@ -264,14 +264,19 @@ class MemoryTier:
         self.buffers = self.buffers.over(kept, is_sealed=counts)
         return counts
 
-    def compare(self, event: ev.Sealed) -> bool:
-        """Take in whether the ranks of the one host are equal; whether they ceased to be."""
+    def compare(self, event: ev.Sealed) -> Comparison:
+        """Take in whether the ranks of the one host are equal."""
         if event.of_attempt != self.attempt:
-            return False
-        is_incident = self.in_parts.sealed(event)
+            return Comparison.NOTHING
         if event.is_compared and not event.differing:
             self.replicas.compared_step = event.step
-        return is_incident
+        return self.in_parts.sealed(event)
+
+    @property
+    def compared_step(self) -> int | None:
+        """Of the newest set in which replicas were equal; None: nothing is compared."""
+        is_compared = self.replicas.is_on or not self.in_parts.is_off
+        return self.replicas.compared_step if is_compared else None
 
     @property
     def newest(self) -> SetInBuffer | None:

@@ -69,6 +69,7 @@ class Saving:
     _asked_last: tuple[SavePolicy, SaveView] | None = None
     _reaction_ns: int = COPIED_REACTION_NS
     _committed_ns: int = 0
+    oldest_durable_step: int = 0  # of the lineage, as far as it is known here; 0: none is
 
     # Of the attempt.
     answered: tuple[int, int] = (0, 0)  # took and since, as of `core.events.HostsAnswered`
@@ -107,6 +108,9 @@ class Saving:
         self.joined, self._request, self.answered = set(), None, (0, 0)
         self.failures.begin(at_ns)
         self._resumed_step = resume.step
+        if not resume.step:  # what is there is of another lineage
+            self.oldest_durable_step = 0
+        self._note_durable(committed_step)
         if resume.step <= committed_step or not self._committed_ns:  # else a flush is due as before
             self._committed_ns = at_ns
         self._ordered_ns = at_ns
@@ -252,9 +256,14 @@ class Saving:
     def _note_commit(self, what: news.Committed | news.DurableBeside) -> None:
         if what.step != self.committed_step:
             return
+        self._note_durable(what.step)
         self._committed_ns = what.at_ns
         if isinstance(what, news.Committed) and self.agreement.buffer is None:
             self._total_ns = max(1, what.at_ns - self._ordered_ns)  # 0: not measured
+
+    def _note_durable(self, step: int) -> None:
+        if step:
+            self.oldest_durable_step = min(self.oldest_durable_step or step, step)
 
     def ask(self, at_ns: int, why: str, *, in_step: bool = False) -> tuple[news.Action, ...]:
         """Somebody wants a save. It waits for one that is under way, and for a step to save.

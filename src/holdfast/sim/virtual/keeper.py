@@ -136,8 +136,15 @@ class VirtualKeeper:
     def protect(self, of: tuple[int, int] | None) -> None:
         """Nothing here removes an incomplete set."""
 
+    def keep_compared(self, step: int | None) -> None:
+        """Nor a set that is whole."""
+
     def make_room(self, attempt: int, step: int) -> None:
         """A virtual disk is full until a script says otherwise."""
+
+    def keep_wish(self, wish: Wish) -> None:
+        """It lies in `control/`, if the run is still this controller's."""
+        self._in_order(lambda is_ours: self._store.wishes.append(wish) if is_ours else None)
 
     def end_attempt(self, action: act.EndAttempt, _: Sequence[RankEvidence]) -> None:
         """Put the end on record for the next supervisor."""
