@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.split import is_below, part_of
 
 SHARED = ("state", "parts/model", "parts/optimizer")
+FLIPS = int(os.environ.get("FLIPS", "1000"))
 REPLICATED = ("parts/model/w", "parts/model/big", "parts/model/scale", "parts/optimizer/state")
 
 
@@ -294,3 +298,36 @@ def test_what_was_there_from_the_first_is_compared(tmp_path: Path) -> None:
     host.copy([later(rank) for rank in range(2)], in_parts=False)
     (one,) = host.seal().comparison.differing
     assert one.array == "parts/optimizer/state/0/residual"
+
+
+def test_a_flipped_bit_in_any_part_is_noticed(tmp_path: Path) -> None:
+    host, trees = Host(tmp_path / "ram", 2), [tree(rank) for rank in range(2)]
+    host.copy(trees, in_parts=False)
+    host.copy(trees, in_parts=True)
+    host.seal()
+    draw = random.Random(0)
+    for _ in range(FLIPS):
+        path = host.buffer / shard_name(draw.randrange(2))
+        at, bit = draw.randrange(end_of_data(path)), draw.randrange(8)
+        flip(path, at, bit)
+        with pytest.raises(CorruptCheckpoint):
+            [read_set(host.buffer, rank=rank, world_size=2) for rank in range(2)]
+        flip(path, at, bit)
+    read_by_all(host, trees)
+
+
+def end_of_data(path: Path) -> int:
+    """What lies behind it is room for a whole set."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    entries = (one for name, one in header.items() if name != "__metadata__")
+    return 8 + length + int(max(one["data_offsets"][1] for one in entries))
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        (was,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([was ^ 1 << bit]))
