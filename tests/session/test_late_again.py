@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import struct
 import sys
 import threading
 import weakref
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.session.test_late_copies import SIDE, Trainer, same, trainer
 from tests.snapshot.virtual_driver import VirtualDriver, driver
 
@@ -256,34 +259,105 @@ def test_a_forked_child_waits_for_nothing(trainer: Trainer) -> None:
 # --- the proof ----------------------------------------------------------------------------------
 
 
+KINDS = [
+    *(torch.float32, torch.bfloat16, torch.float64, torch.complex64, torch.complex128),
+    *(torch.bool, torch.int8, torch.float8_e4m3fn),
+]
+
+
+def of_all_kinds(sizes: list[int]) -> dict[str, Any]:
+    """Tensors of random bytes. Each lies at an odd place among those of its kind."""
+    tree: dict[str, Any] = {}
+    for kind in KINDS:
+        size = torch.empty((), dtype=kind).element_size()
+        raw = torch.randint(0, 2 if kind is torch.bool else 256, (size * (1 + sum(sizes)),))
+        of_kind = raw.to(torch.uint8).view(kind)
+        first = 1
+        for number in sizes:
+            tree[f"{number} {kind}"] = of_kind[first : first + number]
+            first += number
+    return tree | {"scalar": torch.tensor(1.5), "square": torch.randn(30, 30)}
+
+
+def laid_out(tree: dict[str, Any]) -> tuple[Any, Any]:
+    """Its arrays, and their bytes as they are in a buffer."""
+    placed = place_all(flatten(tree).leaves)
+    data = np.zeros(placed[-1][0].end, np.uint8)
+    for entry, leaf, piece in placed:
+        for one in arrays.copies(leaf, piece, data[entry.begin : entry.end]):
+            arrays.run(one)
+    return placed, data
+
+
+def sums_of(data: bytes) -> list[int]:
+    """As the device has them."""
+    data += bytes(-len(data) % 8)
+    words = struct.unpack(f"<{len(data) // 8}Q", data)
+    sums = [sum(words[first :: late.PERIOD]) % (1 << 64) for first in range(late.PERIOD)]
+    return [one - (one >> 63 << 64) for one in sums]
+
+
 @pytest.mark.parametrize("small_bytes", [0, 300, late.SMALL_BYTES])
 def test_each_byte_is_summed_once_in_a_round(
     small_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late, "SMALL_BYTES", small_bytes)
     monkeypatch.setattr(late, "_MOST_SMALL", 3)
-    kinds = [torch.float32, torch.bfloat16, torch.float64, torch.complex128, torch.bool, torch.int8]
-    tree = {
-        f"{number} {kind}": torch.randint(0, 2, (size,)).to(kind)
-        for number, size in enumerate([0, 1, 7, 100, 1000])
-        for kind in kinds
-    }
-    tree |= {"scalar": torch.tensor(1.5), "square": torch.randn(30, 30)}
-    placed = place_all(flatten(tree).leaves)
-    data = np.zeros(placed[-1][0].end, np.uint8)
-    for entry, leaf, piece in placed:
-        for one in arrays.copies(leaf, piece, data[entry.begin : entry.end]):
-            arrays.run(one)
+    placed, data = laid_out(of_all_kinds([0, 1, 7, 100, 1000, 25_000]))
     seen = np.zeros(len(data), int)
     for turn in range(late.SHARES):
         for one in late._sums(placed, turn):
-            numbers = 0
+            found = b""
             for begin, end in one.ranges:
                 seen[begin:end] += 1
-                part = torch.from_numpy(data[begin:end].copy()).view(one.dtype)
-                numbers += sum(part.tolist())
-            assert (numbers - int(one.total)) % (1 << 64) == 0
+                found += data[begin:end].tobytes()
+            assert one.total.tolist() == sums_of(found)
     assert set(seen) == {1}
+
+
+@given(st.integers(1, 4 * late.ROUND_BYTES), st.sets(st.integers(0, 3)))
+def test_the_sums_of_parts_add_up(size: int, cuts: set[int]) -> None:
+    some = torch.randint(0, 256, (size,)).to(torch.uint8)
+    begins = [one for cut in sorted(cuts | {0}) if (one := cut * late.ROUND_BYTES) < size]
+    parts = zip(begins, [*begins[1:], size], strict=True)
+    whole = late._sum([some])
+    assert whole.equal(sum(late._sum([some[begin:end]]) for begin, end in parts))
+    assert whole.tolist() == sums_of(some.numpy().tobytes())
+
+
+def exchanged(some: Any) -> None:
+    some[[0, 1]] = some[[1, 0]]
+
+
+def rolled(some: Any) -> None:
+    some.copy_(some.roll(1))
+
+
+def negated(some: Any) -> None:
+    """Two of them, whose sign is the highest bit of the bytes: a plain sum stays what it is."""
+    ends = some.view(torch.uint8).view(len(some), -1)[:, -1]
+    ends[:2] ^= 0x80
+
+
+@pytest.mark.parametrize("small_bytes", [0, late.SMALL_BYTES])
+@pytest.mark.parametrize("change", [exchanged, rolled, negated])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_only_changes_places_is_found(
+    kind: Any, change: Callable[[Any], None], small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late, "SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(late, "SHARES", 1)
+    raw = torch.arange(40_000) * 37 % (2 if kind is torch.bool else 127)
+    some = raw.to(torch.uint8)[: 2500 * torch.empty((), dtype=kind).element_size()].view(kind)
+    some.view(torch.uint8)[-8:] = torch.arange(8) % 2  # the last is another one than the first
+    placed, _ = laid_out({"some": some})
+    was = [one.total for one in late._sums(placed, 0)]
+    if change is negated and kind is torch.bool:
+        some[:2] = ~some[:2]
+    else:
+        change(some.view(torch.uint8) if some.element_size() == 1 else some)
+    now = [one.total for one in late._sums(placed, 0)]
+    assert not all(map(torch.equal, was, now))
 
 
 @pytest.mark.parametrize("small_bytes", [0, 1 << 30])

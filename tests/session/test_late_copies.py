@@ -278,7 +278,17 @@ def replaced_rows(tensor: Any) -> None:
         tensor[: len(tensor) // 2 + 1].add_(1.0)
 
 
-WRITES = [scale, through_numpy, through_dlpack, broadcast, replaced_rows]
+def exchanged_rows(tensor: Any) -> None:
+    with torch.no_grad():
+        tensor[[0, 1]] = tensor[[1, 0]]
+
+
+def rolled(tensor: Any) -> None:
+    with torch.no_grad():
+        tensor.copy_(tensor.roll(1))
+
+
+WRITES = [scale, through_numpy, through_dlpack, broadcast, replaced_rows, exchanged_rows, rolled]
 
 
 @pytest.mark.parametrize("write", WRITES)

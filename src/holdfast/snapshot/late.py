@@ -2,8 +2,12 @@
 
 Who changes them calls `hold` before: on a device what follows is done after the copy, and the host
 goes on; arrays on the host are waited for. That nobody else changed them is looked at in turns: of
-a sixteenth of the bytes a sum is taken at the boundary, and compared with the sum of what arrived.
+a sixteenth of the bytes sums are taken at the boundary, and compared with those of what arrived.
 So what changes an array at the wrong time, step after step, is found within sixteen copies.
+
+A sum is of every PERIOD-th word, modulo 2^64, so what has only changed places is found, too. The
+words are of 64 bits, whatever the arrays are of: others PyTorch converts first, all of them, into
+up to eight times their memory.
 """
 
 from __future__ import annotations
@@ -26,9 +30,12 @@ from holdfast.snapshot.layout import Placed
 from holdfast.snapshot.receipt import Tensor
 
 SHARES = 16
-CHECK_BYTES = 32 << 20  # brought back to the device at a time
-SMALL_BYTES = 1 << 16  # arrays below that are summed many at once: each call takes microseconds
-_MOST_SMALL = CHECK_BYTES // SMALL_BYTES
+WORD_BYTES = 8
+PERIOD = 1021  # a prime: rows that trade places have lengths that are no multiples of it
+ROUND_BYTES = 2 * PERIOD * WORD_BYTES  # a multiple of every item's size, too
+CHECK_BYTES = 2048 * ROUND_BYTES  # brought back to the device at a time
+SMALL_BYTES = 1 << 16  # what is less is summed many at once: each call takes microseconds
+_MOST_SMALL = CHECK_BYTES // (SMALL_BYTES + ROUND_BYTES)
 
 
 class LateWriteError(Exception):
@@ -167,8 +174,8 @@ class LateCopy:
     def _is_same_here(self, one: _Sum) -> bool:
         torch = sys.modules["torch"]
         data = self._memory[self._data_begin :]
-        found = (torch.frombuffer(data[begin:end], dtype=one.dtype) for begin, end in one.ranges)
-        return (sum(int(_sum(torch, part)) for part in found) - int(one.total)) % (1 << 64) == 0
+        found = [torch.frombuffer(data[begin:end], dtype=torch.uint8) for begin, end in one.ranges]
+        return bool(torch.equal(_sum(found), one.total))
 
     def _is_same_there(self, one: _Sum, transfers: Transfers) -> bool:
         """Looked at on the device, which has time for it; the host would need a core.
@@ -180,7 +187,7 @@ class LateCopy:
         with torch.cuda.stream(
             torch.cuda.ExternalStream(transfers.lanes[one.device].stream, device)
         ):
-            total = torch.zeros((), dtype=torch.int64, device=device)
+            total = torch.zeros_like(one.total)
             room = torch.empty(CHECK_BYTES, dtype=torch.uint8, device=device)
             for some in _roomfuls(one.ranges):
                 filled = 0
@@ -188,16 +195,15 @@ class LateCopy:
                     place, start = room.data_ptr() + filled, self._data_begin + begin
                     transfers.bring_back(place, start, start + end - begin, one.device)
                     filled += end - begin
-                total += _sum(torch, room[:filled].view(one.dtype))
-            return int(total - one.total) == 0
+                total += _sum([room[:filled]])
+            return bool(torch.equal(total, one.total))
 
 
 class _Sum(NamedTuple):
-    """What ranges of the data were at the boundary, when `total` is there."""
+    """What ranges of the data were at the boundary, when `total` is there: `_sum` of them."""
 
     name: str
     ranges: Sequence[tuple[int, int]]
-    dtype: Any  # as integers
     device: int
     total: Any
 
@@ -216,32 +222,27 @@ def _sums(placed: Sequence[Placed], turn: int) -> Iterator[_Sum]:
     """Of the share whose turn it is."""
     if not placed:
         return  # and PyTorch may not be there
-    torch = sys.modules["torch"]
-    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     small: dict[Any, list[tuple[str, tuple[int, int], Any]]] = {}
     number = 0
     for entry, itemsize, source, begin, end in _share(placed, turn):
-        where = entry.begin + begin, entry.begin + end
-        dtype = kinds[min(itemsize, 8)]
-        is_whole = end - begin == source.nbytes
-        if end - begin < SMALL_BYTES:
-            flat = source.view(-1)
-            part = flat if is_whole else flat[begin // itemsize : end // itemsize]
-            group = source.device, source.dtype, dtype, number // _MOST_SMALL
+        flat = source.view(-1)
+        cut = begin + (end - begin) // ROUND_BYTES * ROUND_BYTES
+        if cut - begin < SMALL_BYTES:
+            cut = begin
+        if begin < cut:
+            part = flat[begin // itemsize : cut // itemsize]
+            where = entry.begin + begin, entry.begin + cut
+            yield _Sum(entry.name, [where], source.device.index or 0, _sum([part]))
+        if cut < end:
+            part = flat[cut // itemsize : end // itemsize]
+            where = entry.begin + cut, entry.begin + end
+            group = source.device, source.dtype, number // _MOST_SMALL
             small.setdefault(group, []).append((entry.name, where, part))
             number += 1
-            continue
-        if is_whole and itemsize <= 8:
-            numbers = source.view(dtype)
-        else:
-            size = min(itemsize, 8)
-            numbers = source.view(-1).view(dtype)[begin // size : end // size]
-        yield _Sum(entry.name, [where], dtype, source.device.index or 0, _sum(torch, numbers))
-    for (device, _, dtype, _), some in small.items():
+    for (device, _, _), some in small.items():
         names, ranges, parts = zip(*some, strict=True)
         name = names[0] if len(names) == 1 else f"one of {names[0]} … {names[-1]}"
-        numbers = (parts[0] if len(parts) == 1 else torch.cat(parts)).view(dtype)
-        yield _Sum(name, ranges, dtype, device.index or 0, _sum(torch, numbers))
+        yield _Sum(name, ranges, device.index or 0, _sum(parts))
 
 
 def _share(placed: Sequence[Placed], turn: int) -> Iterator[tuple[Tensor, int, Any, int, int]]:
@@ -254,15 +255,27 @@ def _share(placed: Sequence[Placed], turn: int) -> Iterator[tuple[Tensor, int, A
         if before <= first or here >= last:
             continue
         size = leaf.itemsize
+        unit = max(size, WORD_BYTES)
         begin, end = max(first - here, 0), min(last, before) - here
-        begin, end = begin - begin % size, end - end % size
+        begin -= begin % unit
+        if last < before:
+            end -= end % unit
         if begin < end:
             yield entry, size, piece.source, begin, end
 
 
-def _sum(torch: Any, numbers: Any) -> Any:
-    """Modulo 2^64, so that it may be taken in parts."""
-    return numbers.sum(dtype=torch.int64)
+def _sum(parts: Sequence[Any]) -> Any:
+    """Of each PERIOD-th word of flat tensors of one type, as if zeros came after them.
+
+    The sums of parts add up to that of the whole, where it is cut at multiples of ROUND_BYTES.
+    """
+    torch, one = sys.modules["torch"], parts[0]
+    size = one.element_size()
+    missing = -sum([part.nbytes for part in parts]) % ROUND_BYTES
+    has_words = not (one.data_ptr() % WORD_BYTES or one.storage_offset() * size % WORD_BYTES)
+    if missing or len(parts) > 1 or not has_words:
+        one = torch.cat([*parts, one.new_zeros(missing // size)])
+    return one.view(torch.int64).view(-1, PERIOD).sum(0)
 
 
 class _StandingThread:
