@@ -53,6 +53,30 @@ def test_a_sealed_buffer_is_a_set_like_any_other(buffer: Path) -> None:
     verify(buffer)
 
 
+@pytest.mark.parametrize("comes", ["before the manifest", "after it"])
+def test_a_shard_that_is_taken_back_during_the_seal(
+    buffer: Path, comes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = seal.write_sealed
+
+    def take_back() -> None:
+        with (buffer / shard_name(0)).open("r+b") as file:
+            file.write(bytes(8))
+        (buffer / MANIFEST).unlink(missing_ok=True)
+
+    def at_the_manifest(path: Path, value: Any) -> None:
+        if path.name == MANIFEST and comes == "before the manifest":
+            take_back()
+        write(path, value)
+        if path.name == MANIFEST and comes == "after it":
+            take_back()
+
+    monkeypatch.setattr(seal, "write_sealed", at_the_manifest)
+    with pytest.raises(CorruptCheckpoint, match="was taken back by its rank"):
+        seal_buffer(buffer, 2, attempt=3, step=5)
+    assert sealed_buffers(buffer.parent) == ((), {})
+
+
 def test_the_receipt_made_of_the_file_is_the_one_its_writer_makes(tmp_path: Path) -> None:
     captured = Staging().capture(tree())
     where = {"attempt": 0, "step": 5, "rank": 0, "world_size": 1}

@@ -61,6 +61,7 @@ class RankBuffers:
             world_size=self._world_size,
             local_world_size=self._place.local_world_size,
             local_rank=self._place.local_rank,
+            tell=say,
         )
 
     def expect(self, tree: Any, shared: Sequence[str]) -> None:

@@ -42,6 +42,10 @@ class LateWriteError(Exception):
     """What was being copied has changed, and nobody had said so before."""
 
 
+class UnseenWriteError(LateWriteError):
+    """It was found by the sums alone, so that earlier copies may be no better."""
+
+
 class LateCopy:
     """Pieces of a set that are copied by a thread. Made at the boundary, on the main thread."""
 
@@ -53,14 +57,14 @@ class LateCopy:
         transfers: Transfers | None,
         *,
         turn: int,
-        finish: Callable[[bool], None],
+        finish: Callable[[Exception | None], None],
         fetch: Callable[[], int] = lambda: 0,
     ) -> None:
         """`memory`: the buffer; `data_begin`: where in it the arrays begin.
 
         `transfers`: the copies, if they are on devices. `fetch` brings what need not be held, and
         returns how many ns a device had nothing else to do. `finish` is called at the end with
-        whether all of it is there.
+        what went wrong; None: all of it is there.
         """
         self._placed: Sequence[Placed] = placed
         self._memory = memory
@@ -143,7 +147,7 @@ class LateCopy:
         if self._transfers is not None:
             held_ns += self._transfers.held_ns()
         try:
-            self._finish(self.problem is None)
+            self._finish(self.problem)
             over(self.problem, held_ns)
         finally:
             self._over.set()
@@ -169,7 +173,7 @@ class LateCopy:
             else:
                 is_same = self._is_same_there(one, self._transfers)
             if not is_same:
-                raise LateWriteError(f"{one.name} changed while it was copied beside the step")
+                raise UnseenWriteError(f"{one.name} changed while it was copied beside the step")
 
     def _is_same_here(self, one: _Sum) -> bool:
         torch = sys.modules["torch"]

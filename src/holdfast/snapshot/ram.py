@@ -9,11 +9,13 @@ durable one (`layout`, `seal`). A rank writes its own file only, and always in t
 4. the first eight bytes, last.
 
 So a SIGKILL leaves a whole old shard, none, or a whole new one. Who is told that it is copied has
-it sealed by another process; a set is of value only once that is done.
+it sealed by another process; a set is of value only once that is done. A shard that may not be what
+it says is taken back by the second step and then the first: who seals it meanwhile finds out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import os
@@ -32,7 +34,7 @@ from holdfast.snapshot.cuda import CudaError
 from holdfast.snapshot.described import Description, Outline, Region
 from holdfast.snapshot.device import Transfers, device_of
 from holdfast.snapshot.device_copies import DeviceCopies
-from holdfast.snapshot.late import LateCopy
+from holdfast.snapshot.late import LateCopy, UnseenWriteError
 from holdfast.snapshot.lateness import by_driver, sort_out
 from holdfast.snapshot.layout import Placed, header_text, least_begin, place, shard_facts
 from holdfast.snapshot.memory import copy_all
@@ -88,8 +90,12 @@ class BufferFiles:
         world_size: int,
         local_world_size: int,
         local_rank: int | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`local_rank`: its place among the ranks of this host; None: all are here."""
+        """`local_rank`: its place among the ranks of this host; None: all are here.
+
+        `tell` says something to people.
+        """
         first = 0 if local_rank is None else rank - local_rank
         self._ranks = range(first, first + local_world_size)  # of this host
         self._ram_dir = ram_dir
@@ -97,6 +103,7 @@ class BufferFiles:
         self._rank = rank
         self._world_size = world_size
         self._local_world_size = local_world_size
+        self._tell = tell
         self._files = [
             SharedFile(ram_dir / buffer_name(number) / shard_name(rank)) for number in range(wanted)
         ]
@@ -106,6 +113,7 @@ class BufferFiles:
             threading.Lock() for _ in range(wanted)
         ]  # who writes into a buffer, or makes it
         self._turns = itertools.count()
+        self._filled_late: dict[int, int] = {}  # by buffer, the step that was copied beside others
         # Of the last trees, of which all was stored, or a part.
         self._outlines: dict[bool, tuple[Named, Outline]] = {}
         self._misses = 0  # trees that it was not the outline of, in a row
@@ -200,6 +208,7 @@ class BufferFiles:
                 header = np.frombuffer(text.encode("ascii"), np.uint8)
                 begin = _begin(file, least_begin(len(header)), _data_bytes(placed))
                 size = begin + _data_bytes(placed)
+                self._filled_late.pop(buffer, None)
                 self._unseal(buffer)
                 if file.size:  # else there is no page to write to
                     _store_length(file, 0)
@@ -207,7 +216,9 @@ class BufferFiles:
                 file.resize(max(size, file.size) if _is_part(named) else size)
                 now, late = list(placed), None
                 if may_be_late is not None or copies is not None:
-                    now, late = self._set_apart(described, may_be_late, copies, file, begin, busy)
+                    now, late = self._set_apart(
+                        described, may_be_late, copies, buffer, begin, named.step
+                    )
                 self._copy(now, file, begin)
                 file.memory[8 : 8 + len(header)] = header
                 file.memory[8 + len(header) : begin] = ord(" ")  # in place: that may be megabytes
@@ -225,11 +236,12 @@ class BufferFiles:
         described: Description,
         may_be_late: Set[Region] | None,
         copies: DeviceCopies | None,
-        file: SharedFile,
+        buffer: int,
         data_begin: int,
-        busy: threading.Lock,
+        step: int,
     ) -> tuple[list[Placed], LateCopy | None]:
         """What is to be copied now; and what later, from where it is or from a copy of it."""
+        file = self._files[buffer]
         now, later, work = sort_out(described, may_be_late, file)
         copied = None
         if copies is not None:
@@ -239,11 +251,15 @@ class BufferFiles:
 
         release = described.release  # and nothing else of it, for its arrays would stay
 
-        def finish(is_there: bool) -> None:
-            if is_there:
+        def finish(problem: Exception | None) -> None:
+            if problem is None:
                 _store_length(file, data_begin - 8)
+                if later:
+                    self._filled_late[buffer] = step
+            elif isinstance(problem, UnseenWriteError):
+                self._take_back()
             release()
-            busy.release()
+            self._busy[buffer].release()
 
         def fetch() -> int:
             if copied is None:
@@ -380,6 +396,23 @@ class BufferFiles:
             in_parts=_is_part(named),
         )
         return header_text([entry for entry, _, _ in placed], facts)
+
+    def _take_back(self) -> None:
+        """What was copied beside the steps may have changed, too: it is no shard any more."""
+        steps = sorted(self._filled_late.values())
+        for buffer in self._filled_late:
+            file = self._files[buffer]
+            with self._busy[buffer], contextlib.suppress(OSError):
+                if file.is_mapped:
+                    _store_length(file, 0)
+                    self._unseal(buffer)
+        self._filled_late.clear()
+        if steps:
+            which = ", ".join(map(str, steps))
+            self._tell(
+                f"Snapshots: what was copied the same way before (step {which}) may have changed, "
+                "too, and is not restored from memory any more"
+            )
 
     def _unseal(self, buffer: int) -> None:
         folder = self._ram_dir / buffer_name(buffer)

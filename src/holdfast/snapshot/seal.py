@@ -21,7 +21,7 @@ import xxhash
 
 from holdfast.core.save.tier_events import AlikeDigests
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
-from holdfast.journal.regular import open_regular
+from holdfast.journal.regular import open_regular, read_regular
 from holdfast.snapshot.layout import MAX_HEADER_BYTES, Header, decode_header
 from holdfast.snapshot.manifest import compose_part
 from holdfast.snapshot.once import digests
@@ -158,6 +158,7 @@ def seal_part(
     for receipt in receipts:
         check_size(buffer_dir, receipt.rank, receipt.file_bytes)
     write_sealed(buffer_dir / MANIFEST, manifest.to_json())
+    _check_kept(buffer_dir, ranks)
     known.keep(headers)
     done = info(buffer_dir, manifest)
     alike: AlikeDigests = ()
@@ -168,6 +169,22 @@ def seal_part(
         alike = digests(receipts)
     use = sum(helped, ProcessorUse.of_this_thread().since(began))
     return SealedPart(done, alike, comparison, use.taken_ns)
+
+
+def _check_kept(buffer_dir: Path, ranks: Sequence[int]) -> None:
+    """CorruptCheckpoint, and no manifest, where a rank has taken its shard back meanwhile.
+
+    It makes the header's length 0 and then removes the manifest: whichever came first is seen.
+    """
+    for rank in ranks:
+        path = buffer_dir / shard_name(rank)
+        try:
+            is_kept = any(read_regular(path, _LENGTH_BYTES)[:_LENGTH_BYTES])
+        except OSError:
+            is_kept = False
+        if not is_kept:
+            (buffer_dir / MANIFEST).unlink(missing_ok=True)
+            raise CorruptCheckpoint(f"{path} was taken back by its rank while it was being sealed")
 
 
 def hash_shard(buffer_dir: Path, rank: int) -> Receipt:
