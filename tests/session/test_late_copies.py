@@ -478,6 +478,11 @@ def test_a_script_that_knows_better(trainer: Trainer, capfd: pytest.CaptureFixtu
         "Snapshots: everything is copied at the boundary, because the script has called "
         "run.snapshot_safe(False)"
     )
+    trainer.contents.optimizers.is_safe = True  # it was of that step alone
+    was = trainer.save()
+    assert trainer.is_under_way
+    trainer.step()
+    assert same(trainer.found(), was)
 
 
 def test_steps_that_are_captured_in_a_graph_spoil_the_copy(

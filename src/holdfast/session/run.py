@@ -151,7 +151,8 @@ class Run:
         On a CUDA device these are copied beside the next step, which waits for that where it would
         change them. A script that changes them elsewhere, after `done`, calls this with False: all
         is copied at the boundary then, which blocks for longer. So are arrays of JAX; without that
-        call an accelerator holds a second copy of them for a moment.
+        call an accelerator holds a second copy of them for a moment. It holds from the next `done`
+        on, until the next call. A change that was not told may spoil snapshots and never be found.
         """
         self._contents.optimizers.is_safe = is_safe
 
