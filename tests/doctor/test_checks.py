@@ -46,6 +46,10 @@ WELL = Facts(
 DEAF = replace(GCE, has_answered=False, trouble="no connection")
 
 
+GPU = {"devices": ("/dev/nvidia0", "/dev/nvidia1")}
+NOTED = ["devices note"]
+
+
 def run(**changes):
     return {"run": replace(RUN, **changes)}
 
@@ -92,6 +96,11 @@ def run(**changes):
         ({"memory": replace(SHM, filesystem="ext4")}, ["memory warning"]),
         ({"removes_ipc": True}, ["ipc warning"]),
         ({"removes_ipc": True, "memory": replace(SHM, buffers=0)}, []),
+        (GPU, ["devices note"]),
+        (GPU | {"memory": replace(SHM, buffers=0)}, []),
+        (GPU | {"versions": {"numpy": "2.3"}}, []),
+        ({"devices": ("/dev/accel0",), "versions": {"jax": "0.10.2", "libtpu": "0.0.2"}}, NOTED),
+        ({"devices": ("/dev/vfio/0",), "versions": {"jax": "0.10.2"}}, []),  # of something else
         ({"is_synchronised": False}, ["clock note"]),
         ({"is_synchronised": None}, []),
         ({"suspended_s": 0.9}, []),
@@ -130,6 +139,24 @@ def test_the_gravest_comes_first_and_says_the_value():
     (short,) = examine(replace(WELL, grace_s=5.0))
     assert short.what == "--grace is 5 s, and a save of run 'lm' takes 8 s"
     assert "wait 14 s or more" in short.fix
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "are copied beside the next steps from /dev/nvidia0 and 1 more"),
+        ({"cuda_trouble": "libcuda.so.1: no such file"}, "and 1 more: libcuda.so.1: no such file"),
+        (
+            {"versions": {"torch": "2.13.0+cpu"}},
+            "more: torch is 2.13.0+cpu, which is built without",
+        ),
+        ({"versions": {"torch": "2.13.0+cu130"}}, "are copied beside the next steps"),
+    ],
+)
+def test_what_is_copied_beside_the_steps_or_why_it_is_not(changes, words):
+    (found,) = examine(replace(WELL, **GPU | changes))
+    assert words in found.what
+    assert ("run.snapshot_safe(False)" in found.fix) == ("are copied" in words)
 
 
 def test_every_habit_of_a_script_has_its_words():

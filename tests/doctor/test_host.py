@@ -49,9 +49,14 @@ def test_files_of_the_kernel_and_variables(tmp_path):
         path = tmp_path / "proc/sys/kernel" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "vfio/vfio", "vfio/3"):
+        path = tmp_path / "dev" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     environ = {"JAX_ENABLE_PREEMPTION_SERVICE": "True", "TORCHELASTIC_RUN_ID": "1"}
     facts = host_facts(environ, tmp_path)
     assert (facts["core_pattern"], facts["ptrace_scope"]) == ("|/bin/dump", 2)
+    assert facts["devices"] == ("/dev/nvidia0", "/dev/nvidia1", "/dev/vfio/3")
     assert facts["jax_preemption"]
     assert facts["torchrun_shares_store"]
     away = {"TORCHELASTIC_RUN_ID": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

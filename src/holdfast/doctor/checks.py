@@ -21,6 +21,7 @@ CHECKS: dict[str, Check] = {
     "room": checks_run.room,
     "scratch": checks_run.scratch,
     "memory": checks_run.memory,
+    "devices": checks_host.devices,
     "ipc": checks_host.ipc,
     "clock": checks_host.clock,
     "suspend": checks_host.suspend,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from holdfast.core.durations import seconds_in_words
 from holdfast.doctor.facts import Facts
@@ -27,6 +27,53 @@ def ipc(facts: Facts) -> Iterator[Finding]:
             "RemoveIPC=no in /etc/systemd/logind.conf, or run it as a service, or --memory-dir "
             "on a tmpfs of its own",
         )
+
+
+def devices(facts: Facts) -> Iterator[Finding]:
+    """Accelerators that snapshots are copied from beside the next steps, or why they are not."""
+    versions, tier = facts.versions, facts.memory
+    if tier is None or not tier.buffers:
+        return
+    torch, has_jax = versions.get("torch", ""), "jax" in versions
+    has_torch = bool(torch) and not torch.endswith("+cpu")
+    gpus = [one for one in facts.devices if one.startswith("/dev/nvidia")]
+    if gpus and (torch or has_jax):
+        why_not = facts.cuda_trouble
+        if not (why_not or has_torch or has_jax):
+            why_not = f"torch is {torch}, which is built without CUDA"
+        yield _not_beside(gpus, why_not) if why_not else _beside(gpus, has_torch=has_torch)
+    tpus = [one for one in facts.devices if one not in gpus]
+    if tpus and has_jax and "libtpu" in versions:
+        yield _beside(tpus, has_torch=False)
+
+
+def _beside(devices: Sequence[str], *, has_torch: bool) -> Finding:
+    return Finding(
+        "devices",
+        Severity.NOTE,
+        f"snapshots are copied beside the next steps from {_few(devices)}",
+        "of PyTorch, a script that changes parameters elsewhere than in an optimizer's step, and "
+        "does not say so, may have torn ones; of JAX, the device holds arrays twice for a moment"
+        if has_torch
+        else "where there is room, the device holds arrays of JAX twice for a moment",
+        "run.snapshot_safe(False) before the first step has all of it copied in run.done, which "
+        "takes longer",
+    )
+
+
+def _not_beside(devices: Sequence[str], why_not: str) -> Finding:
+    return Finding(
+        "devices",
+        Severity.NOTE,
+        f"no snapshot is copied beside the next steps from {_few(devices)}: {why_not}",
+        "training waits for each copy, if it can use the device at all",
+        "install NVIDIA's driver, or give it to the container (--gpus all), and a PyTorch or JAX "
+        "that is built for CUDA",
+    )
+
+
+def _few(devices: Sequence[str]) -> str:
+    return devices[0] if len(devices) == 1 else f"{devices[0]} and {len(devices) - 1} more"
 
 
 def clock(facts: Facts) -> Iterator[Finding]:

@@ -140,6 +140,8 @@ class Facts:
     core_pattern: str = ""
     locked_bytes: int | None = None
     has_infiniband: bool = False
+    devices: tuple[str, ...] = ()  # accelerators: GPUs of NVIDIA's, TPUs
+    cuda_trouble: str = ""  # why the driver of the GPUs cannot be opened; "": it can
     ptrace_scope: int | None = None
     is_root: bool = False
     has_py_spy: bool = False

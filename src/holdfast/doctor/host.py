@@ -24,7 +24,8 @@ from holdfast.journal.scratch import BASES, filesystem_of, is_remote
 from holdfast.snapshot.ram_folder import ram_path
 from holdfast.snapshot.room import find_room
 
-PACKAGES = ("jax", "jaxlib", "torch", "numpy", "orbax-checkpoint")
+PACKAGES = ("jax", "jaxlib", "libtpu", "torch", "numpy", "orbax-checkpoint")
+DEVICES = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")
 FSYNC_BYTES, FSYNC_TIMES = 64 << 10, 3
 STORE_LIMIT_S = 60.0  # a disk that is very busy answers in less
 TICK_S = 0.01  # at 100 Hz, the longest that kernels have
@@ -42,6 +43,12 @@ def host_facts(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, 
         "core_pattern": _text(root / "proc/sys/kernel/core_pattern"),
         "locked_bytes": _limit(resource.RLIMIT_MEMLOCK),
         "has_infiniband": any((root / "dev/infiniband").glob("uverbs*")),
+        "devices": tuple(
+            f"/dev/{path.relative_to(root / 'dev')}"
+            for pattern in DEVICES
+            for path in sorted((root / "dev").glob(pattern))
+        ),
+        "cuda_trouble": _cuda_trouble(),
         "ptrace_scope": _whole(_text(root / "proc/sys/kernel/yama/ptrace_scope")),
         "is_root": os.geteuid() == 0,
         "has_py_spy": _py_spy() is not None,
@@ -184,6 +191,14 @@ def _is_synchronised() -> bool | None:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
         return None if state < 0 else state != TIME_ERROR
     return None
+
+
+def _cuda_trouble() -> str:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def _py_spy() -> str | None:
