@@ -249,12 +249,12 @@ class BufferFiles:
         if copied is None and not later:
             return now, None
 
-        release = described.release  # and nothing else of it, for its arrays would stay
+        release, is_late = described.release, bool(later)  # no more of it: its arrays would stay
 
         def finish(problem: Exception | None) -> None:
             if problem is None:
                 _store_length(file, data_begin - 8)
-                if later:
+                if is_late:
                     self._filled_late[buffer] = step
             elif isinstance(problem, UnseenWriteError):
                 self._take_back()
@@ -410,8 +410,8 @@ class BufferFiles:
         if steps:
             which = ", ".join(map(str, steps))
             self._tell(
-                f"Snapshots: what was copied the same way before (step {which}) may have changed, "
-                "too, and is not restored from memory any more"
+                f"Snapshots: what memory holds of step {which} is not restored any more, because "
+                "one that was copied beside the next step in the same way has changed meanwhile"
             )
 
     def _unseal(self, buffer: int) -> None:
