@@ -24,7 +24,7 @@ import holdfast.session.start as session
 from holdfast.journal.layout import Word
 
 NTH = 3
-BY_ORBAX = ("orbax", "orbax_v1", "maxtext")
+BY_ORBAX = ("orbax", "orbax_v1")
 SMALL_BYTES = 2048
 
 

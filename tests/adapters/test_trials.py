@@ -212,6 +212,8 @@ def test_a_rank_that_is_killed_within_a_save_goes_on_from_the_one_before(
 def test_a_disk_that_is_full_in_a_save_is_told(
     trial: Trial, wanted: set[tuple[str, str]], house: House
 ) -> None:
+    if trial.example == "maxtext" and trial.ranks > 1:
+        pytest.skip("raised where a save begins, the other process is in it alone: no disk's way")
     text = trial.start(house, strike="fill the disk in a save").wait(EXIT_DONE)
     assert said(text) == wanted
     struck_step = int((house.folder / "struck").read_text())
