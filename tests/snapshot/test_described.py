@@ -57,6 +57,8 @@ ALIKE = [
 ]
 gone = jax.device_put(jnp.ones(3), HERE)
 gone.delete()
+freed = torch.ones(3)
+freed.untyped_storage().resize_(0)
 ODD = [
     *(None, True, 0, 1.5, float("nan"), 1j, "a", "a" * 600, "é" * 600, b"a", b"a" * 600),
     *({}, [], (), [1], (1,), {"a": 1}, {"b": 1}, {1: 1}, {"1": 1}, {True: 1}, {np.int64(1): 1}),
@@ -68,6 +70,7 @@ ODD = [
     *(torch.ones(3, requires_grad=True), torch.nn.Parameter(torch.ones(3))),
     *(torch.ones(3, dtype=torch.complex64), torch.full((3,), 1j).conj()),
     *(torch.full((3,), 1j).conj().imag, torch.ones(3, device="meta"), torch.ones(3).to_sparse()),
+    *(freed, torch.ones(0), torch.ones(0, device="meta"), torch.nn.UninitializedParameter()),
     *(torch.ones(6)[::2], torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(3, 2).T),
     *(*ALIKE, gone, jnp.ones(3), jnp.asarray(1.0), jnp.zeros(()), jnp.ones(3, jnp.bfloat16)),
     *(jnp.ones((3, 1)), jax.random.key(1), jax.random.key(1, impl="rbg"), jax.random.PRNGKey(1)),

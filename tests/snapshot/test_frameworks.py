@@ -16,6 +16,7 @@ import torch
 from holdfast.agent.launch import free_ports
 from holdfast.errors import StateMismatch, Unstorable
 from holdfast.session.restore import _shape_of
+from holdfast.snapshot.arrays import copies
 from holdfast.snapshot.parts import load_part, part_state
 from holdfast.snapshot.reader import verify
 from holdfast.snapshot.restore import load_path, read_set
@@ -236,6 +237,60 @@ def test_torch_likes() -> None:
     for bad in (torch.zeros(3, device="meta"), torch.eye(3).to_sparse()):
         with pytest.raises(Unstorable, match="no plain bytes"):
             flatten({"t": bad})
+
+
+class InTwoTensors(torch.Tensor):
+    """A tensor of other tensors, as libraries that quantize make them."""
+
+    @staticmethod
+    def __new__(cls, one: torch.Tensor) -> InTwoTensors:
+        return torch.Tensor._make_wrapper_subclass(cls, one.shape, dtype=one.dtype)
+
+    def __init__(self, one: torch.Tensor) -> None:
+        self.one = one
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, *_: Any) -> Any:
+        if function is torch.ops.aten.detach.default:
+            return cls(torch.ones(3))
+        raise TypeError(f"no {function}")
+
+
+class Silent(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> Any:
+        raise TypeError(f"no {function.__name__}")
+
+
+def freed() -> torch.Tensor:
+    tensor = torch.ones(3)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (torch.nn.UninitializedParameter, "call the module once"),
+        (torch.nn.UninitializedBuffer, "call the module once"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "unbind"),
+        (lambda: InTwoTensors(torch.ones(3)), "a InTwoTensors has no memory of its own"),
+        (lambda: torch.ones(3).as_subclass(Silent), "a Silent cannot be stored"),
+        (freed, "has no memory of its own, or no longer"),
+    ],
+)
+def test_a_tensor_without_bytes_is_named(make: Any, says: str) -> None:
+    with pytest.raises(Unstorable, match=rf"^state/t/1: .*{says}"):
+        flatten({"state": {"t": [0, make()]}})
+
+
+def test_a_tensor_that_loses_its_memory_ends_no_process() -> None:
+    tensor = torch.ones(3)
+    (leaf,) = flatten({"t": tensor}).leaves
+    tensor.untyped_storage().resize_(0)
+    with pytest.raises(Unstorable, match=r"^t: .* no longer"):
+        list(copies(leaf, leaf.pieces[0], np.empty(12, np.uint8)))
 
 
 SHARDED = """

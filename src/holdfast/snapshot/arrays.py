@@ -248,8 +248,33 @@ def bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:
 
 
 def _torch(path: str, value: Any) -> Leaf:
+    try:
+        return _tensor(path, value)
+    except Unstorable:
+        raise
+    except Exception as error:  # some cannot even be asked for their shape
+        raise Unstorable(path, _why_not(value, error)) from error
+
+
+def _why_not(value: Any, error: Exception) -> str:
+    if sys.modules["torch"].nn.parameter.is_lazy(value):
+        return (
+            "its lazy module was never called, so it has no shape yet; call the module once before "
+            "the first step is done, or take it out of the model"
+        )
+    return f"a {type(value).__name__} cannot be stored ({' '.join(str(error).split()):.200})"
+
+
+_NO_MEMORY = "has no memory of its own, or no longer; store the tensors that it consists of"
+
+
+def _tensor(path: str, value: Any) -> Leaf:
     torch = sys.modules["torch"]
     name = str(value.dtype).removeprefix("torch.")
+    if value.is_nested:
+        raise Unstorable(
+            path, "a nested tensor has no shape; store the tensors in it (its unbind())"
+        )
     if value.layout is not torch.strided or value.is_quantized or value.device.type == "meta":
         raise Unstorable(
             path, f"a {value.layout} {name} tensor on {value.device} has no plain bytes to store"
@@ -263,7 +288,10 @@ def _torch(path: str, value: Any) -> Leaf:
         parts = dtensor.stored(path, value)
         found = [ArrayPiece(at, tuple(one.shape), plain_tensor(one)) for at, one in parts]
         return Leaf(path, ArrayKind.TORCH, name, size, shape, tuple(found), held=value)
-    piece = ArrayPiece(None, shape, plain_tensor(value))
+    alias = plain_tensor(value)
+    if is_nowhere(alias):
+        raise Unstorable(path, f"a {type(value).__name__} {_NO_MEMORY}")
+    piece = ArrayPiece(None, shape, alias)
     return Leaf(path, ArrayKind.TORCH, name, size, shape, (piece,))
 
 
@@ -271,6 +299,11 @@ def plain_tensor(value: Any) -> Any:
     """The tensor's own memory, whatever becomes of the tensor; no derivative goes through it."""
     alias = value.detach()
     return alias.resolve_conj().resolve_neg() if alias.is_conj() or alias.is_neg() else alias
+
+
+def is_nowhere(tensor: Any) -> bool:
+    """Whether a tensor of the host has elements, and no memory that they are in."""
+    return bool(tensor.is_cpu and not tensor.data_ptr() and tensor.numel())
 
 
 class PlainCopy(NamedTuple):
@@ -293,7 +326,10 @@ def copies(leaf: Leaf, piece: ArrayPiece, target: Bytes) -> Iterator[Copy]:
     if leaf.kind is ArrayKind.TORCH:
         tensor = piece.source
         if tensor.device.type == "cpu" and tensor.is_contiguous():
-            yield _plain(target, tensor.data_ptr(), tensor.nbytes, tensor)
+            source = tensor.data_ptr()
+            if not source:  # to read from there would end the process
+                raise Unstorable(leaf.path, f"a {type(tensor).__name__} {_NO_MEMORY}")
+            yield _plain(target, source, tensor.nbytes, tensor)
             return
         torch = sys.modules["torch"]
         flat = torch.frombuffer(target, dtype=tensor.dtype)

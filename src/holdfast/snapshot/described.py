@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from holdfast.snapshot import dtensor, nodes, paths
-from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, describe, plain_tensor
+from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, describe, is_nowhere, plain_tensor
 from holdfast.snapshot.layout import Placed
 from holdfast.snapshot.receipt import Tensor
 from holdfast.snapshot.sealed import compact
@@ -218,7 +218,7 @@ class _Tensors:
         if (
             any(map(kind.is_neg, values))
             or (self._may_be_conj and any(map(kind.is_conj, values)))
-            or (0 in addresses and any(map(_IS_META, values)))
+            or (0 in addresses and any(one.is_meta or is_nowhere(one) for one in values))
         ):
             return None
         are_whole = map(kind.is_contiguous, values)
@@ -229,7 +229,7 @@ class _Tensors:
         return [*map(_DATA, values)], regions  # whose memory stays, whatever becomes of the values
 
 
-_DTYPE, _SHAPE, _DATA, _IS_META = map(attrgetter, ("dtype", "shape", "data", "is_meta"))
+_DTYPE, _SHAPE, _DATA = map(attrgetter, ("dtype", "shape", "data"))
 
 
 class _Tensor:
@@ -252,7 +252,10 @@ class _Tensor:
             or value.is_meta
         ):
             return False
-        leaves.append(Leaf(*self._like, shape, (ArrayPiece(None, shape, plain_tensor(value)),)))
+        alias = plain_tensor(value)
+        if is_nowhere(alias):
+            return False
+        leaves.append(Leaf(*self._like, shape, (ArrayPiece(None, shape, alias),)))
         return True
 
 
