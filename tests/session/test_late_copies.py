@@ -128,7 +128,8 @@ def flat(tree: Any, path: str = "") -> dict[str, Any]:
     elif isinstance(tree, list | tuple):
         pairs = list(enumerate(tree))
     else:
-        return {path: tree.numpy().copy() if isinstance(tree, torch.Tensor) else np.array(tree)}
+        tree = tree.detach().numpy().copy() if isinstance(tree, torch.Tensor) else np.array(tree)
+        return {path: tree}
     found: dict[str, Any] = {}
     for name, one in pairs:
         found |= flat(one, f"{path}/{name}")

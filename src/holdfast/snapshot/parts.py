@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import StateMismatch, Unstorable
+from holdfast.snapshot.modules import module_state
 
 _PROTOCOLS = (
     ("state_dict", "load_state_dict"),
@@ -59,7 +60,10 @@ def part_state(part: Any, path: str) -> Any:
             f"a {type(part).__qualname__} has neither state_dict and load_state_dict "
             "nor get_state and set_state",
         )
+    torch = sys.modules.get("torch")
     try:
+        if torch is not None and isinstance(part, torch.nn.Module):
+            return module_state(part)
         return getattr(part, protocol[0])()
     except Exception as error:
         raise Unstorable(path, f"{protocol[0]}() failed: {error!r}") from error
