@@ -17,7 +17,7 @@ import torch
 from tests.snapshot.virtual_driver import VirtualDriver, driver
 
 from holdfast.core.save.word import Order, pack, unpack, with_buffer
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreUnavailable, Unstorable
 from holdfast.journal.layout import Identity, Word
 from holdfast.journal.writer import JournalWriter
 from holdfast.session import asked_save, saver
@@ -150,6 +150,32 @@ def test_an_order_is_answered_into_its_buffer(trainer: Trainer) -> None:
         assert set(stored) == {"state", "parts", "data", "rng", "session"}
     assert trainer.words.load(Word.DURABLE) == 0
     assert trainer.words.load(Word.ERRORS) == 0
+
+
+def test_a_part_that_was_never_used_is_named_at_the_first_step(trainer: Trainer) -> None:
+    parts = torch.nn.ModuleDict({"used": torch.nn.Linear(1, 1), "unused": torch.nn.LazyLinear(1)})
+    trainer.contents.track({"model": parts})
+    with pytest.raises(Unstorable, match=r"^parts/model/unused.weight: .* call the module once"):
+        trainer.boundary.done(1)
+
+
+@pytest.mark.parametrize(
+    ("here", "ranks", "is_asked"), [(1, 1, False), (2, 2, True), (1, 2, False), (2, 4, False)]
+)
+def test_what_is_equal_is_asked_for_where_ranks_share_the_copy(
+    trainer: Trainer, here: int, ranks: int, *, is_asked: bool
+) -> None:
+    asked = []
+    trainer.contents.replicated = lambda _: asked.append(1) or ()  # type: ignore[method-assign]
+    trainer.saver._memory = RankBuffers(
+        RamPlace(trainer.folder, 3, 0, here), trainer.words, 0, ranks
+    )
+    trainer.boundary.done(1, {"w": np.zeros(3)})
+    trainer.prepared()
+    trainer.order(1, 2, 0)
+    trainer.boundary.done(2, {"w": np.zeros(3)})
+    assert unpack(trainer.words.load(Word.COPIED)) == (1, 0, 2)
+    assert bool(asked) == is_asked
 
 
 def test_without_a_buffer_the_rank_writes_it_itself(trainer: Trainer) -> None:

@@ -150,9 +150,12 @@ class Contents:
         )
         return (STATE, *parts)
 
-    def replicated(self) -> tuple[str, ...]:
-        """What of it a framework declares equal on all ranks: paths, or prefixes of such."""
-        return self._replicated.paths(self._parts)
+    def replicated(self, tree: dict[str, Any]) -> tuple[str, ...]:
+        """What a framework declares equal on all ranks: paths, or prefixes of such.
+
+        `tree`: as it was gathered just now.
+        """
+        return self._replicated.paths(self._parts, tree["parts"])
 
     def apply(self, stored: dict[str, Any]) -> None:
         """Put everything but the state back; what is not registered yet waits for it."""

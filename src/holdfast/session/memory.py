@@ -64,6 +64,11 @@ class RankBuffers:
             tell=say,
         )
 
+    @property
+    def is_shared_by_ranks(self) -> bool:
+        """Whether several ranks, and all there are, share the memory of this host."""
+        return self._place.local_world_size == self._world_size > 1
+
     def expect(self, tree: Any, shared: Sequence[str]) -> None:
         """Begin to make buffers for a tree of about this size; nothing is promised yet."""
         self._expected_bytes = self._buffers.measure(tree, shared) + SLACK_BYTES

@@ -227,10 +227,12 @@ class Saver:
         tags = self._contents.take_tags() if is_asked else ()
         try:
             contents, optimizers = self._contents, self._contents.optimizers
-            of = self._attempt(), step, epoch, contents.shared(), tags, contents.replicated()
+            tree = self._gather(state)
+            replicated = contents.replicated(tree) if self._memory.is_shared_by_ranks else ()
+            of = self._attempt(), step, epoch, contents.shared(), tags, replicated
             late = self._memory.save(
                 buffer,
-                self._gather(state),
+                tree,
                 Named(*of, in_parts),
                 optimizers.may_be_late(step) if may_end_later else None,
                 self._on_device if may_end_later else None,
