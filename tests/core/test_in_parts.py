@@ -12,7 +12,7 @@ from holdfast.core.run.machine import RunMachine, RunPolicy, State
 from holdfast.core.save import events as news
 from holdfast.core.save import policy as saves
 from holdfast.core.save.corruption import Replica, ReplicaDifference
-from holdfast.core.save.in_parts import EVERY, PROVEN, Comparison
+from holdfast.core.save.in_parts import EVERY, PROVEN, Equality
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.word import IN_PARTS, Order, buffer_of, is_in_parts
 
@@ -70,7 +70,7 @@ class Ranks:
         differ = is_compared and self.parts_at is not None and action.step >= self.parts_at
         of = self.saving.tier.attempt, action.epoch, action.step, action.buffer
         sealed = ev.Sealed(self.at_ns, *of, (), is_compared, DIFFERING if differ else ())
-        if self.saving.tier.compare(sealed) is Comparison.CORRUPTION:
+        if self.saving.tier.compare(sealed) is Equality.CORRUPTION:
             self.incidents.append(action.step)
         self.saving.tier.seal_over(sealed)
 

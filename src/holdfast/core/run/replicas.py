@@ -9,15 +9,15 @@ from holdfast.core.run.course import RunState
 from holdfast.core.run.rollback import Wish
 from holdfast.core.run.stops import on_rollback_asked
 from holdfast.core.save.corruption import judge
-from holdfast.core.save.in_parts import Comparison
+from holdfast.core.save.in_parts import Equality
 
 _ALL_OF_IT = "each rank copies all of its state from now on"
 WORDS = {
-    Comparison.NO_REPLICAS: (
+    Equality.NO_REPLICAS: (
         "By step {step} {array} is not the same on all ranks, as DistributedDataParallel should "
         f"keep it; {_ALL_OF_IT}"
     ),
-    Comparison.ON_PURPOSE: (
+    Equality.ON_PURPOSE: (
         "By step {step} {array} differs again between ranks, though the run has gone back once: "
         f"that is taken for the script's own will, and not gone back on account of; {_ALL_OF_IT}"
     ),
@@ -50,7 +50,7 @@ def on_sealed(run: RunState, event: ev.Sealed) -> list[act.Action]:
         words = WORDS[found].format(step=event.step, array=event.differing[0].array)
         answer.append(act.Say("warning", words))
     good = run.saving.tier.replicas.compared_step
-    if found is not Comparison.CORRUPTION or good is None:
+    if found is not Equality.CORRUPTION or good is None:
         return answer
     ranks, why = judge(event.differing, range(run.placement.ranks), "ranks")
     words = f"silent corruption by step {event.step} on {_named(ranks, 'rank')}: {why}"

@@ -23,7 +23,7 @@ PROVEN = 3  # whole sets in a row in which nothing differs
 EVERY = 16  # one of so many is whole
 
 
-class Comparison(Enum):
+class Equality(Enum):
     """What a comparison has shown that was not known before."""
 
     NOTHING = "nothing new"
@@ -67,18 +67,18 @@ class InParts:
         """A set did not become one; perhaps because its parts did not make a whole."""
         self.is_off = True
 
-    def sealed(self, event: ev.Sealed) -> Comparison:
+    def sealed(self, event: ev.Sealed) -> Equality:
         """Take in what was seen of a set."""
         if not event.is_compared:
-            return Comparison.NOTHING
+            return Equality.NOTHING
         if not event.differing:
             self.alike += 1
-            return Comparison.NOTHING
+            return Equality.NOTHING
         was_proven, was_told = self.alike >= PROVEN, self.is_told
         self.alike, self.is_off, self.is_told = 0, True, True
         if was_proven and not self.has_gone_back:
             self.has_gone_back = True
-            return Comparison.CORRUPTION
+            return Equality.CORRUPTION
         if was_told:
-            return Comparison.NOTHING
-        return Comparison.ON_PURPOSE if self.has_gone_back else Comparison.NO_REPLICAS
+            return Equality.NOTHING
+        return Equality.ON_PURPOSE if self.has_gone_back else Equality.NO_REPLICAS

@@ -24,7 +24,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import InMemory
 from holdfast.core.save.flushes import Flushes, FlushOver
-from holdfast.core.save.in_parts import Comparison, InParts
+from holdfast.core.save.in_parts import Equality, InParts
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.ranks import Extremes
 from holdfast.core.save.replicas import Replicas
@@ -264,10 +264,10 @@ class MemoryTier:
         self.buffers = self.buffers.over(kept, is_sealed=counts)
         return counts
 
-    def compare(self, event: ev.Sealed) -> Comparison:
+    def compare(self, event: ev.Sealed) -> Equality:
         """Take in whether the ranks of the one host are equal."""
         if event.of_attempt != self.attempt:
-            return Comparison.NOTHING
+            return Equality.NOTHING
         if event.is_compared and not event.differing:
             self.replicas.compared_step = event.step
         return self.in_parts.sealed(event)
