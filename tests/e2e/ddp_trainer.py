@@ -1,8 +1,7 @@
 """A trainer under DistributedDataParallel, whose ranks keep running statistics of their own.
 
 `KILL`: steps after each of which a rank kills itself, once; `FLIP`: the step after which a weight
-of rank 1 changes, once; `TERM_AFTER`: that after which rank 0 is told to go, once. `MARKS`: where
-it is remembered what was done. Not a test itself.
+of rank 1 changes, once. `MARKS`: where it is remembered what was done. Not a test itself.
 """
 
 from __future__ import annotations
@@ -62,8 +61,6 @@ def main(steps: int) -> None:
         run.done(step)
         if str(step) in kills and run.rank == kills.index(str(step)) % 2 and first_time(str(step)):
             os.kill(os.getpid(), signal.SIGKILL)
-        if os.environ.get("TERM_AFTER") == str(step) and run.rank == 0 and first_time("term"):
-            os.kill(os.getpid(), signal.SIGTERM)
     print(f"final {digest(list(model.parameters()))} own {digest(list(model.buffers()))}")
 
 
