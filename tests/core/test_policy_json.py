@@ -58,6 +58,7 @@ def test_it_is_read_back(policy: RunPolicy) -> None:
     again = decode(json.loads(json.dumps(encode(policy))))
     assert again == policy
     assert repr(again) == repr(policy)  # 20 is not 20.0 in a sentence
+    assert decode({**encode(policy), "mood": "calm"}) == policy  # of a newer version
 
 
 def test_a_part_of_the_users_own_is_refused_and_not_guessed() -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from run_facts import facts_of
 
@@ -55,7 +54,7 @@ LATE_NS = 12 * SECOND
 UNHEARD = "nothing was heard of its processes yet"
 NOTICED_S = 65.0
 MOST_EVENTS = 100_000
-REMEMBERED = 32  # after so many events what is remembered is copied, or written down
+REMEMBERED = 32  # after so many events what is remembered is copied
 STOPS = (ev.StopAsked, ev.StopNowAsked, ev.Interrupted)
 ROUTINE = {ev.TimerFired, ev.Examined, ev.Flushing}  # looks, which go on for as long as it takes
 
@@ -70,7 +69,7 @@ class Books:
     def __init__(self, world: VirtualWorld, policy: RunPolicy) -> None:
         self.world = world
         self.again = RunMachine(policy)  # hears what the journal has kept
-        self.left: tuple[RunState, Any] | None = None  # what it was, and that as plain data
+        self.left: tuple[RunState, RunState] | None = None  # what it was, and a copy of that
         self.events = 0
         self.is_gone = True  # no attempt of its own is there
         self.epoch = 0  # the newest order's
@@ -158,20 +157,14 @@ class Watch:
             raise Broken(words)
 
     def _goes_on_elsewhere(self, books: Books) -> None:
-        """What replays goes on from a copy, or from what was written down; it was not touched."""
+        """What replays goes on from a copy; what was copied is not touched any more."""
         if books.left is not None:
             left, was = books.left
-            require(as_json.write_state(left) == was, "what was left behind has changed")
+            require(left == was, "what was left behind has changed")
         here = books.again.course
-        if self._as_text is None:
-            books.again = RunMachine.of(copied(here))
-            return
-        was = as_json.write_state(here)
-        books.left = here, was
-        is_copied = books.events // REMEMBERED % 2 == 0
-        written = lambda: json.loads(json.dumps(was))  # noqa: E731
-        there = copied(here) if is_copied else as_json.read_state(written())
-        require(there == here, "what was written down is read back as something else")
+        there = copied(here)
+        require(there == here, "a copy is something else")
+        books.left = here, copied(here)
         books.again = RunMachine.of(there)
 
     def _note_stop(

@@ -5,8 +5,7 @@
     parts.read(RunPolicy, data)  # ValueError for what is none
 
 What is read goes by the types of the fields. A field that is missing has its default, and unknown
-ones are ignored: older and newer versions read each other as far as that goes. Only a part that
-changes (a dataclass that has no hash) is read back whole: no field of it may be missing.
+ones are ignored: older and newer versions read each other as far as that goes.
 
 A thousand hosts that answer an order say the same. What cannot change is made once for all who say
 it one after the other, so plain data that was read is not changed any more.
@@ -61,18 +60,12 @@ class Parts:
             if self._kinds.get(name) is not kind:
                 raise TypeError(f"{name} is no {self._tag} that a journal can hold")
             of = {one.name: _default(one) for one in fields(kind)}
-            return self._write_fields(
-                {self._tag: name}, of if _is_frozen(kind) else dict.fromkeys(of, MISSING)
-            )
+            return self._write_fields({self._tag: name}, of)
         if issubclass(kind, Enum):
             return lambda part: part.value
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
             of = dict.fromkeys(kind._fields, MISSING) | getattr(kind, "_field_defaults", {})
             return self._write_fields({}, of)
-        if issubclass(kind, dict):
-            return lambda part: [[write(key), write(value)] for key, value in part.items()]
-        if issubclass(kind, set):
-            return lambda part: [write(one) for one in sorted(part)]
         if issubclass(kind, tuple | list):
             return lambda part: [write(one) for one in part]
         return lambda part: part
@@ -105,18 +98,12 @@ class Parts:
 
     def _read_of(self, wanted: Any) -> Read:
         kind, of = get_origin(wanted), get_args(wanted)
-        if kind is dict:
-            key, value = (self.reader(one) for one in of)
-            return lambda data: {
-                key(one): value(other)
-                for one, other in (_listed(pair, 2) for pair in _listed(data))
-            }
         if kind is tuple and of[-1] is not ...:
             each = [self.reader(one) for one in of]
             return lambda data: tuple(
                 [read(one) for read, one in zip(each, _listed(data, len(each)), strict=True)]
             )
-        if kind in (tuple, list, set):
+        if kind in (tuple, list):
             item = self.reader(of[0])
             return lambda data: kind([item(one) for one in _listed(data)])
         options = of if isinstance(wanted, UnionType) else (wanted,)
@@ -147,7 +134,6 @@ class Parts:
     def _fields(self, kind: type[Any]) -> Read:
         """Of a dataclass, or of a named tuple."""
         types = get_type_hints(kind)
-        is_whole = is_dataclass(kind) and not _is_frozen(kind)
         names = [one.name for one in fields(kind)] if is_dataclass(kind) else kind._fields
         each = {name: self.reader(types[name]) for name in names}
 
@@ -161,12 +147,12 @@ class Parts:
                         values[name] = read_one(value)
             except ValueError as error:
                 raise ValueError(f"{name} of {kind.__name__}: {error}") from None
-            if is_whole and len(values) < len(each):
-                missing = next(name for name in each if name not in values)
-                raise ValueError(f"{kind.__name__} has no {missing}: it is missing")
-            return _as_it_was(kind, values) if is_whole else _made(kind, values)
+            try:
+                return kind(**values)
+            except TypeError as error:
+                raise ValueError(str(error)) from None
 
-        return read if is_whole else _once(read)
+        return _once(read)
 
 
 def _once(read: Read) -> Read:
@@ -229,21 +215,6 @@ def _default(field: Field[Any]) -> Any:
 def _is_frozen(kind: Any) -> bool:
     """One that changes has no hash."""
     return kind.__hash__ is not None
-
-
-def _made(kind: type[Any], values: dict[str, Any]) -> Any:
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
-
-
-def _as_it_was(kind: type[Any], values: dict[str, Any]) -> Any:
-    """Field by field: it does not begin anew."""
-    part = object.__new__(kind)
-    for name, value in values.items():
-        setattr(part, name, value)
-    return part
 
 
 def _listed(data: Any, length: int | None = None) -> list[Any]:

@@ -68,7 +68,7 @@ class RunMachine:
 
     @property
     def course(self) -> RunState:
-        """All that it remembers: copied, compared, or written down (`core.run.as_json`)."""
+        """All that it remembers: plain parts, which can be copied and compared."""
         return self._run
 
     def copy(self) -> RunMachine:
