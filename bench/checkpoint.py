@@ -29,13 +29,13 @@ import jax
 import numpy as np
 
 from holdfast.snapshot.memory import reserve, touch
-from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.ram_folder import BASE, buffer_name, claim_ram
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.sets import commit, set_name
 from holdfast.snapshot.shard import write_shard
-from holdfast.snapshot.staging import Staging
+from holdfast.snapshot.staging import GLOBAL, Staging
 
 BLOCK_BYTES = 16 << 20
 ARRAYS = 16
@@ -182,7 +182,7 @@ def holdfast_memory(clock: Clock, ram: Path, state: Any) -> Callable[[int], None
     def measure(number: int) -> None:
         place = ram / buffer_name(number % 3)
         with clock.time("Holdfast memory save, blocked"):
-            buffers.capture(number % 3, tree, attempt=0, step=number)
+            buffers.begin(number % 3, tree, Named(0, number, 0, GLOBAL, ()), None)
         with clock.time("Holdfast memory seal"):
             seal_buffer(place, 1, attempt=0, step=number)
         room = prepare(place)  # a thread of the session does this while the script imports

@@ -25,11 +25,12 @@ import numpy as np
 
 from holdfast.snapshot import flush
 from holdfast.snapshot.once import written_once
-from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.sets import commit, set_name
+from holdfast.snapshot.staging import GLOBAL
 
 ARRAYS = 100
 
@@ -61,7 +62,7 @@ def sealed(memory: Path, size_bytes: int, ranks: int) -> Path:
         tree = {"state": model, "own": np.full(128, float(rank))}
         files = BufferFiles(memory, wanted=1, rank=rank, world_size=ranks, local_world_size=ranks)
         files.prepare(files.measure(tree))
-        files.capture(0, tree, attempt=0, step=1)
+        files.begin(0, tree, Named(0, 1, 0, GLOBAL, ()), None)
     buffer = memory / buffer_name(0)
     seal_buffer(buffer, ranks, attempt=0, step=1)
     return buffer

@@ -22,9 +22,10 @@ from holdfast.link.exchange import Exchange
 from holdfast.link.frames import LinkError
 from holdfast.link.values import Peer
 from holdfast.snapshot.part import PartName, await_part, held_copies
-from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.ram_folder import buffer_name, sealed_buffers
 from holdfast.snapshot.seal import seal_buffer
+from holdfast.snapshot.staging import GLOBAL
 
 Eventually = Callable[..., object]
 STEP = 7
@@ -45,7 +46,7 @@ class CopyingHost:
             assert files.prepare(1 << 20) == ""
             own = np.full(50_000, index, np.float32)
             tree = {"state": {"alike": np.arange(100_000.0), "own": own}}
-            files.capture(0, tree, attempt=0, step=STEP)
+            files.begin(0, tree, Named(0, STEP, 0, GLOBAL, ()), None)
             seal_buffer(folder / "buffer-0", 2, attempt=0, step=STEP, ranks=(index,))
         trust = CopyTrust("run", SECRET, index, "127.0.0.1")
         self.copying = Copying(self.selector, dict(os.environ), folder, trust)

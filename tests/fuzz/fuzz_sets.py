@@ -23,7 +23,7 @@ from holdfast.snapshot.removal import remove
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.retention import collect, read_pins
 from holdfast.snapshot.sealed import checksum, read_sealed
-from holdfast.snapshot.sets import finish_commits, list_sets, quick_check, set_name
+from holdfast.snapshot.sets import finish_commits, list_sets, set_name
 
 HELD: Any = SimpleNamespace(epoch=1, check=lambda: None)
 
@@ -67,7 +67,7 @@ def use(folder: Path) -> None:
     ckpt_dir = folder.parent
     sets, damage = list_sets(ckpt_dir)
     newest_good(sets, _CHAIN, damage)
-    for words in (*damage.values(), quick_check(folder)[1], *verify(folder)):
+    for words in (*damage.values(), *verify(folder)):
         sayable(words)
     for rank, ranks in ((0, 2), (1, 2), (0, 3)):
         with documented():

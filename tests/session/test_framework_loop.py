@@ -18,7 +18,8 @@ from holdfast.session import framework_loop
 from holdfast.session.framework_loop import Due, FrameworkFiles, FrameworkLoop
 from holdfast.snapshot.external import external_of
 from holdfast.snapshot.restore import read_set
-from holdfast.snapshot.sets import commit, delete_set, list_sets, read_manifest, set_name
+from holdfast.snapshot.sets import commit, list_sets, read_manifest, set_name
+from holdfast.snapshot.vault import open_vault
 
 
 @pytest.fixture
@@ -230,7 +231,7 @@ def test_what_no_set_stands_for_is_removed_and_nothing_else(adapter: Adapter) ->
         commit(adapter.ckpt_dir / set_name(ATTEMPT, step), 1)
         if step == 2:
             theirs.mkdir()
-            delete_set(adapter.ckpt_dir / set_name(ATTEMPT, 1))
+            open_vault(adapter.ckpt_dir).delete(set_name(ATTEMPT, 1))
     assert {path.name for path in adapter.folder.iterdir()} == {"step-2", "step-3", "best"}
 
 

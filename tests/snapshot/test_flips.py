@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.core.save.choose import NoChoice, Rejected, choose
 from holdfast.errors import CorruptCheckpoint
 from holdfast.journal.attempts import create_attempt
 from holdfast.journal.store import RunFolder, RunStore
@@ -81,9 +82,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Path, list
 def start_again(folder: RunFolder, memory: Path) -> tuple[int, bool, list[str]]:
     """(step, whether it came from memory, what was refused on the way) of the restore."""
     catalog = Catalog(folder, memory)
-    refused = []
+    refused, rejected = [], Rejected()
     while True:
-        resume, _ = catalog.choose()
+        resume, words = choose(catalog.look(), None, rejected)
+        assert not isinstance(resume, NoChoice), words
         assert resume.set_name is not None
         in_memory = resume.buffer is not None
         place = folder.ckpt_dir / resume.set_name
@@ -93,7 +95,7 @@ def start_again(folder: RunFolder, memory: Path) -> tuple[int, bool, list[str]]:
             read = [read_set(place, rank=rank, world_size=RANKS) for rank in range(RANKS)]
         except CorruptCheckpoint as error:
             refused.append(str(error))
-            catalog.reject(resume.set_name, str(error), in_memory=in_memory)
+            rejected = rejected.add(resume.set_name, str(error), in_memory=in_memory)
             continue
         for rank, got in enumerate(read):
             same(got, tree(resume.step, rank))

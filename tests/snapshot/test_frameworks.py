@@ -20,7 +20,6 @@ from holdfast.snapshot.arrays import copies
 from holdfast.snapshot.parts import load_part, part_state
 from holdfast.snapshot.reader import verify
 from holdfast.snapshot.restore import load_path, read_set
-from holdfast.snapshot.sets import quick_check
 from holdfast.snapshot.staging import Staging
 from holdfast.snapshot.tree import flatten, unflatten
 
@@ -408,7 +407,6 @@ def test_global_arrays_of_two_processes(tmp_path: Path) -> None:
         tell(ranks, "committed")
     errors = [rank.communicate(timeout=300)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], errors
-    assert quick_check(place)[0]
     assert verify(place) == ()
     # One process, no mesh: the arrays are put together from the slices of both.
     state = load_path(place)

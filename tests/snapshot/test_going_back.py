@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Rollback, Rollbacks, Target, Wish
-from holdfast.core.save.choose import NoChoice, SeenSets, Skip, StoredSet, choose, newest_up_to
+from holdfast.core.save.choose import (
+    NoChoice,
+    Rejected,
+    SeenSets,
+    Skip,
+    StoredSet,
+    choose,
+    newest_up_to,
+)
 from holdfast.errors import ConfigurationError
 from holdfast.journal.attempts import AttemptRecord, create_attempt, lineage, skips
 from holdfast.journal.control import ControlInbox, request
@@ -291,8 +299,9 @@ def test_a_skip_behind_a_checkpoint_that_is_lost_is_named(
     resume, words = catalog.choose()
     assert (resume.step, resume.skip_batches) == (20, 7)
     assert "are not" not in words
-    catalog.reject(fork, "a flipped bit")
-    resume, words = catalog.choose()
+    rejected = Rejected().add(fork, "a flipped bit", in_memory=False)
+    resume, words = choose(catalog.look(), None, rejected)
+    assert isinstance(resume, Resume)
     assert (resume.step, resume.skip_batches) == (10, 0)
     assert "the 7 batches after step 20 were to be skipped, and are not" in words
 

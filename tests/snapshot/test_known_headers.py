@@ -73,7 +73,7 @@ def test_a_set_like_the_last_one_is_not_checked_again(
     for step in range(3):
         if step == 2:
             monkeypatch.setattr(layout, "stored_arrays", lambda _: pytest.fail("read again"))
-        files.capture(0, tree(step, 16, has_bias=True), attempt=0, step=step, shared=SHARED)
+        files.begin(0, tree(step, 16, has_bias=True), Named(0, step, 0, SHARED, ()), None)
         seal_part(tmp_path / buffer_name(0), 1, attempt=0, step=step, known=known)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
+from holdfast.core.save.choose import NoChoice, Rejected, choose
 from holdfast.errors import NoGoodCheckpoint
 from holdfast.journal.attempts import create_attempt
 from holdfast.journal.store import RunFolder, RunStore
@@ -112,14 +113,14 @@ def test_a_damaged_copy_in_memory_is_passed_over(sets: Sets, spoil: str) -> None
 def test_a_copy_that_could_not_be_read_is_rejected_alone(sets: Sets) -> None:
     sets.in_memory(1, 14)
     sets.on_disk(14)
-    catalog = sets.catalog
-    catalog.reject(set_name(0, 14), "a bit is flipped", in_memory=True)
-    resume, words = catalog.choose()
+    rejected = Rejected().add(set_name(0, 14), "a bit is flipped", in_memory=True)
+    resume, words = choose(sets.catalog.look(), None, rejected)
     assert resume == Resume(set_name(0, 14), 14, 0)
     assert "a bit is flipped" in words
-    catalog.reject(set_name(0, 14), "here too")
-    with pytest.raises(NoGoodCheckpoint, match="here too"):
-        catalog.choose()
+    rejected = rejected.add(set_name(0, 14), "here too", in_memory=False)
+    none, words = choose(sets.catalog.look(), None, rejected)
+    assert none is NoChoice.NONE_GOOD
+    assert "here too" in words
 
 
 def test_a_copy_in_memory_stands_in_for_one_that_went_bad_on_disk(sets: Sets) -> None:

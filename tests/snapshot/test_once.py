@@ -21,13 +21,13 @@ from holdfast.snapshot import flush, once, reader, seal, shard
 from holdfast.snapshot import receipt as receipts
 from holdfast.snapshot.flush import flush_set
 from holdfast.snapshot.once import AlikeArray, digests, share_out, written_once
-from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import Receipt, Tensor, receipt_name, shard_name
 from holdfast.snapshot.restore import load_path, prepare, read_set
 from holdfast.snapshot.seal import seal_buffer, seal_part
-from holdfast.snapshot.sets import commit, finish_commits, quick_check, set_name
+from holdfast.snapshot.sets import commit, finish_commits, list_sets, set_name
 
 FLIPS = int(os.environ.get("FLIPS", "200"))
 CHUNK = 4096
@@ -104,7 +104,7 @@ def in_memory(ram: Path, trees: list[Any], *, step: int = 7) -> Path:
     for rank, tree in enumerate(trees):
         files = BufferFiles(ram, wanted=1, rank=rank, world_size=ranks, local_world_size=ranks)
         assert files.prepare(files.measure(tree, ("state", "model"))) == ""
-        files.capture(0, tree, attempt=0, step=step, shared=("state", "model"))
+        files.begin(0, tree, Named(0, step, 0, ("state", "model"), ()), None)
     buffer = ram / buffer_name(0)
     seal_buffer(buffer, ranks, attempt=0, step=step)
     return buffer
@@ -288,10 +288,10 @@ def test_a_missing_or_short_file_is_noticed_by_all(tmp_path: Path, small_chunks:
     whole = path.read_bytes()
     for left in (b"", whole[: len(whole) // 2]):
         path.write_bytes(left)
-        assert not quick_check(place)[0]
+        assert place.name in list_sets(place.parent)[1]
         assert not any(reads(place, rank) for rank in range(3))
     path.unlink()
-    assert "is missing" in quick_check(place)[1]
+    assert "is missing" in list_sets(place.parent)[1][place.name]
     assert not any(reads(place, rank) for rank in range(3))
 
 
@@ -379,7 +379,7 @@ def on_hosts(tmp_path: Path, trees: list[Any], each: list[int]) -> tuple[Path, l
                 local_rank=number,
             )  # fmt: skip
             assert files.prepare(files.measure(tree, ("state", "model"))) == ""
-            files.capture(0, tree, attempt=0, step=7, shared=("state", "model"))
+            files.begin(0, tree, Named(0, 7, 0, ("state", "model"), ()), None)
         ranks, buffer = range(first, first + count), ram / buffer_name(0)
         parts.append((buffer, seal_part(buffer, len(trees), attempt=0, step=7, ranks=ranks)[1]))
     alike = tuple(pair for pair in parts[0][1] if all(pair in said for _, said in parts))

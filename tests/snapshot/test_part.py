@@ -28,11 +28,12 @@ from holdfast.snapshot.part import (
     read_receipts,
     room_for_copy,
 )
-from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.ram_folder import buffer_name, sealed_buffers
 from holdfast.snapshot.receipt import MANIFEST, Receipt, receipt_name, shard_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import seal_buffer
+from holdfast.snapshot.staging import GLOBAL
 
 STEP = 7
 SIZE = 20_000
@@ -70,7 +71,7 @@ def host(folder: Path, ranks: tuple[int, ...], buffer: int = 0, step: int = STEP
     for rank in ranks:
         files = BufferFiles(folder, wanted=3, rank=rank, world_size=4, local_world_size=2)
         assert files.prepare(1 << 20) == ""
-        files.capture(buffer, tree(rank), attempt=0, step=step)
+        files.begin(buffer, tree(rank), Named(0, step, 0, GLOBAL, ()), None)
     seal_buffer(folder / buffer_name(buffer), 4, attempt=0, step=step, ranks=ranks)
     return folder
 

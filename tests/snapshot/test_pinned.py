@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from tests.snapshot.virtual_driver import VirtualDriver, driver
 
 from holdfast.snapshot import cuda, ram
-from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.ram_folder import buffer_name, claim_ram
 from holdfast.snapshot.receipt import shard_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import seal_buffer
 from holdfast.snapshot.shared_file import whole_pages
+from holdfast.snapshot.staging import GLOBAL
 
 __all__ = ["driver"]
 
@@ -50,7 +51,7 @@ def test_copies_from_a_device_go_straight_into_the_buffer(
     assert len(driver.registered) == len(range(0, buffers._files[0].size, 1 << 16))
     before = dict(driver.registered)
     for step in range(1, 5):
-        buffers.capture(0, state(step), attempt=0, step=step)
+        buffers.begin(0, state(step), Named(0, step, 0, GLOBAL, ()), None)
         check(buffers, step)
     assert driver.copied_bytes == 4 * 200_000  # none of them across two slices
     assert driver.registered == before
@@ -62,7 +63,7 @@ def test_what_the_device_still_copies_is_awaited(
 ) -> None:
     buffers, driver.is_slow = make(tmp_path), is_slow
     tree = state(1)
-    buffers.capture(0, tree, attempt=0, step=1)
+    buffers.begin(0, tree, Named(0, 1, 0, GLOBAL, ()), None)
     tree["state"]["w"][:] = 9
     check(buffers, 1)
 
@@ -79,7 +80,7 @@ def test_states_that_grow_and_shrink_take_no_page_from_the_driver(
     driver.registered.clear()
     buffers = make(tmp_path_factory.mktemp("ram"))
     for step, (size, words) in enumerate(sizes, start=1):
-        buffers.capture(0, state(step, size, words), attempt=0, step=step)
+        buffers.begin(0, state(step, size, words), Named(0, step, 0, GLOBAL, ()), None)
         check(buffers, step)
 
 
@@ -92,7 +93,7 @@ def test_a_file_that_is_mapped_anew_is_given_back_first(
     assert buffers.prepare(40_000_000) == ""
     assert driver.registered
     assert not old & set(driver.registered)
-    buffers.capture(0, state(2), attempt=0, step=2)
+    buffers.begin(0, state(2), Named(0, 2, 0, GLOBAL, ()), None)
     check(buffers, 2)
 
 
@@ -106,7 +107,7 @@ def test_a_driver_that_refuses_costs_speed_alone(tmp_path: Path, driver: Virtual
         "of memory (2)"
     )
     assert buffers.ready == 2
-    buffers.capture(0, state(1), attempt=0, step=1)
+    buffers.begin(0, state(1), Named(0, 1, 0, GLOBAL, ()), None)
     seal_buffer(folder / buffer_name(0), 1, attempt=0, step=1)
     assert driver.copied_bytes == 0
 
@@ -117,7 +118,7 @@ def test_a_copy_that_the_driver_refuses_is_made_without_it(
     buffers = make(tmp_path)
     driver.registered.clear()  # it has lost its memory
     driver.unregister = lambda _: None  # type: ignore[method-assign]
-    buffers.capture(0, state(1), attempt=0, step=1)
+    buffers.begin(0, state(1), Named(0, 1, 0, GLOBAL, ()), None)
     folder = buffers._ram_dir / buffer_name(0)
     seal_buffer(folder, 1, attempt=0, step=1)
     assert set(read_set(folder)["state"]["w"]) == {1}
@@ -135,7 +136,7 @@ def test_a_buffer_is_filled_while_the_next_one_is_made(
 
     def slow(self: BufferFiles, number: int, size_bytes: int) -> str:
         if number == 2:
-            buffers.capture(0, state(1), attempt=0, step=1)
+            buffers.begin(0, state(1), Named(0, 1, 0, GLOBAL, ()), None)
             opened.append(number)
         return make_one(self, number, size_bytes)
 

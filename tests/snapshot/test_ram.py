@@ -13,13 +13,14 @@ import pytest
 
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable, Unstorable
 from holdfast.snapshot import ram, shared_file
-from holdfast.snapshot.ram import BufferFiles
+from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.ram_folder import buffer_name, claim_ram, sealed_buffers
 from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.room import Room, size_words
 from holdfast.snapshot.seal import seal_buffer
+from holdfast.snapshot.staging import GLOBAL
 
 
 def state(step: int = 1, size: int = 300_000) -> dict[str, Any]:
@@ -54,10 +55,10 @@ def seal(folder: Path, number: int, step: int, world_size: int = 1) -> Path:
 def test_what_was_copied_is_sealed_and_read(buffers: BufferFiles, folder: Path) -> None:
     for step in range(1, 8):
         tree = state(step)
-        copied = buffers.capture(step % 3, tree, attempt=0, step=step)
+        buffers.begin(step % 3, tree, Named(0, step, 0, GLOBAL, ()), None)
         tree["state"]["w"][:] = -1  # the training goes on
         place = seal(folder, step % 3, step)
-        assert copied == (place / shard_name(0)).stat().st_size
+        assert buffers._files[step % 3].size == (place / shard_name(0)).stat().st_size
         restored = read_set(place)
         assert set(restored["state"]["w"]) == {step}
         assert restored["rng"]["n"] == step
@@ -68,7 +69,8 @@ def test_ranks_fill_one_buffer_together(folder: Path) -> None:
     for rank in range(2):
         one = make(folder, rank=rank, world_size=2)
         one.prepare(one.measure(state()))
-        one.capture(1, state(4), attempt=0, step=4, tags=("best",) if rank else ())
+        tags = ("best",) if rank else ()
+        one.begin(1, state(4), Named(0, 4, 0, GLOBAL, tags), None)
     place = seal(folder, 1, 4, world_size=2)
     assert set(read_set(place, rank=1, world_size=2)["state"]["w"]) == {4}
     assert sealed_buffers(folder)[0][0].info.tags == ("best",)
@@ -79,12 +81,12 @@ def test_what_ranks_of_a_larger_world_left_goes_with_its_set(folder: Path) -> No
         one = make(folder, wanted=2, rank=rank, world_size=3)
         one.prepare(one.measure(state()))
         for number in range(2):
-            one.capture(number, state(number + 1), attempt=0, step=number + 1)
+            one.begin(number, state(number + 1), Named(0, number + 1, 0, GLOBAL, ()), None)
     for number in range(2):
         seal(folder, number, number + 1, world_size=3)
     alone = make(folder, wanted=2)
     alone.prepare(alone.measure(state()))
-    alone.capture(0, state(5), attempt=0, step=5)
+    alone.begin(0, state(5), Named(0, 5, 0, GLOBAL, ()), None)
     names = [path.name for path in (folder / buffer_name(0)).iterdir()]
     assert names == [shard_name(0)]
     verify(folder / buffer_name(1))
@@ -95,13 +97,14 @@ def test_a_rank_that_was_not_here_has_all_its_pages_before_it_copies(folder: Pat
     """Beside a set that another rank had sealed: a page that is missing is a SIGBUS."""
     before = make(folder, wanted=1)
     before.prepare(before.measure(state()))
-    before.capture(0, state(1), attempt=0, step=1)
+    before.begin(0, state(1), Named(0, 1, 0, GLOBAL, ()), None)
     seal(folder, 0, 1)
     now = make(folder, wanted=1, rank=1, world_size=2)
     nbytes = now.measure(state())
     assert now.prepare(nbytes) == ""
     assert (folder / buffer_name(0) / shard_name(1)).stat().st_size >= nbytes
-    assert now.capture(0, state(2), attempt=1, step=2) == nbytes
+    now.begin(0, state(2), Named(1, 2, 0, GLOBAL, ()), None)
+    assert (folder / buffer_name(0) / shard_name(1)).stat().st_size == nbytes
     assert not (folder / buffer_name(0) / MANIFEST).exists()
 
 
@@ -109,18 +112,19 @@ def test_a_file_without_pages_is_copied_into(folder: Path) -> None:
     """A life of the rank has ended between the file's making and its growing."""
     before = make(folder, wanted=1)
     before.prepare(before.measure(state()))
-    before.capture(0, state(1), attempt=0, step=1)
+    before.begin(0, state(1), Named(0, 1, 0, GLOBAL, ()), None)
     seal(folder, 0, 1)
     (folder / buffer_name(0) / shard_name(1)).touch(mode=0o600)
     now = make(folder, wanted=1, rank=1, world_size=2)
     nbytes = now.measure(state())
     assert now.prepare(nbytes) == ""
-    assert now.capture(0, state(2), attempt=1, step=2) == nbytes
+    now.begin(0, state(2), Named(1, 2, 0, GLOBAL, ()), None)
+    assert (folder / buffer_name(0) / shard_name(1)).stat().st_size == nbytes
 
 
 def test_states_grow_and_shrink(buffers: BufferFiles, folder: Path) -> None:
     for step, size in enumerate((300_000, 10, 0, 2_000_000, 299_999), start=1):
-        buffers.capture(0, state(step, size), attempt=0, step=step)
+        buffers.begin(0, state(step, size), Named(0, step, 0, GLOBAL, ()), None)
         place = seal(folder, 0, step)
         verify(place)
         assert read_set(place)["state"]["w"].size == size
@@ -131,12 +135,12 @@ def test_a_file_outgrows_its_mapping(folder: Path, monkeypatch: pytest.MonkeyPat
     buffers = make(folder, wanted=1)
     buffers.prepare(buffers.measure(state(size=10)))
     for step, size in enumerate((10, 3_000_000, 40_000_000), start=1):
-        buffers.capture(0, state(step, size), attempt=0, step=step)
+        buffers.begin(0, state(step, size), Named(0, step, 0, GLOBAL, ()), None)
         assert set(read_set(seal(folder, 0, step))["state"]["w"]) == {step}
 
 
 def test_copying_unseals_first(buffers: BufferFiles, folder: Path) -> None:
-    buffers.capture(0, state(1), attempt=0, step=1)
+    buffers.begin(0, state(1), Named(0, 1, 0, GLOBAL, ()), None)
     place = seal(folder, 0, 1)
 
     class Boom(Exception):
@@ -150,7 +154,7 @@ def test_copying_unseals_first(buffers: BufferFiles, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ram, "copy_all", copy_all)
         with pytest.raises(Boom):
-            buffers.capture(0, state(2), attempt=0, step=2)
+            buffers.begin(0, state(2), Named(0, 2, 0, GLOBAL, ()), None)
     with pytest.raises(CorruptCheckpoint, match="half written"):
         seal(folder, 0, 2)
     with pytest.raises(CorruptCheckpoint, match="half written"):
@@ -160,16 +164,16 @@ def test_copying_unseals_first(buffers: BufferFiles, folder: Path) -> None:
 def test_what_cannot_be_stored_leaves_the_buffer_as_it_was(
     buffers: BufferFiles, folder: Path
 ) -> None:
-    buffers.capture(0, state(1), attempt=0, step=1)
+    buffers.begin(0, state(1), Named(0, 1, 0, GLOBAL, ()), None)
     place = seal(folder, 0, 1)
     with pytest.raises(Unstorable, match="state/f"):
-        buffers.capture(0, {"state": {"f": print}}, attempt=0, step=2)
+        buffers.begin(0, {"state": {"f": print}}, Named(0, 2, 0, GLOBAL, ()), None)
     verify(place)
 
 
 def test_the_next_life_of_the_rank_uses_the_same_memory(buffers: BufferFiles, folder: Path) -> None:
     for number in range(3):
-        buffers.capture(number, state(number + 1), attempt=0, step=number + 1)
+        buffers.begin(number, state(number + 1), Named(0, number + 1, 0, GLOBAL, ()), None)
         seal(folder, number, number + 1)
     inodes = [path.stat().st_ino for path in sorted(folder.glob("buffer-*/rank-*.safetensors"))]
     again = make(folder)
@@ -179,7 +183,7 @@ def test_the_next_life_of_the_rank_uses_the_same_memory(buffers: BufferFiles, fo
     assert told == [2, 3]
     for number in range(3):
         verify(folder / buffer_name(number))
-    again.capture(1, state(9, 900_000), attempt=0, step=9)
+    again.begin(1, state(9, 900_000), Named(0, 9, 0, GLOBAL, ()), None)
     assert set(read_set(seal(folder, 1, 9))["state"]["w"]) == {9}
     assert set(read_set(folder / buffer_name(0))["state"]["w"]) == {1}
     found = [path.stat().st_ino for path in sorted(folder.glob("buffer-*/rank-*.safetensors"))]
@@ -191,14 +195,14 @@ def test_what_was_removed_is_made_again_beside_the_training(
     buffers: BufferFiles, folder: Path, above: int
 ) -> None:
     """One buffer's folder, the run's, or all of them: that save fails, and `prepare` mends it."""
-    buffers.capture(0, state(1), attempt=0, step=1)
+    buffers.begin(0, state(1), Named(0, 1, 0, GLOBAL, ()), None)
     shutil.rmtree((folder / buffer_name(0), folder, *folder.parents)[above])
     with pytest.raises(StoreUnavailable, match=r"no snapshots in memory: .* is gone"):
-        buffers.capture(0, state(2), attempt=0, step=2)
+        buffers.begin(0, state(2), Named(0, 2, 0, GLOBAL, ()), None)
     assert buffers.prepare(buffers.measure(state())) == ""
     assert buffers.ready == 3
     for number in range(3):
-        buffers.capture(number, state(3), attempt=0, step=3)
+        buffers.begin(number, state(3), Named(0, 3, 0, GLOBAL, ()), None)
         assert set(read_set(seal(folder, number, 3))["state"]["w"]) == {3}
 
 
@@ -209,10 +213,10 @@ def test_a_file_that_took_a_buffers_place_is_not_written_before_it_is_prepared(
     place.unlink()
     place.write_bytes(b"somebody else's")
     with pytest.raises(StoreUnavailable):
-        buffers.capture(1, state(4), attempt=0, step=4)
+        buffers.begin(1, state(4), Named(0, 4, 0, GLOBAL, ()), None)
     assert place.read_bytes() == b"somebody else's"
     buffers.prepare(buffers.measure(state()))
-    buffers.capture(1, state(4), attempt=0, step=4)
+    buffers.begin(1, state(4), Named(0, 4, 0, GLOBAL, ()), None)
     assert set(read_set(seal(folder, 1, 4))["state"]["w"]) == {4}
 
 
@@ -290,14 +294,14 @@ def test_children_and_closed_descriptors_harm_nothing(folder: Path) -> None:
         import os, sys
         from pathlib import Path
         import numpy as np
-        from holdfast.snapshot.ram import BufferFiles
+        from holdfast.snapshot.ram import BufferFiles, Named
         from holdfast.snapshot.seal import seal_buffer
 
         folder = Path(sys.argv[1])
         tree = {"state": {"w": np.ones(5_000_000, np.float32)}}
         buffers = BufferFiles(folder, wanted=2, rank=0, world_size=1, local_world_size=1)
         assert buffers.prepare(buffers.measure(tree)) == ""
-        buffers.capture(0, tree, attempt=0, step=1)
+        buffers.begin(0, tree, Named(0, 1, 0, GLOBAL, ()), None)
         start = buffers._files[0].memory.ctypes.data
         child = os.fork()
         if not child:
@@ -311,7 +315,7 @@ def test_children_and_closed_descriptors_harm_nothing(folder: Path) -> None:
         os.write(mine, b"precious")
         for step, size in ((2, 5_000_000), (3, 6_000_000), (4, 100)):
             tree = {"state": {"w": np.full(size, step, np.float32)}}
-            buffers.capture(step % 2, tree, attempt=0, step=step)
+            buffers.begin(step % 2, tree, Named(0, step, 0, GLOBAL, ()), None)
             seal_buffer(folder / f"buffer-{step % 2}", 1, attempt=0, step=step)
         assert (folder / "mine").read_bytes() == b"precious"
         """,

@@ -31,7 +31,7 @@ TRAINER = """
     import os, signal, sys
     from pathlib import Path
     import numpy as np
-    from holdfast.snapshot.ram import BufferFiles
+    from holdfast.snapshot.ram import BufferFiles, Named
 
     def say(*words):
         # In one write: a line that a kill cuts off would run into the next one.
@@ -55,7 +55,7 @@ TRAINER = """
             tree["state"]["w"][:] = step
             tree["state"]["s"] = "x" * (step * 37 % 9000)
             tree["state"]["n"] = step
-            buffers.capture(int(order), tree, attempt=attempt, step=step)
+            buffers.begin(int(order), tree, Named(attempt, step, 0, ("state",), ()), None)
             say("copied", order.strip(), step)
             step += 1
         os._exit(0)
@@ -181,7 +181,7 @@ def test_a_small_filesystem(tmp_path: Path, size: str, lines: list[str]) -> None
         from pathlib import Path
         import numpy as np
         from holdfast.errors import StoreUnavailable
-        from holdfast.snapshot.ram import BufferFiles
+        from holdfast.snapshot.ram import BufferFiles, Named
         from holdfast.snapshot.ram_folder import claim_ram
         from holdfast.snapshot.seal import seal_buffer
         from holdfast.snapshot.reader import verify
@@ -193,7 +193,7 @@ def test_a_small_filesystem(tmp_path: Path, size: str, lines: list[str]) -> None
         why = buffers.prepare(buffers.measure(tree))
         print(buffers.ready, "ready", flush=True)
         print(why, file=sys.stderr)
-        buffers.capture(0, tree, attempt=0, step=1)
+        buffers.begin(0, tree, Named(0, 1, 0, ("state",), ()), None)
         seal_buffer(folder / "buffer-0", 1, attempt=0, step=1)
         big = {"state": {"w": np.ones(9_000_000, np.float32)}}
         if buffers.ready == 1:
@@ -204,13 +204,13 @@ def test_a_small_filesystem(tmp_path: Path, size: str, lines: list[str]) -> None
             verify(folder / "buffer-0")
             seen = again
         else:
-            buffers.capture(1, big, attempt=0, step=2)
+            buffers.begin(1, big, Named(0, 2, 0, ("state",), ()), None)
             seal_buffer(folder / "buffer-1", 1, attempt=0, step=2)
             print("grown", flush=True)
             seen = buffers
         for round in range(2):
             try:
-                seen.capture(2, big, attempt=0, step=3)
+                seen.begin(2, big, Named(0, 3, 0, ("state",), ()), None)
             except StoreUnavailable as error:
                 assert "no space left" in str(error) or "is gone" in str(error), error
             else:

@@ -13,7 +13,7 @@ from holdfast.snapshot.ram_folder import buffer_name, sealed_buffers
 from holdfast.snapshot.reader import verify
 from holdfast.snapshot.receipt import MANIFEST, Tensor, receipt_name, shard_name
 from holdfast.snapshot.restore import read_set
-from holdfast.snapshot.seal import hash_shard, seal_buffer
+from holdfast.snapshot.seal import _hashed, seal_buffer
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Staging
 
@@ -81,7 +81,7 @@ def test_the_receipt_made_of_the_file_is_the_one_its_writer_makes(tmp_path: Path
     captured = Staging().capture(tree())
     where = {"attempt": 0, "step": 5, "rank": 0, "world_size": 1}
     receipt = write_shard(tmp_path / "set", captured, **where, tags=("a", "b"))
-    assert hash_shard(tmp_path / "set", 0) == receipt
+    assert _hashed(tmp_path / "set", 0, [], [])[0] == receipt
 
 
 def test_threads_share_the_checksums_where_there_are_cores(
@@ -92,11 +92,11 @@ def test_threads_share_the_checksums_where_there_are_cores(
     receipt = write_shard(tmp_path / "set", captured, **where)
     monkeypatch.setattr(seal, "PARALLEL_FROM_BYTES", 1 << 20)
     monkeypatch.setattr(seal.os, "sched_getaffinity", lambda _: range(16))
-    assert hash_shard(tmp_path / "set", 0) == receipt
+    assert _hashed(tmp_path / "set", 0, [], [])[0] == receipt
     with (tmp_path / "set" / shard_name(0)).open("r+b") as file:
         file.truncate(30_000_000)
     with pytest.raises(CorruptCheckpoint):
-        hash_shard(tmp_path / "set", 0)
+        _hashed(tmp_path / "set", 0, [], [])
 
 
 def test_sealing_again_gives_the_same(buffer: Path) -> None:

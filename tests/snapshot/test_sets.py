@@ -23,15 +23,14 @@ from holdfast.snapshot.reader import verify
 from holdfast.snapshot.restore import load_path, read_set
 from holdfast.snapshot.sets import (
     commit,
-    delete_set,
     finish_commits,
     list_sets,
     parse_set_name,
-    partial_sets,
     set_name,
 )
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import Captured, Staging
+from holdfast.snapshot.vault import open_vault
 
 
 def captured(tree: Any = None, rank: int = 0, world_size: int = 1) -> Captured:
@@ -66,7 +65,7 @@ def test_a_set_is_visible_only_when_it_is_whole(tmp_path: Path) -> None:
     write(place, 0, 2)
     for missing in (1, 0):
         assert list_sets(tmp_path) == ((), {})
-        assert partial_sets(tmp_path) == (place.name,)
+        assert list(open_vault(tmp_path).look()) == [place.name]
         with pytest.raises(CorruptCheckpoint, match="is missing"):
             read_set(place)
         if missing:
@@ -76,7 +75,7 @@ def test_a_set_is_visible_only_when_it_is_whole(tmp_path: Path) -> None:
     info = commit(place, 2, tags=["release"])
     assert list_sets(tmp_path) == ((info,), {})
     assert info.tags == ("release",)
-    assert partial_sets(tmp_path) == ()
+    assert list(open_vault(tmp_path).look()) == [place.name]
 
 
 def test_what_happens_in_which_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,10 +217,10 @@ def test_deleting_hides_first(save: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(vault_folder.shutil, "rmtree", die)
     with pytest.raises(StoreUnavailable, match="deleting"):
-        delete_set(place)
+        open_vault(place.parent).delete(place.name)
     assert list_sets(place.parent)[0] == ()
     monkeypatch.undo()
-    delete_set(place)
+    open_vault(place.parent).delete(place.name)
     assert not place.exists()
 
 

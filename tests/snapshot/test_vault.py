@@ -17,7 +17,7 @@ from holdfast.journal.elsewhere import elsewhere
 from holdfast.journal.flow import Flow
 from holdfast.journal.objects import Bucket, is_object_url, parse_place
 from holdfast.snapshot.restore import read_set
-from holdfast.snapshot.sets import commit, delete_set, list_sets, partial_sets, set_name
+from holdfast.snapshot.sets import commit, list_sets, set_name
 from holdfast.snapshot.shard import write_shard
 from holdfast.snapshot.staging import GLOBAL, Staging
 from holdfast.snapshot.vault import open_vault
@@ -48,15 +48,14 @@ def save(ckpt: Path, step: int = 1) -> Path:
 
 def test_the_same_life_of_a_set_everywhere(ckpt: Path) -> None:
     place = save(ckpt)
-    assert partial_sets(ckpt) == (place.name,)
+    assert list(open_vault(ckpt).look()) == [place.name]
     assert list_sets(ckpt) == ((), {})
     commit(place, 1)
-    assert partial_sets(ckpt) == ()
     assert [one.path for one in list_sets(ckpt)[0]] == [place]
     assert np.array_equal(read_set(place)["state"]["w"], STATE["state"]["w"])
     with pytest.raises(StoreUnavailable, match=r"step 1: .* is a committed checkpoint already"):
         save(ckpt)
-    delete_set(place)
+    open_vault(ckpt).delete(place.name)
     with pytest.raises(CorruptCheckpoint, match="is missing"):
         read_set(place)
     assert "none is left" in list_sets(ckpt)[1][place.name]
@@ -135,7 +134,7 @@ def test_a_store_does_not_say_where_its_sets_are(
     ckpt.mkdir(parents=True)
     said = {"url": "s3://evil/runs/lm/ckpt", "instance_credentials": instance}
     (ckpt / "elsewhere.json").write_text(json.dumps(said))
-    for look in (list_sets, save, partial_sets):
+    for look in (list_sets, save):
         with pytest.raises(StoreUnavailable, match=r"name it yourself: --store s3://evil/runs;"):
             look(ckpt)
     assert opened == []

@@ -13,7 +13,6 @@ from holdfast.core.events import Resume
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save.choose import (
     NoChoice,
-    Rejected,
     SealedSet,
     SeenSets,
     Skip,
@@ -64,7 +63,6 @@ class Catalog:
         self._lease = lease
         self._pins_behind = True  # sets may have tags that are not pinned yet
         self._is_short = False  # the store has no room for what is kept and one more set
-        self.rejected = Rejected()
         self.compared_step: int | None = None
         """Of the newest set in which replicas were equal: what retention keeps besides."""
 
@@ -150,7 +148,7 @@ class Catalog:
         Raises NoGoodCheckpoint when checkpoints were made and none can be trusted, NoSuchCheckpoint
         when none is what was wished for, StoreUnavailable when that cannot be known.
         """
-        chosen, words = choose(self.look(wish), wish, self.rejected)
+        chosen, words = choose(self.look(wish), wish)
         if chosen is NoChoice.NONE_SUCH:
             raise NoSuchCheckpoint(words)
         if isinstance(chosen, NoChoice):
@@ -165,10 +163,6 @@ class Catalog:
         if isinstance(chosen, NoChoice):
             raise NoGoodCheckpoint(words)
         return chosen.name if chosen else None
-
-    def reject(self, name: str, why: str, *, in_memory: bool = False) -> None:
-        """Never choose this set again; or not its copy in memory."""
-        self.rejected = self.rejected.add(name, why, in_memory=in_memory)
 
     def commit(self, attempt: int, step: int, world_size: int) -> SetInfo:
         """All shards are durable: write the manifest; raises StoreUnavailable.

@@ -159,29 +159,6 @@ class BufferFiles:
         """Let a `prepare` under way come to its end soon."""
         self._closing = True
 
-    def capture(
-        self,
-        buffer: int,
-        tree: Any,
-        *,
-        attempt: int,
-        step: int,
-        epoch: int = 0,
-        shared: Sequence[str] = GLOBAL,
-        tags: Sequence[str] = (),
-    ) -> int:
-        """Copy everything into a buffer; how many bytes. On return the state may change.
-
-        Raises:
-            Unstorable: a value that cannot be stored; the buffer is as it was.
-            StoreUnavailable: no room for a state that has grown, or the buffer is gone (`prepare`
-                makes it again, beside the training); it is not sealed any more.
-
-        """
-        named = Named(attempt, step, epoch, tuple(shared), tuple(tags))
-        self.begin(buffer, tree, named, may_be_late=None)
-        return self._files[buffer].size
-
     def begin(
         self,
         buffer: int,
@@ -190,10 +167,17 @@ class BufferFiles:
         may_be_late: Set[Region] | None,
         copies: DeviceCopies | None = None,
     ) -> LateCopy | None:
-        """As `capture`, but for arrays that may be copied later: the rest of the work, if any.
+        """Copy everything into a buffer, but for arrays that may be copied later.
 
-        `may_be_late`: where tensors are for which that holds. `copies` makes those of JAX's arrays
-        on their devices. Until the work is over, the buffer is no shard.
+        The result is the rest of the work, if any: until that is over the buffer is no shard, else
+        the state may change on return. `may_be_late`: where tensors are for which that holds.
+        `copies` makes those of JAX's arrays on their devices.
+
+        Raises:
+            Unstorable: a value that cannot be stored; the buffer is as it was.
+            StoreUnavailable: no room for a state that has grown, or the buffer is gone (`prepare`
+                makes it again, beside the training); it is not sealed any more.
+
         """
         named = named if self._is_shared_by_ranks else named._replace(replicated=())
         described = self._described(tree, named)

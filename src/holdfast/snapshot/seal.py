@@ -187,11 +187,6 @@ def _check_kept(buffer_dir: Path, ranks: Sequence[int]) -> None:
             raise CorruptCheckpoint(f"{path} was taken back by its rank while it was being sealed")
 
 
-def hash_shard(buffer_dir: Path, rank: int) -> Receipt:
-    """One rank's receipt, made of its file alone; nothing is written. Raises as `seal_buffer`."""
-    return _hashed(buffer_dir, rank, [], [])[0]
-
-
 def _hashed(
     buffer_dir: Path, rank: int, helped: list[ProcessorUse], known: Sequence[Header]
 ) -> tuple[Receipt, Header]:

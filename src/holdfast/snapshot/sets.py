@@ -31,19 +31,15 @@ from holdfast.snapshot.removal import is_doomed
 from holdfast.snapshot.vault import Files, Vault, open_vault
 
 __all__ = [
-    "FIRST_COMMIT",
     "Finished",
     "SetInfo",
     "check_size",
     "commit",
-    "delete_set",
     "finish_commits",
     "info",
     "list_sets",
     "newest_sound",
     "parse_set_name",
-    "partial_sets",
-    "quick_check",
     "read_manifest",
     "set_name",
     "sound_set",
@@ -267,22 +263,6 @@ def vanished(vault: Vault) -> dict[str, str]:
     return {name if isinstance(name, str) and parse_set_name(name) else set_name(0, 0): reason}
 
 
-def quick_check(set_dir: Path) -> tuple[bool, str]:
-    """Whether the manifest is sound and every shard there with its exact size; and the reason."""
-    try:
-        vault, name = open_vault(set_dir.parent), set_dir.name
-        manifest = _sound_manifest(vault, vault.files(name), name)
-    except (CorruptCheckpoint, StoreUnavailable) as error:
-        return False, str(error)
-    return True, f"{len(manifest.shards)} shards of the right size; contents not read"
-
-
-def partial_sets(ckpt_dir: Path) -> tuple[str, ...]:
-    """The names of sets without a manifest: being written, or given up."""
-    sets = open_vault(ckpt_dir).look()
-    return tuple(name for name, files in sets.items() if not files.has(MANIFEST))
-
-
 class Finished(NamedTuple):
     """What became of the sets without a manifest, and what is left of an earlier supervisor."""
 
@@ -334,13 +314,3 @@ def _world_size(vault: Vault, name: str) -> int:
     if not 1 <= world_size <= MAX_RANKS:
         raise CorruptCheckpoint(f"{vault.where(name)} cannot be of {world_size} ranks")
     return world_size
-
-
-def delete_set(set_dir: Path) -> None:
-    """Remove a set: first the manifest, durably, so that it is never half visible.
-
-    Raises:
-        StoreUnavailable: it cannot be removed; it may be partial now, but never half a set.
-
-    """
-    open_vault(set_dir.parent).delete(set_dir.name)

@@ -25,10 +25,8 @@ from holdfast.snapshot.removal import remove
 from holdfast.snapshot.restore import load_path, read_set
 from holdfast.snapshot.sets import (
     commit,
-    delete_set,
     finish_commits,
     list_sets,
-    partial_sets,
     set_name,
 )
 from holdfast.snapshot.shard import write_shard
@@ -123,7 +121,7 @@ def test_a_partial_set_is_no_set(ckpt: Path) -> None:
     with pytest.raises(CorruptCheckpoint, match=r"rank-00001\.receipt\.json is missing"):
         commit(ckpt / set_name(0, 1), 2)
     assert list_sets(ckpt) == ((), {})
-    assert partial_sets(ckpt) == (set_name(0, 1),)
+    assert list(open_vault(ckpt).look()) == [set_name(0, 1)]
     write(ckpt, big(1), rank=1, ranks=2)
     assert [one.step for one in finish_commits(ckpt).done] == [1]
     write(ckpt, big(1), ranks=2, step=2)
@@ -143,7 +141,7 @@ def test_a_committed_set_is_not_written_again(ckpt: Path) -> None:
 
 def test_sets_that_vanish_are_missed(ckpt: Path) -> None:
     place = saved(ckpt, big(1))
-    delete_set(place)
+    open_vault(ckpt).delete(place.name)
     sets, damage = list_sets(ckpt)
     assert sets == ()
     assert "none is left" in damage[set_name(0, 1)]
@@ -269,7 +267,7 @@ def test_a_write_that_is_given_up_leaves_nothing(
     watch.join()
     assert moto.uploads(bucket) == 0
     assert list_sets(ckpt) == ((), {})
-    assert partial_sets(ckpt) == ()
+    assert not open_vault(ckpt).look()
 
 
 def test_a_writer_that_is_killed(ckpt: Path, proxy: Any, moto: Any, bucket: str) -> None:
@@ -289,7 +287,7 @@ def test_a_writer_that_is_killed(ckpt: Path, proxy: Any, moto: Any, bucket: str)
     writer.kill()
     writer.wait()
     proxy.pause.set()
-    assert partial_sets(ckpt) == ()
+    assert not open_vault(ckpt).look()
     assert moto.uploads(bucket) == 1
     assert same(read_set(saved(ckpt, big(20))), big(20))
     assert moto.uploads(bucket) == 1
