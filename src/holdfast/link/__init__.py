@@ -21,11 +21,9 @@ The controller's end (`holdfast.link.server`):
     news = server.take()                               # never blocks
         news.messages: dict[Peer, dict]                # the newest of each peer since the last take
         news.changes: dict[Peer, LinkChange]           # how its link stands, if that has changed
-        news.rivals: frozenset[Peer]                   # connected, and so is another of its index
         news.refused: Refusals                         # strangers since the last take
     server.silence_s(peer) -> float | None             # since it was last heard; None: never heard
     server.round_trip_s(peer) -> float | None          # the newest measured; None: not yet
-    server.disconnect(peer, why)                       # its link ends as DOWN with these words
     server.close()                                     # what was put goes first, within a second
 
 The agent's end (`holdfast.link.dialer`):
@@ -37,7 +35,7 @@ The agent's end (`holdfast.link.dialer`):
         news.message: dict | None                       # the newest since the last take
         news.change: LinkChange | None                  # how the link stands, if that has changed
         news.term: int                                  # of the controller whose message it is
-    dialer.silence_s(), dialer.round_trip_s()
+    dialer.round_trip_s()
 
 `LinkChange(state, words, silence_s, connection)`: the state is
 

@@ -89,11 +89,6 @@ class LinkDialer:
             self._message = self._change = None
         return news
 
-    def silence_s(self) -> float | None:
-        """Since a controller was last heard; None: none ever was."""
-        last = self._last
-        return None if last is None else max(0.0, time.monotonic() - last.heard_s)
-
     def round_trip_s(self) -> float | None:
         """The newest that was measured; None: there is none yet."""
         last = self._last

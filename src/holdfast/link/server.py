@@ -72,7 +72,6 @@ class LinkServer:
         self._give_up_after_s = give_up_after_s(hosts)
         self._records: dict[Peer, _Record] = {}
         self._lives: dict[int, set[Peer]] = defaultdict(set)  # the records' keys by index
-        self._shared: set[int] = set()  # indexes with several connections
         self._strangers: Strangers[LinkConnection] = Strangers()
         self._dirty: set[Peer] = set()
         self._messages: dict[Peer, dict[str, Any]] = {}
@@ -115,8 +114,7 @@ class LinkServer:
         """What is new since the last call."""
         with self._bell.lock:
             self._bell.hush()
-            rivals = [peer for index in self._shared for peer in self._connected(index)]
-            news = ServerNews(self._messages, self._changes, frozenset(rivals), self._refused)
+            news = ServerNews(self._messages, self._changes, self._refused)
             self._messages, self._changes, self._refused = {}, {}, Refusals()
         return news
 
@@ -137,16 +135,6 @@ class LinkServer:
         record = self._records.get(peer)
         measured = record.last.conversation.round_trip_s if record and record.last else -1.0
         return measured if is_measured(measured) else None
-
-    def disconnect(self, peer: Peer, why: str) -> None:
-        """End its connection; it may dial again."""
-
-        def end() -> None:
-            record = self._records.get(peer)
-            if record is not None and record.connection is not None:
-                record.connection.end(why, at_once=False)
-
-        self._thread.call(end)
 
     def close(self) -> None:
         """What was put is sent first, within a second."""
@@ -194,10 +182,10 @@ class LinkServer:
         with self._bell.lock:
             record = self._record(peer)
             before, record.connection, record.last = record.connection, connection, connection
-            for earlier in self._lives[peer.index] - set(self._connected(peer.index)):
-                del self._records[earlier]
-                self._lives[peer.index].discard(earlier)
-            self._note_shared(peer.index)
+            for earlier in list(self._lives[peer.index]):
+                if self._records[earlier].connection is None:
+                    del self._records[earlier]
+                    self._lives[peer.index].discard(earlier)
             message = record.message
             self._change(peer, LinkChange(LinkState.UP, connection=connection.number))
         if before is not None:
@@ -237,7 +225,6 @@ class LinkServer:
             if record is None or record.connection is not connection:
                 return
             record.connection = None
-            self._note_shared(peer.index)
             silence_s = time.monotonic() - connection.heard_s
             self._change(peer, LinkChange(LinkState.DOWN, why, silence_s, connection.number))
         self._to_leave.discard(connection)
@@ -279,16 +266,6 @@ class LinkServer:
             self._records[peer] = _Record()
             self._lives[peer.index].add(peer)
         return self._records[peer]
-
-    def _connected(self, index: int) -> list[Peer]:
-        lives = self._lives[index]
-        return [peer for peer in lives if self._records[peer].connection is not None]
-
-    def _note_shared(self, index: int) -> None:
-        if len(self._connected(index)) > 1:
-            self._shared.add(index)
-        else:
-            self._shared.discard(index)
 
     def _change(self, peer: Peer, change: LinkChange) -> None:
         self._changes[peer] = change

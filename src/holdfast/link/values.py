@@ -21,7 +21,6 @@ SILENT_S = 2.0
 GIVE_UP_S = 10.0  # then a connection is closed: a host that was frozen connects anew
 INCARNATION_BYTES = 16
 MAX_INDEX = 2**32 - 1
-MAX_TERM = 2**64 - 1
 
 
 @dataclass(frozen=True, order=True)
@@ -112,7 +111,6 @@ class ServerNews:
 
     messages: dict[Peer, dict[str, Any]]
     changes: dict[Peer, LinkChange]
-    rivals: frozenset[Peer]
     refused: Refusals
 
 
