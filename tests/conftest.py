@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(Path(__file__).parent / "e2e"))
 sys.path.insert(0, str(Path(__file__).parent / "core" / "ledger"))
 sys.path.insert(0, str(Path(__file__).parent))
+import all_facts  # noqa: F401
 import framework_adapter  # noqa: F401
 import namespace  # noqa: F401
 import own_process  # noqa: F401

@@ -7,6 +7,7 @@ import json
 import math
 
 import pytest
+from all_facts import all_facts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +55,7 @@ EVERY_FACT: list[Fact] = [
 
 
 def test_every_fact_survives_being_written_and_read() -> None:
-    assert parse_text("".join(to_lines(EVERY_FACT))).all_facts() == EVERY_FACT
+    assert all_facts(parse_text("".join(to_lines(EVERY_FACT)))) == EVERY_FACT
 
 
 def test_lines_are_what_any_json_library_reads() -> None:
@@ -77,13 +78,13 @@ def test_how_the_json_is_spelled_does_not_matter(
         if shuffled:
             fields = dict(reversed(fields.items())) | {"extra": [1, {"deep": None}]}
         spelled.append(json.dumps(fields, separators=separators))
-    assert parse_text("\r\n".join(spelled)).all_facts() == EVERY_FACT
-    assert parse_text("\n\n  " + " \n\n".join(spelled) + "\n\n").all_facts() == EVERY_FACT
+    assert all_facts(parse_text("\r\n".join(spelled))) == EVERY_FACT
+    assert all_facts(parse_text("\n\n  " + " \n\n".join(spelled) + "\n\n")) == EVERY_FACT
 
 
 def test_integers_and_exponents_are_times_too() -> None:
     history = parse_text(f'{RUN}\n{{"event": "seen", "at": 7}}\n{{"event": "seen", "at": 1.5e3}}')
-    assert history.all_facts()[1:] == [SeenFact(7 * S), SeenFact(1500 * S)]
+    assert all_facts(history)[1:] == [SeenFact(7 * S), SeenFact(1500 * S)]
 
 
 def test_lines_in_any_order_and_steps_sorted_by_time() -> None:
@@ -271,4 +272,4 @@ def test_blocks_may_be_cut_anywhere_between_lines(seed: int, data: st.DataObject
     cuts = sorted(data.draw(st.lists(st.integers(0, len(lines)), max_size=4)))
     bounds = [0, *cuts, len(lines)]
     blocks = ["".join(lines[a:b]).encode() for a, b in itertools.pairwise(bounds) if a < b]
-    assert parse(blocks).all_facts() == parse(line.encode() for line in lines).all_facts()
+    assert all_facts(parse(blocks)) == all_facts(parse(line.encode() for line in lines))

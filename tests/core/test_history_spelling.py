@@ -8,6 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
+from all_facts import all_facts
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ def said_of(lines: list[str], one_by_one: bool) -> list[Fact] | str:
         if one_by_one:
             patched.setattr(history, "MOST_SPELLINGS", 0)
         try:
-            return parse(["".join(f"{line}\n" for line in lines).encode()]).all_facts()
+            return all_facts(parse(["".join(f"{line}\n" for line in lines).encode()]))
         except HistoryError as error:
             return str(error)
 

@@ -218,15 +218,16 @@ def _read_incident(data: bytes, place: Path) -> None:
 def _read_history(data: bytes, place: Path) -> None:
     with documented():
         history = read_history(put(place / "a.jsonl", data))
-        facts = history.all_facts()
         ledger = Ledger()
-        ledger.add(facts)
+        ledger.add_history(history)
         for now_ns, window_ns in ((100 * S, None), (100 * S, 20 * S)):
             account = ledger.account(now_ns, window_ns)
             assert isinstance(account, Account)
             sayable(json.dumps(account.to_json()))
-        for fact in facts:
+        for fact in history.facts:
             sayable(encode(fact))
+        for kind in history.span_kinds:
+            sayable(kind)
 
 
 def _read_config(data: bytes, place: Path) -> None:

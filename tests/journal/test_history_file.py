@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from all_facts import all_facts
 
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, SpanFact, StepsFact
 from holdfast.core.ledger.incremental import Ledger
@@ -29,7 +30,7 @@ def facts(steps: int = 3) -> list[Fact]:
 def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     write_history(path, facts())
-    assert read_history(path).all_facts() == facts()
+    assert all_facts(read_history(path)) == facts()
     assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
 
 
@@ -44,7 +45,7 @@ def test_a_file_of_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "run.jsonl"
     write_history(path, facts(200))
     history = read_history(path)
-    assert history.all_facts() == facts(200)
+    assert all_facts(history) == facts(200)
     ledger = Ledger()
     ledger.add_history(history)
     assert ledger.account().steps_kept == 200
@@ -54,7 +55,7 @@ def test_a_byte_order_mark_is_let_through(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     write_history(path, facts())
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert read_history(path).all_facts() == facts()
+    assert all_facts(read_history(path)) == facts()
 
 
 def test_no_such_file(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="the source broke"):
         write_history(path, breaks_off())
-    assert read_history(path).all_facts() == facts()
+    assert all_facts(read_history(path)) == facts()
     assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
 
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+from all_facts import all_facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_ledger import account
@@ -189,8 +190,8 @@ def test_columns_read_from_lines_agree(data: st.DataObject) -> None:
     facts = data.draw(histories())
     question = data.draw(questions(facts))
     history = parse_text("".join(to_lines(facts)))
-    assert history.all_facts() == facts
-    assert parse_text("".join(to_lines(facts))).all_facts() == facts
+    assert all_facts(history) == facts
+    assert all_facts(parse_text("".join(to_lines(facts)))) == facts
     ledger = Ledger()
     with plain_up_to(data.draw(FEW_ROWS)):
         ledger.add_history(history)

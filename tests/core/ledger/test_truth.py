@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from all_facts import all_facts
 from plain_ledger import account
 
 from holdfast.core.history.text import History, parse_text
@@ -19,7 +20,7 @@ CASES = sorted(path.stem for path in TRUTH.glob("*.jsonl"))
 
 
 def by_plain(history: History, now_ns: int | None) -> Account:
-    return account(history.all_facts(), now_ns)
+    return account(all_facts(history), now_ns)
 
 
 def by_columns(history: History, now_ns: int | None) -> Account:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from holdfast.core.ledger.columns import Ints
-from holdfast.core.ledger.facts import Fact, SpanFact, StepsFact
+from holdfast.core.ledger.facts import Fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +69,3 @@ class History:
     steps: StepRows
     spans: SpanRows
     span_kinds: tuple[str, ...]
-
-    def all_facts(self) -> list[Fact]:
-        """Every fact, in the file's order."""
-        found: list[tuple[int, Fact]] = list(zip(self.lines, self.facts, strict=True))
-        steps, spans = self.steps, self.spans
-        for line, *step in _rows(
-            steps.line, steps.attempt, steps.first, steps.last, steps.start_ns, steps.end_ns
-        ):
-            found.append((line, StepsFact(*step)))
-        for line, attempt, kind, start_ns, end_ns in _rows(
-            spans.line, spans.attempt, spans.kind, spans.start_ns, spans.end_ns
-        ):
-            found.append((line, SpanFact(attempt, self.span_kinds[kind], start_ns, end_ns)))
-        return [fact for _, fact in sorted(found, key=lambda pair: pair[0])]
-
-
-def _rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
-    return zip(*(column.tolist() for column in columns), strict=True)
