@@ -77,7 +77,7 @@ def unsynced() -> Iterator[None]:
 
 def close(journal: JournalWriter) -> None:
     """As it lies in a store: without the room that was kept for more records."""
-    path, size_bytes = journal.path, HEADER_BYTES + journal.count * RECORD_BYTES
+    path, size_bytes = journal.path, HEADER_BYTES + journal.page.load(Word.COUNT) * RECORD_BYTES
     assert path is not None
     journal.close()
     os.truncate(path, size_bytes)

@@ -15,14 +15,13 @@ import pytest
 
 from holdfast.agent import stacks
 from holdfast.agent.stacks import StackTarget, collect, py_spy
-from holdfast.journal.layout import STACKS_SUFFIX, Word
-from holdfast.journal.rank_page import RankPage
+from holdfast.journal.layout import STACKS_SUFFIX
 
 CHILD = """
 import os, sys, threading, time
 from pathlib import Path
 from holdfast.journal.layout import Word
-from holdfast.journal.rank_page import RankPage
+from holdfast.journal.writer import JournalWriter
 from holdfast.session.stacks import answer_for_stacks
 
 def where_it_stands():
@@ -30,7 +29,7 @@ def where_it_stands():
     while True:
         time.sleep(1000)
 
-page = RankPage.private()
+page = JournalWriter.nowhere().page
 answer_for_stacks(Path(sys.argv[1]), page)
 exec(sys.argv[2])
 threading.Thread(target=lambda: time.sleep(1000), daemon=True).start()
@@ -149,8 +148,6 @@ def test_a_process_that_is_gone_is_said_to_be_gone() -> None:
 @pytest.mark.real
 def test_no_words_mean_no_signal(child: Callable[[str], StackTarget]) -> None:
     target = child(NOTHING)
-    (one,) = collect(
-        [StackTarget(0, target.pid, target.file, RankPage.private().load(Word.STACKS))]
-    )
+    (one,) = collect([StackTarget(0, target.pid, target.file, 0)])
     assert one.stack.how in ("", "py-spy")
     assert target.file.stat().st_size == 0

@@ -22,7 +22,7 @@ from holdfast.journal.adopt import adopt
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt, next_number
 from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.holder import RunHolder
-from holdfast.journal.layout import Identity, NoteType
+from holdfast.journal.layout import Identity, NoteType, Word
 from holdfast.journal.lease import acquire
 from holdfast.journal.log_copy import LogCopy
 from holdfast.journal.replicate import Replicator
@@ -188,7 +188,9 @@ class Life:
         for copy in copies:
             copy.sync(durable=durable)
         if durable:
-            self.told("at home", (attempt, writer.count, copies[1].live.read_bytes()))
+            self.told(
+                "at home", (attempt, writer.page.load(Word.COUNT), copies[1].live.read_bytes())
+            )
 
     def _save(self, folder: Any, attempt: int, step: int, state: Any) -> None:
         captured = Staging().capture({"state": state})

@@ -25,6 +25,7 @@ from holdfast.journal.layout import (
     Identity,
     Kind,
     NoteType,
+    Word,
 )
 from holdfast.journal.lease import acquire
 from holdfast.journal.store import RunFolder, RunStore
@@ -141,7 +142,7 @@ def _steps(writer: JournalWriter, attempt: int) -> None:
 
 def _close(writer: JournalWriter) -> None:
     """Close it, and give the unused rest of its chunk back: small seeds mutate best."""
-    count, path = writer.count, writer.path
+    count, path = writer.page.load(Word.COUNT), writer.path
     writer.close()
     assert path is not None
     os.truncate(path, HEADER_BYTES + count * RECORD_BYTES)

@@ -66,24 +66,26 @@ def test_recording_stops_on_a_full_disk_and_comes_back(small_disk, monkeypatch):
     for _ in range(CHUNK_RECORDS + 3000):
         step += 1
         writer.record_step(step)
-    assert writer.count == CHUNK_RECORDS
-    assert writer.dropped == 3000
+    assert writer.page.load(Word.COUNT) == CHUNK_RECORDS
+    assert writer.page.load(Word.DROPPED) == 3000
     assert writer.page.load(Word.STEP) == step  # hang detection goes on
     writer.note(NoteType.MESSAGE, {"text": "x" * 9000})
-    dropped = writer.dropped
+    dropped = writer.page.load(Word.DROPPED)
     assert dropped > 3000
     ballast.unlink()
-    while writer.dropped == dropped or writer.count == CHUNK_RECORDS:
+    while (
+        writer.page.load(Word.DROPPED) == dropped or writer.page.load(Word.COUNT) == CHUNK_RECORDS
+    ):
         step += 1
         writer.record_step(step)
         assert step < CHUNK_RECORDS + 3000 + 2 * tape.RETRY_DROPS, "it never came back"
-    assert writer.dropped < dropped + tape.RETRY_DROPS
+    assert writer.page.load(Word.DROPPED) < dropped + tape.RETRY_DROPS
     writer.record_step(step + 1)
     writer.note(NoteType.MESSAGE, {"text": "space again"})
     journal = read_journal(writer.path)
     assert journal.records["step"][-3:-1].tolist() == [step, step + 1]
     assert journal.sidecar[-1].payload == {"text": "space again"}
-    assert journal.values.dropped == writer.dropped
+    assert journal.values.dropped == writer.page.load(Word.DROPPED)
     writer.close()
 
 
@@ -114,7 +116,7 @@ def test_space_is_looked_for_after_a_second_too(tmp_path, monkeypatch):
     writer.append(now, 6, 0, 0, 0, 0)
     full[0] = False
     writer.append(now + tape.RETRY_NS - 1, 6, 0, 0, 0, 0)
-    assert writer.dropped == 2
+    assert writer.page.load(Word.DROPPED) == 2
     writer.append(now + tape.RETRY_NS, 6, 0, 0, 0, 0)
-    assert (writer.dropped, writer.count) == (2, CHUNK_RECORDS + 1)
+    assert (writer.page.load(Word.DROPPED), writer.page.load(Word.COUNT)) == (2, CHUNK_RECORDS + 1)
     writer.close()

@@ -70,7 +70,6 @@ class PageValues:
     owner_pid: int
     owner_alive_at_ns: int
     watermark: int
-    compiling_at_ns: int
     spans_ns: int
     span_ended_at_ns: int
     together_ns: int
@@ -84,7 +83,6 @@ class PageValues:
     open_spans: tuple[OpenSpan, ...]
     order: Agreed
     verdict: Agreed
-    deadline_at_ns: int
     supervisor_alive_at_ns: int
     committed: int
 
@@ -121,7 +119,6 @@ def page_values(page: Words) -> PageValues:
         owner_pid=owner[Word.OWNER_PID],
         owner_alive_at_ns=_time(owner[Word.OWNER_ALIVE_AT]),
         watermark=_step(owner[Word.WATERMARK]),
-        compiling_at_ns=_time(owner[Word.COMPILING_AT]),
         spans_ns=_time(owner[Word.SPANS_NS]),
         span_ended_at_ns=_time(owner[Word.SPAN_ENDED_AT]),
         together_ns=_time(owner[Word.TOGETHER_NS]),
@@ -135,7 +132,6 @@ def page_values(page: Words) -> PageValues:
         open_spans=_open_spans(slots, _time(owner[Word.COMPILING_AT])),
         order=unpack(page[Word.ORDER]),
         verdict=unpack(page[Word.VERDICT]),
-        deadline_at_ns=_time(page[Word.DEADLINE_AT]),
         supervisor_alive_at_ns=_time(page[Word.SUPERVISOR_ALIVE_AT]),
         committed=_step(page[Word.COMMITTED]),
     )
@@ -210,11 +206,6 @@ class RankPage:
             unmap(mapped, words)
             raise
         return cls(mapped, words[_PAGE_WORDS:])
-
-    @classmethod
-    def private(cls) -> RankPage:
-        """A page that nobody else sees: for a session whose journal could not be made."""
-        return cls(None, private_words(PAGE_BYTES))
 
     def load(self, word: int) -> int:
         """The word's value now."""

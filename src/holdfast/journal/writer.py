@@ -21,7 +21,6 @@ from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import ClockPair, now_ns, read_clock_pair
 from holdfast.journal.layout import (
     CHUNK_BYTES,
-    CLOCKS_MAX_PAIRS,
     CLOCKS_OFFSET,
     FIRST_CUSTOM_SPAN,
     HEADER_BYTES,
@@ -148,8 +147,7 @@ class JournalWriter:
             ) from problem
         writer = cls(path, identity, header)
         writer.page.store(Word.OWNER_PID, os.getpid())
-        header.add_clock_pair((clock or read_clock_pair)())
-        header.publish()
+        header.publish((clock or read_clock_pair)())
         return writer
 
     @classmethod
@@ -162,16 +160,6 @@ class JournalWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def count(self) -> int:
-        """Records published."""
-        return self.page.load(Word.COUNT)
-
-    @property
-    def dropped(self) -> int:
-        """Records lost for want of space."""
-        return self.page.load(Word.DROPPED)
 
     def record(
         self, time_ns: int, kind: int, arg: int = 0, step: int = 0, value: int = 0, flags: int = 0
@@ -267,10 +255,6 @@ class JournalWriter:
         if self._sidecar.write(line_of(step, values, at_ns)) is None:
             self._tape.count_drop()
 
-    def read_clocks(self) -> None:
-        """Append a pair of clock readings to the header, while there is room for one."""
-        self._header.add_clock_pair(read_clock_pair())
-
     def flush(self) -> None:
         """Write what other threads have handed over. The owner only."""
         self._tape.flush()
@@ -332,20 +316,13 @@ class _Header:
         if self.file is not None:
             _write_identity(self.file.descriptor(), identity)
 
-    def publish(self) -> None:
+    def publish(self, pair: ClockPair) -> None:
         """The file becomes a journal: its magic word is stored last."""
         pages = self._pages
+        pages[_CLOCKS_WORD + 1], pages[_CLOCKS_WORD + 2] = pair
+        pages[_CLOCKS_WORD] = 1
         pages[1], pages[2], pages[3] = VERSION, HEADER_BYTES, RECORD_BYTES
         pages[0] = MAGIC
-
-    def add_clock_pair(self, pair: ClockPair) -> None:
-        pages = self._pages
-        pairs = pages[_CLOCKS_WORD]
-        if pairs >= CLOCKS_MAX_PAIRS:
-            return
-        at = _CLOCKS_WORD + 1 + 2 * pairs
-        pages[at], pages[at + 1] = pair
-        pages[_CLOCKS_WORD] = pairs + 1
 
     def let_go(self) -> None:
         """Close the file; whether it was still ours says what became of the mappings' own."""
