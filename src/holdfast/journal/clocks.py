@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-# Elsewhere than on Linux the monotonic clock is the nearest there is.
-CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+CLOCK_ID = time.CLOCK_BOOTTIME
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -41,19 +40,11 @@ class ClockPair(NamedTuple):
     unix_ns: int
 
 
-def read_clock_pair(tries: int = 5) -> ClockPair:
+def read_clock_pair() -> ClockPair:
     """Both clocks as nearly at once as can be had: the tightest of a few bracketed readings."""
-    best: ClockPair | None = None
-    best_width_ns = 0
-    for _ in range(tries):
-        before = now_ns()
-        unix = time.time_ns()
-        after = now_ns()
-        if best is None or after - before < best_width_ns:
-            best_width_ns = after - before
-            best = ClockPair((before + after) // 2, unix)
-    assert best is not None, "tries is at least 1"  # noqa: S101 -- for the type checker
-    return best
+    readings = [(now_ns(), time.time_ns(), now_ns()) for _ in range(5)]
+    before, unix, after = min(readings, key=lambda one: one[2] - one[0])
+    return ClockPair((before + after) // 2, unix)
 
 
 class ClockLink(NamedTuple):

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 else:
     Words = memoryview  # not subscriptable before Python 3.14
 
-_DONTFORK: int | None = getattr(mmap, "MADV_DONTFORK", None)
-
 
 class Detachable(Protocol):
     """Holds a mapping, and can let go of it for good."""
@@ -49,24 +47,19 @@ def _detach_all() -> None:
     _holders.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_detach_all)
+os.register_at_fork(after_in_child=_detach_all)
 
 
 def reserve(fd: int, offset: int, length_bytes: int) -> None:
     """Make sure that these bytes of the file exist on the disk; raises OSError (no space)."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, offset, length_bytes)
-    else:
-        os.pwrite(fd, bytes(length_bytes), offset)
+    os.posix_fallocate(fd, offset, length_bytes)
 
 
 def map_words(fd: int, offset: int, length_bytes: int) -> tuple[mmap.mmap, Words]:
     """Map reserved bytes of a file, shared; the view is of 64-bit words. Raises OSError."""
     slack = offset % mmap.ALLOCATIONGRANULARITY
     mapped = mmap.mmap(fd, slack + length_bytes, offset=offset - slack)
-    if _DONTFORK is not None:
-        mapped.madvise(_DONTFORK)
+    mapped.madvise(mmap.MADV_DONTFORK)
     return mapped, memoryview(mapped)[slack:].cast(WORD_FORMAT)
 
 

@@ -17,17 +17,17 @@ import stat
 from pathlib import Path
 
 # O_NONBLOCK means nothing to a regular file; a FIFO's open returns at once because of it.
-_SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """A descriptor of the regular file at `path`, which is not a link; closed by the caller.
 
     Raises OSError: FileNotFoundError, IsADirectoryError, ELOOP for a link, ENXIO for a FIFO, a
     socket or a device, and whatever else `os.open` meets.
     """
     refuse_link(os.path.dirname(path))  # noqa: PTH120 - a str or a Path, and often opened
-    descriptor = os.open(path, flags | _SAFELY, mode)
+    descriptor = os.open(path, flags | _SAFELY, 0o600)
     try:
         kind = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(kind):

@@ -146,8 +146,6 @@ def _next_data(fd: int, offset: int) -> int:
     """Where, from `offset` on, the file has bytes that were ever written; its end if nowhere."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
-    except AttributeError:
-        return offset  # a system that does not tell
     except OSError as problem:
         if problem.errno == errno.ENXIO:
             return max(offset, os.fstat(fd).st_size)

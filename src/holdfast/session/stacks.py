@@ -23,8 +23,6 @@ _files: list[object] = []  # kept open for the life of the process: faulthandler
 
 def answer_for_stacks(journal: Path, page: RankPage) -> None:
     """Be ready to write stacks beside `journal`. Without a free signal or a file: not ready."""
-    if not hasattr(faulthandler, "register") or not hasattr(signal, "SIGRTMAX"):
-        return
     number = _free_signal()
     with contextlib.suppress(OSError, RuntimeError, ValueError):
         if number is None:

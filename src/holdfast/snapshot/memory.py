@@ -38,10 +38,10 @@ def reserve(size_bytes: int, *, inherited: bool = True) -> Bytes:
         return np.empty(0, np.uint8)
     length = size_bytes + HUGE_PAGE_BYTES
     mapped = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError, AttributeError):  # a kernel, or a platform, without them
+    with contextlib.suppress(OSError):  # a kernel without them
         mapped.madvise(mmap.MADV_HUGEPAGE)
     if not inherited:
-        with contextlib.suppress(OSError, AttributeError):
+        with contextlib.suppress(OSError):
             mapped.madvise(mmap.MADV_DONTFORK)
             _kept_from_children.add(mapped)
     whole = np.frombuffer(mapped, np.uint8)
@@ -62,8 +62,7 @@ def _forget_in_child() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(mapped))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 CHUNK_BYTES = 8 << 20

@@ -10,7 +10,6 @@ import ctypes
 import errno
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,8 +221,6 @@ def _write_all(descriptor: int, data: memoryview) -> None:
 
 
 def _load_sync_file_range() -> Callable[[int, int, int], Any] | None:
-    if not sys.platform.startswith("linux"):
-        return None
     try:
         function = ctypes.CDLL(None).sync_file_range
     except (OSError, AttributeError):
