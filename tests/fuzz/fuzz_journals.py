@@ -58,7 +58,7 @@ def _read_file(data: bytes, place: Path) -> None:
             reader.values()
             reader.clocks()
             reader.read_new(0)
-            reader.read_new(reader.count() // 2, 3)
+            reader.read_new(reader.count() // 2)
         read_journal(path)
     with documented():
         page = RankPage.open(path)

@@ -50,7 +50,6 @@ def test_reading_again_gives_only_what_is_new(make_writer):
         writer.record_step(2)
         writer.record_step(3)
         assert reader.read_new(1)["step"].tolist() == [2, 3]
-        assert reader.read_new(1, limit=1)["step"].tolist() == [2]
 
 
 def test_nothing_beyond_the_count_is_read(written):

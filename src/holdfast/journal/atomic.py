@@ -67,9 +67,7 @@ def unavailable(doing: str, path: Path, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(f"cannot {doing}: {words.format(path=path)}; {advice}")
 
 
-def write_atomic(
-    path: Path, data: bytes, mode: int = PRIVATE_FILE, *, durable: bool = True
-) -> None:
+def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Create or replace `path` with `data`; on return it is on disk under its name.
 
     `durable=False` leaves out the syncs, for content that is stale after a crash anyway
@@ -78,7 +76,8 @@ def write_atomic(
     remote = remote_of(path)
     if remote is not None:
         remote.put(path, data)
-    with store_errors(f"write {path.name}", path), _temporary(path, data, mode, durable) as draft:
+    drafted = _temporary(path, data, PRIVATE_FILE, durable)
+    with store_errors(f"write {path.name}", path), drafted as draft:
         draft.replace(path)
         if durable:
             sync_folder(path.parent)
@@ -104,7 +103,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+def create_exclusive(path: Path, data: bytes) -> None:
     """Create `path` with the whole of `data`, only if nothing has that name yet.
 
     Of any number of callers, on any number of hosts, exactly one succeeds: `link` is atomic on the
@@ -115,7 +114,8 @@ def create_exclusive(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     remote = remote_of(path)
     if remote is not None:
         remote.create(path, data)  # whoever succeeds there is the only one
-    with store_errors(f"create {path.name}", path), _temporary(path, data, mode, True) as draft:
+    drafted = _temporary(path, data, PRIVATE_FILE, True)
+    with store_errors(f"create {path.name}", path), drafted as draft:
         try:
             os.link(draft, path, follow_symlinks=False)
         except FileExistsError:

@@ -216,18 +216,18 @@ class Bucket:
             blocks = _lib().list(self._quick, self._full(prefix) or None)
             return self._entries([one for block in blocks for one in block])
 
-    def list_top(self, prefix: str = "") -> Mapping[str, ListedObject]:
-        """The objects that lie directly in the folder `prefix`; StoreUnavailable."""
-        return self._entries(self._level(prefix)["objects"])
+    def list_top(self) -> Mapping[str, ListedObject]:
+        """The objects that lie directly in the folder; StoreUnavailable."""
+        return self._entries(self._level()["objects"])
 
-    def folders(self, prefix: str = "") -> tuple[str, ...]:
-        """The names of the folders directly in the folder `prefix`; StoreUnavailable."""
-        found = self._level(prefix)["common_prefixes"]
+    def folders(self) -> tuple[str, ...]:
+        """The names of the folders directly in the folder; StoreUnavailable."""
+        found = self._level()["common_prefixes"]
         return tuple(sorted(one.rstrip("/").rpartition("/")[2] for one in found))
 
-    def _level(self, prefix: str) -> Any:
-        with self._errors_said(f"list {self.where(prefix)}"):
-            return _lib().list_with_delimiter(self._quick, self._full(prefix).rstrip("/") or None)
+    def _level(self) -> Any:
+        with self._errors_said(f"list {self.where('')}"):
+            return _lib().list_with_delimiter(self._quick, self._full("").rstrip("/") or None)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are not there are no trouble. StoreUnavailable."""

@@ -70,13 +70,13 @@ class JournalReader(OpenJournal):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read_new(self, since_count: int = 0, limit: int | None = None) -> Records:
-        """Records `since_count` and up, at most `limit` of them; a copy, of dtype RECORD.
+    def read_new(self, since_count: int = 0) -> Records:
+        """Records `since_count` and up; a copy, of dtype RECORD.
 
         Fewer than were published when the file is shorter, or when one is not filled (kind 0), and
         never more than CHUNK_RECORDS: `read_all` goes on. Raises JournalError when the disk fails.
         """
-        new = min(self.count() - since_count, CHUNK_RECORDS if limit is None else limit)
+        new = min(self.count() - since_count, CHUNK_RECORDS)
         if new <= 0:
             return np.empty(0, RECORD)
         start = HEADER_BYTES + since_count * RECORD_BYTES

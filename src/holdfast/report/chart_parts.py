@@ -152,10 +152,10 @@ def _bar(step: Step, start: float, end: float) -> dict[str, Any]:
     return {"what": step.name, "from": start, "to": end, "share": share, "colour": step.colour}
 
 
-def share_axis(column: str = "y", domain: tuple[float, float] = (0.0, 1.0)) -> Any:
+def share_axis(domain: tuple[float, float] = (0.0, 1.0)) -> Any:
     """Shares upwards, as per cent."""
     form = ".0%" if domain[1] - domain[0] > 0.05 else ".1%"
-    scale = altair().Y(f"{column}:Q", title=None).scale(domain=list(domain), nice=False)
+    scale = altair().Y("y:Q", title=None).scale(domain=list(domain), nice=False)
     return scale.axis(tickCount=5, format=form)
 
 

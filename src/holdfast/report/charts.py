@@ -63,10 +63,10 @@ def spec_of(chart: Any) -> dict[str, Any]:
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
 
 
-def notebook_chart(figure: Figure, theme: Theme = LIGHT) -> Any:
+def notebook_chart(figure: Figure) -> Any:
     """The figure as an Altair chart, for a notebook."""
     alt = altair()
-    spec = {**figure.spec, "config": {**vega_config(theme), "background": theme.panel}}
+    spec = {**figure.spec, "config": {**vega_config(LIGHT), "background": LIGHT.panel}}
     spec["title"] = {"text": figure.title, "subtitle": figure.words, "anchor": "start"}
     return (alt.LayerChart if "layer" in spec else alt.Chart).from_dict(spec)
 

@@ -30,9 +30,7 @@ class HostRow:
     is_straggler: bool
 
 
-def host_rows(
-    ranks: Sequence[RankSeen], now_ns: int, usual_ns: int, most: int = ROWS
-) -> tuple[HostRow, ...]:
+def host_rows(ranks: Sequence[RankSeen], now_ns: int, usual_ns: int) -> tuple[HostRow, ...]:
     """By what matters: stragglers, then the others by number."""
     if not ranks:
         return ()
@@ -55,7 +53,7 @@ def host_rows(
         for rank, step in zip(ranks, done, strict=True)
     ]
     rows.sort(key=lambda row: (not row.is_straggler, -row.behind, row.rank))
-    return tuple(sorted(rows[:most], key=lambda row: (not row.is_straggler, row.rank)))
+    return tuple(sorted(rows[:ROWS], key=lambda row: (not row.is_straggler, row.rank)))
 
 
 def _straggler(ranks: Sequence[RankSeen], usual_ns: int) -> int | None:

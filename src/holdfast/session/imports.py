@@ -48,11 +48,11 @@ def _write(path: Path, modules: Iterable[tuple[str, object]], restores: bool = F
     write_report(path, document)
 
 
-def mapped_libraries(maps: Path = Path("/proc/self/maps")) -> list[str]:
+def mapped_libraries() -> list[str]:
     """The shared objects that this process has loaded, modules or not: what a preload reads."""
     found: dict[str, None] = {}
     with contextlib.suppress(OSError):
-        for line in maps.read_text(errors="surrogateescape").splitlines():
+        for line in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
             path = line.partition("/")[1] + line.partition("/")[2]
             if ".so" in path and not path.endswith(" (deleted)"):
                 found[path] = None

@@ -79,13 +79,12 @@ class RamFolder:
         self.release()
 
 
-def ram_path(base: Path, key: str, uid: int | None = None) -> Path:
+def ram_path(base: Path, key: str) -> Path:
     """Where a run's folder in memory is on this host, if it is there."""
-    uid = os.getuid() if uid is None else uid
-    return base.expanduser().absolute() / f"holdfast-{uid}" / key / FOLDER
+    return base.expanduser().absolute() / f"holdfast-{os.getuid()}" / key / FOLDER
 
 
-def claim_ram(base: Path, key: str, uid: int | None = None, *, tries: int = _TRIES) -> RamFolder:
+def claim_ram(base: Path, key: str, *, tries: int = _TRIES) -> RamFolder:
     """Create a run's folder in memory, or take over the one that an earlier supervisor left.
 
     `key` is the run's `scratch_key`. The caller holds the run's lease, so nobody else of this run
@@ -95,7 +94,7 @@ def claim_ram(base: Path, key: str, uid: int | None = None, *, tries: int = _TRI
         StoreUnavailable: with the reason: not ours, a link, on a network, no space.
 
     """
-    uid = os.getuid() if uid is None else uid
+    uid = os.getuid()
     base = base.expanduser().absolute()
     kind = filesystem_of(base)
     if not base.is_dir():
@@ -130,7 +129,6 @@ def reclaim(
     but: str,
     enough: Callable[[], bool] = lambda: True,
     uid: int | None = None,
-    now_s: float | None = None,
 ) -> tuple[Path, ...]:
     """Remove what dead supervisors of other runs left in memory; returns the folders removed.
 
@@ -139,8 +137,7 @@ def reclaim(
     the key of one's own run. Never raises: what cannot be removed stays.
     """
     own = base.expanduser().absolute() / f"holdfast-{os.getuid() if uid is None else uid}"
-    now_s = time.time() if now_s is None else now_s
-    gone = []
+    now_s, gone = time.time(), []
     with contextlib.suppress(OSError):
         others = sorted((_last_used_s(path), path) for path in _folders(own, but))
         for used_s, path in others:

@@ -27,13 +27,7 @@ class Room:
     words: str
 
 
-def find_room(
-    folder: Path,
-    held_bytes: int = 0,
-    *,
-    cgroups: Path = Path("/sys/fs/cgroup"),
-    proc: Path = Path("/proc"),
-) -> Room:
+def find_room(folder: Path, held_bytes: int = 0) -> Room:
     """The room for buffers in `folder`, with the `held_bytes` that buffers take there already.
 
     Raises OSError when the folder's filesystem cannot be asked.
@@ -41,20 +35,19 @@ def find_room(
     found = os.statvfs(folder)
     free = found.f_bavail * found.f_frsize
     limits = [Room(int(SHARE * (free + held_bytes)), f"{folder} has {size_words(free)} free")]
-    available = _available(proc)
+    available = _available()
     if available is not None:
         words = f"this host has {size_words(available)} of memory free"
         limits.append(Room(int(SHARE * (available + held_bytes)), words))
-    for free in _free_in_cgroups(cgroups, proc):
+    for free in _free_in_cgroups():
         words = f"the limit of this process's cgroup leaves {size_words(free)} of memory"
         limits.append(Room(int(SHARE * (free + held_bytes)), words))
     return min(limits, key=lambda limit: limit.nbytes)
 
 
-def memory_free_bytes(*, cgroups: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> int:
+def memory_free_bytes() -> int:
     """What processes may still take of this host's memory; 0 where that is not known."""
-    available = _available(proc)
-    return min((available or 0, *_free_in_cgroups(cgroups, proc)))
+    return min((_available() or 0, *_free_in_cgroups()))
 
 
 def free_in(folder: Path) -> int | None:
@@ -76,27 +69,27 @@ def size_words(nbytes: int) -> str:
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
-def _available(proc: Path) -> int | None:
+def _available() -> int | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in (proc / "meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return None
 
 
-def _free_in_cgroups(cgroups: Path, proc: Path) -> Iterator[int]:
+def _free_in_cgroups() -> Iterator[int]:
     """What each limited cgroup above this process still has, cgroups(7), versions 1 and 2."""
     try:
-        lines = (proc / "self" / "cgroup").read_text(errors="replace").splitlines()
+        lines = Path("/proc/self/cgroup").read_text(errors="replace").splitlines()
     except OSError:
         return
     for line in lines:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0":
-            mounts, names = [cgroups, cgroups / "unified"], _V2
+            mounts, names = [_CGROUPS, _CGROUPS / "unified"], _V2
         elif "memory" in controllers.split(","):
-            mounts, names = [cgroups / "memory"], _V1
+            mounts, names = [_CGROUPS / "memory"], _V1
         else:
             continue
         for mount in mounts:
@@ -110,6 +103,7 @@ def _free_in_cgroups(cgroups: Path, proc: Path) -> Iterator[int]:
                     break
 
 
+_CGROUPS = Path("/sys/fs/cgroup")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _V2 = ("memory.max", "memory.current", "inactive_file")
 

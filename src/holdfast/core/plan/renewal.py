@@ -39,15 +39,13 @@ def renewal_efficiency(
     mean_s: float,
     *,
     durable_s: float = 0.0,
-    struck: bool = True,
 ) -> float:
     """The share of time that becomes kept progress, for a law with that survival and mean.
 
     `durable_s` after its save has blocked training, a set can be restored; what fails before falls
-    back to the one before it. With `struck`, failures strike restarts too, which are the first
-    R seconds of an attempt: τ·Σ S(R + d + i(τ+δ)) / M, i = 1, 2, …; for an exponential law this is
-    Daly's equation 20 (`optimum.efficiency`). Without, nothing strikes a restart and ages begin
-    at its end: τ·Σ S(d + i(τ+δ)) / (M + R).
+    back to the one before it. Failures strike restarts too, which are the first R seconds of an
+    attempt: τ·Σ S(R + d + i(τ+δ)) / M, i = 1, 2, …; for an exponential law this is Daly's
+    equation 20 (`optimum.efficiency`).
     """
     if not (interval_s > 0 and isfinite(interval_s)):
         raise ValueError(f"an interval of {interval_s} s is not a positive, finite time")
@@ -56,9 +54,8 @@ def renewal_efficiency(
             raise ValueError(f"{what} of {value} s is not a finite time")
     if not (mean_s > 0 and isfinite(mean_s)):
         raise ValueError(f"a time between failures of {mean_s} s is not positive and finite")
-    before_s = durable_s + (restart_s if struck else 0.0)
-    saves = sum_of_survivals(survival, before_s, interval_s + save_s)
-    return interval_s * saves / (mean_s if struck else mean_s + restart_s)
+    saves = sum_of_survivals(survival, durable_s + restart_s, interval_s + save_s)
+    return interval_s * saves / mean_s
 
 
 def sum_of_survivals(survival: Survival, before_s: float, period_s: float) -> float:
@@ -114,7 +111,7 @@ def renewal_interval_s(
     durable_s: float = 0.0,
     least_s: float = 0.0,
 ) -> float:
-    """The interval, `least_s` or more, that maximises `renewal_efficiency` with `struck`."""
+    """The interval, `least_s` or more, that maximises `renewal_efficiency`."""
     low = max(least_s, min(save_s, mean_s) / 1e3, mean_s * 1e-6)
     return maximum_at(
         lambda interval_s: renewal_efficiency(

@@ -113,7 +113,7 @@ class RankTrack:
             begin = stop
             if stops[stop]:
                 # Steps that go back without a restore: a part of their own, whatever the reason.
-                self._current_part(restarts=True)
+                self._new_part()
                 self._continues = False
             else:
                 self._take_other(records[stop], offset_ns)
@@ -133,16 +133,17 @@ class RankTrack:
         self._continues = False
 
     def _take_restore(self, restore: RestoreFact) -> None:
-        part = self._current_part(restarts=True)
+        part = self._new_part()
         if part.restore is not None:  # read again before any step: one restore, the later choice
             restore = RestoreFact(
                 self.attempt, part.restore.start_ns, restore.end_ns, restore.step, restore.source
             )
         part.restore = restore
 
-    def _current_part(self, *, restarts: bool) -> _Part:
+    def _new_part(self) -> _Part:
+        """Another one, but where no step has begun the last."""
         part = self.parts[-1]
-        if restarts and part.began:
+        if part.began:
             part.over = True
             part = _Part()
             self.parts.append(part)
