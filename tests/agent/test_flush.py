@@ -94,7 +94,7 @@ def test_what_is_flushed_can_be_committed(
     assert outcome.nbytes > 2 * 32 << 20
     commit(place, 2)
     assert verify(place) == ()
-    assert asked.flushes.is_idle
+    assert asked.flushes.nbytes == 0
 
 
 def test_one_that_is_killed_over_a_flush_is_asked_again(
@@ -144,7 +144,7 @@ def test_one_that_gives_way_can_be_hurried(
     assert asked.heard(eventually).why is None
     commit(place, 2)
     assert verify(place) == ()
-    assert asked.flushes.is_idle
+    assert asked.flushes.nbytes == 0
 
 
 def test_one_that_is_never_scheduled_is_hurried_without_its_help(
@@ -171,7 +171,7 @@ def test_one_that_hangs_is_given_up_and_replaced(
     asked.flushes.abandon("nothing was heard of it")
     assert asked.outcome == FlushResult("nothing was heard of it")
     eventually(lambda: not _runs(pid))
-    assert asked.flushes.is_idle
+    assert asked.flushes.nbytes == 0
     asked.flushes.abandon("there is nothing to give up")
     asked.flush(buffer, place, urgent=urgent)
     assert asked.heard(eventually).why is None

@@ -104,11 +104,6 @@ class FlushProcess:
         return None if self._process is None else self._process.pid
 
     @property
-    def is_idle(self) -> bool:
-        """Whether everything it was asked for is done."""
-        return not self._jobs
-
-    @property
     def nbytes(self) -> int:
         """What all that is under way has written by now."""
         return sum(job.nbytes for job in self._jobs.values())
@@ -277,11 +272,6 @@ class FlushProcesses:
         """Of the processes that are there."""
         found = (self._at_hand.pid, self._giving_way.pid)
         return [pid for pid in found if pid is not None]
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is under way."""
-        return self._at_hand.is_idle and self._giving_way.is_idle
 
     @property
     def nbytes(self) -> int:

@@ -27,7 +27,6 @@ from holdfast.report.words import counted
 
 LOOK_S, FAR_LOOK_S = 0.5, 2.0
 ROUND_TRIP_S = 30.0  # for the way there, the writing, and the way back
-SECOND_NS = 1_000_000_000
 
 
 @click.command(short_help="Show where the time of a live run's steps goes.")

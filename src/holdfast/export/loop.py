@@ -18,7 +18,6 @@ from holdfast.export.sample import sample_of
 from holdfast.export.served import serve
 from holdfast.runs.listing import RunList
 
-EVERY_S = 15.0
 FLUSH_S = 3.0
 Say = Callable[[str], None]
 

@@ -38,11 +38,6 @@ class Metric(NamedTuple):
     words: str
     rows: Callable[[Sample], Rows]
 
-    @property
-    def full_name(self) -> str:
-        """As it is scraped."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind == COUNTER else ''}"
-
 
 def _one(value: float | None) -> Rows:
     yield (), value

@@ -85,7 +85,6 @@ class Site:
         self._lists: OrderedDict[Shown, Topic] = OrderedDict()
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
         self._pairs: OrderedDict[tuple[str, str], Topic] = OrderedDict()
-        self._viewers = 0
         self.closing = asyncio.Event()
 
     def app(self) -> ASGIApp:

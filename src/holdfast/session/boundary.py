@@ -86,7 +86,6 @@ class Boundary:
         self.shift = 0  # the user's number + shift = our number, which starts at 1
         self.expected = NO_STEP  # the user's number of the step under way
         self.begun = NO_STEP  # the user's number of the step that the loop was given last
-        self.stop_reason = ""
         self.failure: DeclaredFailure | None = None  # the script gave up: nothing comes after it
         self.watch: Callable[[int, Any], None] = lambda _step, _ready: None
         self.copied: Callable[[int], None] = lambda _step: None
@@ -499,7 +498,6 @@ class Boundary:
     def leave(self, reason: str) -> NoReturn:
         """Raise Stop."""
         self.at_end()
-        self.stop_reason = reason
         self.writer.end_steps(None)  # no step is under way any more: what follows is leaving
         raise Stop(reason)
 

@@ -24,7 +24,6 @@ from holdfast.session.say import say
 SAY_AFTER_S = 15.0
 JOIN_LIMIT_S = 600.0
 LOOK_S = 0.005
-POST_CLOSE_S = 3.0
 STUCK = "nothing more will be saved, and the script waits for a rank that has left"
 LEAVE_S = 10.0  # for a script to leave its step, once it is told to
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from holdfast.core.durations import in_words
 
-SECOND_NS = 1_000_000_000
 LOOKS_AHEAD = 16  # so many of the slices that are waited for are looked at: the soonest
 
 

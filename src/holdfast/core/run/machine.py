@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, get_args
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.order import CALM, SAVING, Attention
-from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.notices.watch import NoticeWatch
 from holdfast.core.plain_json import copied
 from holdfast.core.run import (
@@ -155,11 +154,6 @@ class RunMachine:
     def saving_words(self) -> str:
         """How often is saved to which tier, and why, as last said; empty: only to one."""
         return self._run.said_frequency.words
-
-    @property
-    def standby(self) -> StandbyOrder:
-        """What the processes that wait for the next attempt are to do."""
-        return self._run.standby
 
     @property
     def is_held(self) -> bool:

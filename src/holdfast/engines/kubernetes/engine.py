@@ -35,7 +35,6 @@ PLACES = {
     "ClusterRoleBinding": (RBAC_API, "clusterrolebindings", False),
 }
 GONE_WITHIN_S, LOOK_EVERY_S = 30.0, 0.2  # of a finished one of the same name
-SECOND_NS = 1_000_000_000
 
 
 class KubernetesEngine:
