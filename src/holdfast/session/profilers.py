@@ -52,13 +52,9 @@ class JaxProfiler:
 
     def start(self) -> None:
         """Without its tracer of Python, which slows every call."""
-        profiler = self._jax.profiler
-        options = {}
-        if hasattr(profiler, "ProfileOptions"):
-            made = profiler.ProfileOptions()
-            made.python_tracer_level = 0
-            options["profiler_options"] = made
-        profiler.start_trace(str(self._folder), **options)
+        options = self._jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+        self._jax.profiler.start_trace(str(self._folder), profiler_options=options)
         self._mark()
 
     def settle(self) -> None:

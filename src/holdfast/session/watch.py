@@ -123,20 +123,18 @@ def _wait(ready: Any) -> None:
 def watch_compilation(writer: JournalWriter) -> bool:
     """Record JAX's tracing, lowering and compiling as COMPILE spans; False when JAX is not there.
 
-    Only reads what JAX reports through its public monitoring interface: a scalar when one begins
-    (in older versions none: nobody knows then that one is under way), and a duration when it has
-    ended, by an exception too.
+    Only reads what JAX reports through its public monitoring interface: a scalar when one begins,
+    and a duration when it has ended, by an exception too.
     """
     jax = sys.modules.get("jax")
     monitoring = getattr(jax, "monitoring", None)
+    on_begin = getattr(monitoring, "register_scalar_listener", None)
     on_end = getattr(monitoring, "register_event_duration_secs_listener", None)
-    if on_end is None:
+    if on_begin is None or on_end is None:
         return False
     watch = CompilationWatch(writer)
-    on_begin = getattr(monitoring, "register_scalar_listener", None)
     loss = "compilations are no longer recorded"
-    if on_begin is not None:
-        on_begin(Guard(watch.began, loss))
+    on_begin(Guard(watch.began, loss))
     on_end(Guard(watch.ended, loss))
     return True
 
