@@ -36,7 +36,7 @@ def test_rubbish_is_refused_when_read_and_replaced_when_written(tmp_path: Path, 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "calibrated.json").mkdir()
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="cannot read"):
         read_calibrations(tmp_path / "calibrated.json")
 
 

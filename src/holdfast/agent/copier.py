@@ -11,7 +11,6 @@ so may read what is sealed in the run's memory folder on this host, and nothing 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import sys
@@ -21,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.agent.flusher import COMMAND_FD, GIVING_WAY_SHARE, Command, report, take_place
+from holdfast.agent.flusher import GIVING_WAY_SHARE, Command, commands, report, take_place
 from holdfast.core.hosts.copy_share import CopySeen, copy_share
 from holdfast.core.save.corruption import MOST, ReplicaDifference
 from holdfast.errors import CorruptCheckpoint, HoldfastError, StoreUnavailable
@@ -303,17 +302,13 @@ def carry_out(command: Command) -> None:
 def main(parent: int, nice: int) -> None:
     """Serve until there is nobody to serve."""
     take_place(parent, nice, NAME)
-    waiting = b""
-    while data := os.read(COMMAND_FD, 1 << 16):
-        *lines, waiting = (waiting + data).split(b"\n")
-        for line in lines:
-            command: Command = json.loads(line)
-            if command["do"] == "stop":
-                stop(command["id"])
-                continue
-            if command["do"] == "pull":
-                _flows[command["id"]] = Flow(share=GIVING_WAY_SHARE if command["gives_way"] else 1)
-            threading.Thread(target=carry_out, args=(command,), daemon=True).start()
+    for command in commands():
+        if command["do"] == "stop":
+            stop(command["id"])
+            continue
+        if command["do"] == "pull":
+            _flows[command["id"]] = Flow(share=GIVING_WAY_SHARE if command["gives_way"] else 1)
+        threading.Thread(target=carry_out, args=(command,), daemon=True).start()
     os._exit(0)
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from pathlib import Path
 
+from holdfast.agent.daemon.pidfds import has_ended
 from holdfast.agent.reaper.processes import RESCAN_S, STUCK_AFTER_S, descendants
 from holdfast.config.rank import rank_marks
 from holdfast.errors import RunHeld
@@ -34,7 +34,7 @@ def fence(run_id: str, host: int | None = None, *, limit_s: float = STUCK_AFTER_
     below: dict[int, int] = {}  # what descends from them, with a mark or without: pid → pidfd
     give_up_s = time.monotonic() + limit_s
     try:
-        while left := _marked(mark) + [pid for pid, fd in below.items() if not _is_over(fd)]:
+        while left := _marked(mark) + [pid for pid, fd in below.items() if not has_ended(fd)]:
             for child in [child for pid in left for child in descendants(pid)]:  # while it is below
                 if child not in below:
                     with contextlib.suppress(OSError):
@@ -56,13 +56,6 @@ def fence(run_id: str, host: int | None = None, *, limit_s: float = STUCK_AFTER_
         for fd in below.values():
             os.close(fd)
     return list(ended)
-
-
-def _is_over(pidfd: int) -> bool:
-    """Whether its process has ended: then the descriptor is readable."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _marked(mark: tuple[bytes, ...]) -> list[int]:

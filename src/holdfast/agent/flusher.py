@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -165,16 +165,21 @@ def take_place(parent: int, nice: int, name: bytes = NAME) -> None:
         libc.syscall(call, 1, 0, _IOPRIO_LAST)
 
 
+def commands() -> Iterator[Command]:
+    """What is asked for, a line each, until there is nobody to serve."""
+    waiting = b""
+    while data := os.read(COMMAND_FD, 1 << 16):
+        *lines, waiting = (waiting + data).split(b"\n")
+        yield from map(json.loads, lines)
+
+
 def main(parent: int, nice: int) -> None:
     """Serve until there is nobody to serve."""
     take_place(parent, nice)
     seals: queue.SimpleQueue[Command] = queue.SimpleQueue()
     threading.Thread(target=seal_all, args=(seals,), daemon=True).start()
-    waiting = b""
-    while data := os.read(COMMAND_FD, 1 << 16):
-        *lines, waiting = (waiting + data).split(b"\n")
-        for line in lines:
-            serve(seals, json.loads(line), GIVING_WAY_SHARE if nice else 1.0)
+    for command in commands():
+        serve(seals, command, GIVING_WAY_SHARE if nice else 1.0)
     os._exit(0)
 
 

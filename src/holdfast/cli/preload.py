@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.door import say
-from holdfast.config.settings import TABLE
+from holdfast.cli.run import tell_defaults
 from holdfast.core.preloaded import PreloadedPart, in_order_of_need, most_bytes
 from holdfast.errors import ConfigurationError
 
@@ -195,11 +195,4 @@ def _read(
     return done
 
 
-def _tell_defaults() -> None:
-    defaults = {one.name: one.default_words.replace("`", "") for one in TABLE}
-    for parameter in preload.params:
-        if isinstance(parameter, click.Option) and parameter.name in defaults:
-            parameter.help = f"{parameter.help}  [default: {defaults[parameter.name]}]"
-
-
-_tell_defaults()
+tell_defaults(preload)

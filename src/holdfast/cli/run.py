@@ -296,7 +296,7 @@ def passed_on(context: click.Context, without: Collection[str]) -> list[str]:
     return said_words(context, run.params, without)
 
 
-def _tell_defaults(command: click.Command) -> None:
+def tell_defaults(command: click.Command) -> None:
     """The settings' own, which the flags do not have: a variable or holdfast.toml may set them."""
     defaults = {one.name: one.default_words.replace("`", "") for one in TABLE}
     for parameter in command.params:
@@ -304,7 +304,7 @@ def _tell_defaults(command: click.Command) -> None:
             parameter.help = f"{parameter.help}  [default: {defaults[parameter.name]}]"
 
 
-_tell_defaults(run)
+tell_defaults(run)
 
 
 def _screen(settings: Settings) -> Screen:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.ledger.program import MAX_FLOPS
-from holdfast.journal.atomic import encode_json, make_folder, write_atomic
-from holdfast.journal.fields import load_json, text, whole
-from holdfast.journal.regular import read_regular
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import encode_json, make_folder, read_json, write_atomic
+from holdfast.journal.fields import text, whole
 
 FORMAT = 1
 MAX_BYTES = 1 << 20
@@ -51,22 +51,14 @@ class Calibration:
 def read_calibrations(path: Path) -> dict[str, Calibration]:
     """By device; empty where nothing was measured. Raises ValueError for any other file."""
     try:
-        data = read_regular(path, MAX_BYTES)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror or error})") from None
-    try:
-        raw = load_json(data) if len(data) <= MAX_BYTES else None
-        devices = raw.get("devices") if isinstance(raw, dict) else None
-        if (
-            not isinstance(raw, dict)
-            or raw.get("format") != FORMAT
-            or not isinstance(devices, list)
-        ):
+        raw = read_json(path, MAX_BYTES)
+        devices = raw.get("devices")
+        if raw.get("format") != FORMAT or not isinstance(devices, list):
             raise ValueError("it is of another format")
         found = [_calibration(one) for one in devices]
-    except ValueError as error:
+    except FileNotFoundError:
+        return {}
+    except (StoreUnavailable, ValueError) as error:
         raise ValueError(f"{path} is no file of `holdfast calibrate`: {error}") from None
     return {one.device: one for one in found}
 

@@ -153,7 +153,7 @@ class VirtualLink(OwnHosts):
             host.obey(self._order)
         elif self._order.number and (takes_ns := self._takes_ns(host, HostOrder)) != LOST:
             order = sent_order(self._order, as_text=self._world.as_text)
-            self._deliver(takes_ns, lambda: host.obey(order))
+            deliver(self._world, takes_ns, lambda: host.obey(order))
 
     def _send_report(self, host: VirtualHost) -> None:
         if host.is_lost or self._is_cut(host):
@@ -163,14 +163,16 @@ class VirtualLink(OwnHosts):
             return
         report = sent_report(host.report_now(), as_text=self._world.as_text)
         hear = lambda: self._hear(host, report)  # noqa: E731
-        self._deliver(takes_ns, lambda: self._world.heard.give(Source.WORDS, hear))
+        deliver(self._world, takes_ns, lambda: self._world.heard.give(Source.WORDS, hear))
 
     def _takes_ns(self, host: VirtualHost, way: type[HostOrder | HostReport]) -> int:
         return next(self._takes[host.number][way])
 
-    def _deliver(self, takes_ns: int, message: Callable[[], None]) -> None:
-        if takes_ns in (0, TWICE):
-            message()
-        if takes_ns:
-            ns = ECHO_NS if takes_ns == TWICE else takes_ns
-            self._world.clock.later(ns, lambda: None if self._world.is_over else message())
+
+def deliver(world: Shared, takes_ns: int, message: Callable[[], None]) -> None:
+    """One that is not lost."""
+    if takes_ns in (0, TWICE):
+        message()
+    if takes_ns:
+        ns = ECHO_NS if takes_ns == TWICE else takes_ns
+        world.clock.later(ns, lambda: None if world.is_over else message())

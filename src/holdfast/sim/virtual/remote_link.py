@@ -26,7 +26,7 @@ from holdfast.core.hosts.seat import NOTHING, Seat
 from holdfast.core.save.choose import SealedSet
 from holdfast.sim.clock import MS
 from holdfast.sim.virtual.host import VirtualHost
-from holdfast.sim.virtual.link import ECHO_NS, LOST, TWICE, sent_order, sent_report
+from holdfast.sim.virtual.link import LOST, deliver, sent_order, sent_report
 from holdfast.sim.virtual.loop import Source
 from holdfast.sim.virtual.shared import Shared
 
@@ -274,13 +274,8 @@ class RemoteLink:
         if self._world.is_over or self._world.now_ns < self._cut_until_ns.get(agent.index, 0):
             return
         takes_ns = next(agent.takes_ns[way])
-        if takes_ns == LOST:
-            return
-        if takes_ns in (0, TWICE):
-            message()
-        if takes_ns:
-            ns = ECHO_NS if takes_ns == TWICE else takes_ns
-            self._world.clock.later(ns, lambda: None if self._world.is_over else message())
+        if takes_ns != LOST:
+            deliver(self._world, takes_ns, message)
 
     def _beat(self) -> None:
         """Both ends say what holds now and then, and the controller looks who is silent."""
