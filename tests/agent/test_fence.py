@@ -7,9 +7,9 @@ import secrets
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from processes import is_alive
 
 from holdfast.agent import fence as fences
 from holdfast.agent.fence import fence
@@ -39,13 +39,6 @@ def start(run_id: str, *argv: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.contract("takeover: what an earlier supervisor left is ended")

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import await_dead, is_alive
 
 from holdfast.agent import tree
 from holdfast.agent.reaper.processes import PR_SET_CHILD_SUBREAPER, Fate, descendants
@@ -82,20 +83,6 @@ def attempt():
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return False
-
-
-def wait_dead(pid: int) -> None:
-    end = time.monotonic() + LIMIT_S
-    while is_alive(pid):
-        assert time.monotonic() < end, f"process {pid} is still there"
-        select.select([], [], [], 0.005)
 
 
 WAIT = "import signal; signal.pause()"
@@ -261,7 +248,7 @@ def test_when_the_agent_is_killed_its_tree_goes(tmp_path, victims):
     process.wait()
     process.stdout.close()
     for pid in (rank, daemon, guard, pids["reaper"]):
-        wait_dead(pid)
+        await_dead(pid)
 
 
 @pytest.mark.contract("kill: ranks do not outlive a killed agent")
@@ -278,7 +265,7 @@ def test_when_agent_guard_and_reaper_are_killed_the_ranks_go(tmp_path):
             os.kill(pid, number)
     process.wait()
     process.stdout.close()
-    wait_dead(rank)
+    await_dead(rank)
 
 
 @pytest.fixture
@@ -329,7 +316,7 @@ def test_closing_waits_no_longer_than_it_may(attempt):
     one.tree.close(limit_s=0.1)
     for pid in (guard, reaper):
         os.kill(pid, signal.SIGCONT)
-    wait_dead(guard)
+    await_dead(guard)
 
 
 @pytest.mark.parametrize(

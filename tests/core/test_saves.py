@@ -19,8 +19,6 @@ from holdfast.core.save.policy import (
     Tier,
 )
 
-MS_NS = SECOND_NS // 1000
-
 
 def view(step=100, committed=0, age_s=0.0, **known) -> SaveView:
     now_ns = round(age_s * SECOND_NS)

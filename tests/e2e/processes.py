@@ -323,6 +323,25 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def await_dead(*pids: int) -> None:
+    """Until none of these processes is alive."""
+    end_s = time.monotonic() + LIMIT_S
+    while left := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < end_s, f"processes {left} are still there"
+        time.sleep(0.002)
+
+
+def go_on_until(house: House, run: Process, step: int, happened: Callable[[], object]) -> int:
+    """Allow step after step until something has happened; the last step allowed."""
+    give_up = time.monotonic() + LIMIT_S
+    while not happened():
+        assert time.monotonic() < give_up, run.text
+        run.saw(f"did {step}$")
+        step += 1
+        house.allow(step)
+    return step
+
+
 def guard_of(supervisor: Process) -> int:
     """The pid of the guard, the reaper's parent, of the attempt that runs."""
     return guards_of(supervisor)[0]

@@ -23,6 +23,7 @@ from processes import (
     House,
     Process,
     expected_digest,
+    go_on_until,
     step_of,
 )
 
@@ -96,17 +97,6 @@ def started(house: House, *options: object, steps: int = FAR) -> tuple[Process, 
     house.allow(1)
     run = house.run("--save-every", 1, *options, steps=steps)
     return run, go_on_until(house, run, 1, house.saved_step)
-
-
-def go_on_until(house: House, run: Process, step: int, happened) -> int:
-    """Allow step after step until something has happened; the last step allowed."""
-    give_up = time.monotonic() + LIMIT_S
-    while not happened():
-        assert time.monotonic() < give_up, run.text
-        run.saw(f"did {step}$")
-        step += 1
-        house.allow(step)
-    return step
 
 
 def test_a_store_that_is_full_for_a_while(store_disk: Disk, house: House) -> None:

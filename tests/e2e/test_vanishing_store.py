@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from processes import EXIT_DONE, EXIT_SAVED, FAR, LIMIT_S, House, Process, step_of
+from processes import EXIT_DONE, EXIT_SAVED, FAR, House, Process, go_on_until, step_of
 
 pytestmark = pytest.mark.real
 
 AWAY = "away"
 NOT_SAVED = re.compile("could not be (saved|written to the run store)|does not count yet")
-
-
-def go_on_until(house: House, run: Process, step: int, happened) -> int:
-    """Allow step after step until something has happened; the last step allowed."""
-    give_up = time.monotonic() + LIMIT_S
-    while not happened():
-        assert time.monotonic() < give_up, run.text
-        run.saw(f"did {step}$")
-        step += 1
-        house.allow(step)
-    return step
 
 
 def vanish(house: House) -> Path:

@@ -20,7 +20,6 @@ import pytest
 from lab import Host, Lab, LabProcess
 
 _LIMIT_S = 60.0
-_PORT = 22
 _SSHD = """\
 Port 22
 HostKey {own}/host_key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from holdfast.link.conversation import Conversation
@@ -14,8 +13,6 @@ SECRET = b"s" * 40
 TERMS = Terms("lm", 3, SECRET)
 ME = Peer(4, "a1" * 16)
 AGENTS_NONCE, CONTROLLERS_NONCE = b"\x01" * 32, b"\x02" * 32
-
-Attack = Callable[[bytes], bytes]
 
 
 def agent(terms: Terms = TERMS, me: Peer = ME) -> Conversation:

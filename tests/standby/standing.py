@@ -156,22 +156,6 @@ def await_exit(process: subprocess.Popen[bytes]) -> int:
     return process.wait(LIMIT_S)
 
 
-def await_dead(*pids: int) -> None:
-    """Until none of these processes is alive."""
-    end_s = time.monotonic() + LIMIT_S
-    while left := [pid for pid in pids if is_alive(pid)]:
-        assert time.monotonic() < end_s, f"processes {left} are still there"
-        time.sleep(0.002)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return False
-
-
 def now_s() -> float:
     """For what is measured, not judged."""
     return time.monotonic()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import standing
 from forking import Forking
+from processes import await_dead, is_alive
 from standing import LIMIT_S
 
 from holdfast.agent.reaper import processes
@@ -92,7 +93,7 @@ def test_its_trees_live_on_without_it(serve: Serve) -> None:
     rank = int(forked.line())
     os.kill(server.server.pid, signal.SIGKILL)
     server.until(lambda: server.server.has_ended)
-    assert standing.is_alive(rank)
+    assert is_alive(rank)
     forked.tree.kill()
     (end,) = forked.until("exit")
     assert end.fields["signal"] == signal.SIGKILL
@@ -109,7 +110,7 @@ def test_when_guard_or_reaper_is_killed_the_rank_goes(victims: str, serve: Serve
     reaper = reaper_of(guard)
     for pid in {"guard": [guard], "reaper": [reaper], "both": [reaper, guard]}[victims]:
         os.kill(pid, signal.SIGKILL)
-    server.until(lambda: not standing.is_alive(rank) and forked.tree.ended())
+    server.until(lambda: not is_alive(rank) and forked.tree.ended())
     assert forked.tree.sweep_orphans([server.server.pid]) == []
     assert server.server.is_ready
     assert server.fork().told("ready")
@@ -148,13 +149,13 @@ def test_when_the_agent_is_killed_all_goes(tmp_path: Path, surroundings: dict[st
     assert agent.stdout is not None
     pids = [int(word) for word in agent.stdout.readline().split()]
     assert len(pids) == 4
-    assert all(map(standing.is_alive, pids))
+    assert all(map(is_alive, pids))
     agent.kill()
     standing.await_exit(agent)
     assert agent.stdin is not None
     agent.stdin.close()
     agent.stdout.close()
-    standing.await_dead(*pids)
+    await_dead(*pids)
 
 
 LEFT_BEHIND = {

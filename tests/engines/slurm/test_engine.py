@@ -20,7 +20,6 @@ from holdfast.errors import ConfigurationError
 SAID = Path(__file__).with_name("said")
 LM = Submission("slurm", "lm", "0123456789ab", "/shared/runs", 3, 1, ("python", "train.py"))
 ORDER = Ordered(LM, "1", "job 1 of Slurm", 0)
-LIVES = "JobId=1 JobState=RUNNING Restarts={} NodeList=h[0-1] NumNodes=2"
 
 
 def said(name: str) -> str:
