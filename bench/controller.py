@@ -37,7 +37,8 @@ from typing import Any, cast
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.hosts.cadence import SECOND_NS, progress_ns
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.hosts.cadence import progress_ns
 from holdfast.core.hosts.order import Host, Hurry
 from holdfast.core.hosts.report import HostReport, RankState
 from holdfast.core.hosts.seat import Seat

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.preloaded import PreloadedPart
 from holdfast.report.findings import (
     CompilationFindings,
@@ -21,7 +22,7 @@ from holdfast.report.findings import (
 
 def ns(**kinds: float) -> dict[str, int]:
     """Seconds by kind as nanoseconds; a double underscore stands for a colon."""
-    return {kind.replace("__", ":"): round(s * NS_PER_S) for kind, s in kinds.items()}
+    return {kind.replace("__", ":"): round(s * SECOND_NS) for kind, s in kinds.items()}
 
 
 @pytest.fixture
@@ -33,12 +34,12 @@ def findings() -> Findings:
     kinds = {kind: 8 * chip_ns for kind, chip_ns in kinds.items()}
     elapsed = sum(kinds.values()) // 8
     disruptions = (
-        Disruption(0, "preempted", 0, 0, NS_PER_S * 4, NS_PER_S * 31, NS_PER_S * 35,
+        Disruption(0, "preempted", 0, 0, SECOND_NS * 4, SECOND_NS * 31, SECOND_NS * 35,
                    ns(drain=0.4, reschedule=0.05, startup=2, restore=0.1, compile=1.45, step=0.2),
                    8),
-        Disruption(1, "killed", 12, NS_PER_S * 3, NS_PER_S * 5, NS_PER_S * 70, NS_PER_S * 75,
+        Disruption(1, "killed", 12, SECOND_NS * 3, SECOND_NS * 5, SECOND_NS * 70, SECOND_NS * 75,
                    ns(lost=0.1, detect=0.01, backoff=1, startup=2.2, compile=1.49, step=0.2), 8),
-        Disruption(2, "failed", 19, NS_PER_S * 3, None, NS_PER_S * 100, None, ns(startup=2), 8),
+        Disruption(2, "failed", 19, SECOND_NS * 3, None, SECOND_NS * 100, None, ns(startup=2), 8),
     )  # fmt: skip
     account = Account("my-run", 0, elapsed, 8, kinds, 400, 31, disruptions, 8 * elapsed)
     return Findings(
@@ -90,6 +91,6 @@ def findings() -> Findings:
         ),
         requeues=(RequeueFindings("17", 2, 3_600_000_000_000),),
         saves=SaveFindings(1200, 1_440_000_000, 9, 8, 4_000_000_000),
-        compilations=CompilationFindings(12, 1, round(3.4 * NS_PER_S)),
+        compilations=CompilationFindings(12, 1, round(3.4 * SECOND_NS)),
         notes=("12 records were dropped: the disk was full",),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.ledger.account import NS_PER_S
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.ledger.facts import (
     AttemptFact,
     Fact,
@@ -21,7 +21,7 @@ from holdfast.core.ledger.incremental import Ledger
 from holdfast.report.findings import Findings
 from holdfast.report.overview import RunSight
 
-S = NS_PER_S
+S = SECOND_NS
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028&\x1b[31m\u202e"
 
 

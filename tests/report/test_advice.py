@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from holdfast.core.ledger.account import NS_PER_S as S
+from holdfast.core.durations import SECOND_NS as S
 from holdfast.report.advice import RunCondition, advice
 
 

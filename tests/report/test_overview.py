@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.ledger.account import NS_PER_S as S
+from holdfast.core.durations import SECOND_NS as S
 from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
 from holdfast.core.ledger.program import Basis, ToldProgram
 from holdfast.journal.facts.attempts import RankSeen

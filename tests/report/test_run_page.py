@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.core.ledger.account import NS_PER_S as S
+from holdfast.core.durations import SECOND_NS as S
 from holdfast.core.ledger.facts import WaitFact
 from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.layout import RankPhase

@@ -7,7 +7,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.ledger.account import Account, Disruption
 from holdfast.report.findings import (
     CompilationFindings,
     DisruptionEvidence,
@@ -78,8 +79,8 @@ def test_it_says_how_often_is_saved_to_which_tier_and_why(findings: Findings) ->
 
 def test_it_counts_down_to_what_is_announced(findings: Findings) -> None:
     warned = [
-        LastAnnounced("gce: terminate", 100 * NS_PER_S, deadline, 142 * NS_PER_S)
-        for deadline in (200 * NS_PER_S, 140 * NS_PER_S, None)
+        LastAnnounced("gce: terminate", 100 * SECOND_NS, deadline, 142 * SECOND_NS)
+        for deadline in (200 * SECOND_NS, 140 * SECOND_NS, None)
     ]
     text = shown(replace(findings, announced=tuple(warned)))
     assert "announced 42.0 s ago: gce: terminate, in 58.0 s" in text
@@ -109,7 +110,7 @@ def test_each_disruption_has_a_line_and_a_waterfall(findings: Findings) -> None:
 
 
 def test_the_first_start_is_shown_as_a_restart_is(findings: Findings) -> None:
-    phases = {"startup": 2 * NS_PER_S, "compile": NS_PER_S, "step": NS_PER_S}
+    phases = {"startup": 2 * SECOND_NS, "compile": SECOND_NS, "step": SECOND_NS}
     account = replace(findings.account, first_start_ns=phases)
     text = shown(replace(findings, account=account), 110)
     title = next(line for line in text.splitlines() if line.startswith("first start"))
@@ -154,7 +155,7 @@ def test_a_waterfall_falls(findings: Findings) -> None:
 
 
 def test_phases_too_short_to_see_share_a_line(findings: Findings) -> None:
-    kinds = {"detect": 400_000, "drain": 2_000_000, "startup": NS_PER_S, "step": 2_000_000_000}
+    kinds = {"detect": 400_000, "drain": 2_000_000, "startup": SECOND_NS, "step": 2_000_000_000}
     one = replace(findings.account.disruptions[1], waterfall_ns=kinds)
     text = shown(replace(findings, account=replace(findings.account, disruptions=(one,))), 100)
     story = text[text.index("attempt 1") :].splitlines()[1:4]
@@ -193,7 +194,7 @@ def test_many_disruptions_are_summed_up(findings: Findings) -> None:
 
 @pytest.mark.parametrize("elapsed_s", [0, 5])
 def test_a_run_that_has_not_begun(elapsed_s: int) -> None:
-    elapsed = elapsed_s * NS_PER_S
+    elapsed = elapsed_s * SECOND_NS
     account = Account(
         "new", 0, elapsed, 2, {"step": 0, "queued": 2 * elapsed}, 0, 0, (), 2 * elapsed
     )

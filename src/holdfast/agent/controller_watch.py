@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.says import Over
 from holdfast.core.hosts.succession import FollowStep, LeaseSight, Succession
 from holdfast.distribution import VERSION
@@ -30,7 +31,6 @@ from holdfast.journal.store import RunFolder
 from holdfast.journal.unlinked import tell_linked, tell_unlinked
 from holdfast.link.values import Claim
 
-SECOND_NS = 1_000_000_000
 UNLINKED_S, LINKED_S = 0.1, 2.0  # between two looks
 # A bucket takes money for each look. So of the hosts with a link only those look so often that are
 # the first to start another controller; the others do so each 4 to 6 s, and not all at once.

@@ -36,6 +36,7 @@ from holdfast.agent.tree import become_subreaper
 from holdfast.controller.host_messages import PORTS, PREFLIGHT_PORT
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.cadence import again_ns, progress_ns
 from holdfast.core.hosts.order import Host
 from holdfast.core.hosts.preflight import PreflightAnswer
@@ -54,7 +55,6 @@ from holdfast.link.values import Claim, LinkChange, LinkState, Peer, Trust
 if TYPE_CHECKING:
     from holdfast.notices.listener import Listener
 
-SECOND_NS = 1_000_000_000
 LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
 LISTENER_LIMIT_S = 2.0

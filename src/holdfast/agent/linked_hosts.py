@@ -18,7 +18,7 @@ from holdfast.controller.straggler_watch import StragglerWatch
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.hosts.adoption import LastOrdered
 from holdfast.core.hosts.evacuation import Evacuation
 from holdfast.core.hosts.in_words import hosts_words
@@ -45,7 +45,6 @@ from holdfast.journal.hosts_table import ListedHost
 from holdfast.link.server import LinkServer
 from holdfast.link.values import LinkState, Peer
 
-SECOND_NS = 1_000_000_000
 LONGEST_WAIT_NS = 250_000_000
 SAY_NS = 30_000_000_000  # between two words on what is waited for
 FIRST_SAY_NS = 3_000_000_000

@@ -28,6 +28,7 @@ from holdfast.controller.timers import BootTimers
 from holdfast.controller.upkeep import Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.placement import Placement
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 LONGEST_WAIT_NS = 250_000_000
 CLOSE_LIMIT_S = 20.0
 LISTENER_LIMIT_S = 2.0
-SECOND_NS = 1_000_000_000
 
 
 class Screen:

@@ -20,8 +20,7 @@ from holdfast.agent.daemon.state_folder import StateFolder, default_folder, read
 from holdfast.cli.seconds import Seconds
 from holdfast.config.trusted import Untrusted, own_uids
 from holdfast.core.daemon.autocheckpoint import GRACE_NS, Autocheckpoint, Policy
-from holdfast.core.durations import seconds_in_words
-from holdfast.core.notices.board import SECOND_NS
+from holdfast.core.durations import SECOND_NS, seconds_in_words
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:

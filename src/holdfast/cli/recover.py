@@ -14,10 +14,9 @@ from holdfast.cli.fleet import (
 )
 from holdfast.cli.places import accept_option, open_run, store_option
 from holdfast.cli.seconds import Seconds
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.recover import Act, RecoverPolicy
 from holdfast.errors import ConfigurationError
-
-SECOND_NS = 1_000_000_000
 
 
 @click.command(short_help="Find machines of RUN that are lost, delete them, and make them again.")

@@ -32,7 +32,6 @@ from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.cli.exporting import beside
 from holdfast.cli.job_end import end_lost_job
 from holdfast.cli.supervise import (
-    SECOND_NS,
     NoticeSources,
     RunAsked,
     RunStart,
@@ -47,6 +46,7 @@ from holdfast.config.secret_file import read_secret_file
 from holdfast.config.settings import Settings
 from holdfast.controller.host_care import CarePolicy
 from holdfast.controller.opening import running
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.adoption import believed
 from holdfast.core.hosts.alike import Alike, command_told
 from holdfast.core.hosts.membership import HostLimits, Membership

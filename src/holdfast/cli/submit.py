@@ -17,6 +17,7 @@ from holdfast.cli.run import passed_on
 from holdfast.cli.run import run as run_command
 from holdfast.cli.saves import saves_of
 from holdfast.config import inherited_environment, run_store
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.engine import MOST_HOSTS, NO_RUN, EngineHost, Submission, changes
 from holdfast.core.redact import with_secrets
 from holdfast.engines.protocol import Engine, EngineError, Ordered, SpokenEngine
@@ -33,7 +34,6 @@ from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.submitted import alone, keep, stored
 
-SECOND_NS = 1_000_000_000
 WAIT_S = 2.0  # between two looks of --wait
 # Options of `holdfast run` that the engine or this command says, or that are of one process.
 NOT_PASSED_ON = {

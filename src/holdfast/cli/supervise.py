@@ -35,6 +35,7 @@ from holdfast.controller.asked import event_of
 from holdfast.controller.journal import ControllerJournal
 from holdfast.controller.opening import opened
 from holdfast.controller.upkeep import LiveFiles
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.notices.board import Notice
 from holdfast.core.notices.plan import NoticePolicy, OnNotice
 from holdfast.core.run.machine import RunPolicy, State
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from holdfast.agent.exporter import ExportProcess
     from holdfast.notices.listener import Listener
 
-SECOND_NS = 1_000_000_000
 CARRY_LIMIT_S = 60.0  # for the last records, to an object store
 
 

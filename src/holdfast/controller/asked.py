@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core import events as ev
+from holdfast.core.durations import SECOND_NS
 from holdfast.journal.control import Request
 from holdfast.journal.rollbacks import wish_of
-
-SECOND_NS = 1_000_000_000
 
 
 def event_of(asked: Request) -> Callable[[int], ev.Event]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.core import events as ev
-from holdfast.core.hosts.membership import SECOND_NS, Membership
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.hosts.membership import Membership
 from holdfast.core.hosts.regroup import ElasticLimits, RegroupCosts, Regrouping
 from holdfast.core.run.machine import RunMachine, State
 from holdfast.core.save.policy import Optimal

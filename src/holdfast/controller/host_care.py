@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from holdfast.controller.host_messages import PREFLIGHT_PORT
 from holdfast.controller.remote_hosts import RemoteHosts
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.hosts.membership import MemberState
 from holdfast.core.hosts.preflight import HostPlace, PreflightOrder, judge, plan
 from holdfast.core.hosts.stragglers import StragglerPolicy
@@ -31,7 +31,6 @@ from holdfast.core.hosts.suspicion import (
 )
 from holdfast.core.run.machine import RunMachine
 
-SECOND_NS = 1_000_000_000
 LET_BACK_NS = 60 * SECOND_NS  # a run without enough hosts; twice as long each further time
 MOST_LET_BACK_NS = 3600 * SECOND_NS
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
-NS_PER_S = 1_000_000_000
-MAX_NS = 4_000_000_000 * NS_PER_S  # what a history can hold, either side of its origin
+from holdfast.core.durations import SECOND_NS
+
+MAX_NS = 4_000_000_000 * SECOND_NS  # what a history can hold, either side of its origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class ConvertOptions:
     start_ns: int | None = None
     requested_ns: int | None = None
     end_ns: int | None = None
-    gap_ns: int = 600 * NS_PER_S
+    gap_ns: int = 600 * SECOND_NS
     pause: float = 3.0
     zone: tzinfo = UTC
     file_times: bool = False

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S
+from holdfast.convert.asked import MAX_NS
 from holdfast.convert.seen import Seen
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.ledger.facts import DONE
 
 YOUNG_ROWS = 3
@@ -93,7 +93,7 @@ class Attempt:
         took_ns = self.pace_ns if seen.took_ns is None else seen.took_ns
         if seen.at_ns is None or self.line_ns is None or took_ns is None:
             return False
-        return seen.at_ns - self.line_ns > max(took_ns, NS_PER_S)
+        return seen.at_ns - self.line_ns > max(took_ns, SECOND_NS)
 
     def why_another(self, seen: Seen, judged: str, gap_ns: int) -> str | None:
         """Why this step is another process's than the ones before; None: it is not."""

@@ -15,17 +15,18 @@ from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions
+from holdfast.convert.asked import MAX_NS, ConvertOptions
 from holdfast.convert.events import Scalar, scalars
 from holdfast.convert.notes import LogPlace, Notes
 from holdfast.convert.seen import Seen
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.ledger.facts import DONE
 
 EVENTS = "*tfevents*"
 LOOK_AT = 5000  # so many values tell which scalar is which
 MOST_FILES = 10_000
 MOST_CHECKPOINTS = 100_000
-LATE_NS = 60 * NS_PER_S  # a checkpoint's files are not newer than the run by more
+LATE_NS = 60 * SECOND_NS  # a checkpoint's files are not newer than the run by more
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})", re.ASCII)
 # Pax says of each step whether it is_valid: that is no evaluation.
 _WITHOUT_TRAINING = re.compile(
@@ -61,7 +62,7 @@ def curves(
     notes.assume("a process that was killed lost what TensorBoard had not written yet")
     before, over_ns = "", None  # the last file that has steps, and when it was over
     for at_ns, name, path in sorted(begun):
-        if over_ns is not None and at_ns < over_ns - NS_PER_S:
+        if over_ns is not None and at_ns < over_ns - SECOND_NS:
             notes.odd(LogPlace(name), f"begun while {before} was written: left out")
             continue
         for seen in _curve(path, asked, notes, first_step):
@@ -106,8 +107,8 @@ def _curve(
         elif not has_steps:
             continue
         elif name == _EVAL_SECONDS:
-            if 0 <= value * NS_PER_S <= abs(at_ns):
-                took_ns = round(value * NS_PER_S)
+            if 0 <= value * SECOND_NS <= abs(at_ns):
+                took_ns = round(value * SECOND_NS)
                 yield Seen("pause", place, at_ns, took_ns=took_ns, name="custom:eval")
         elif name == _TRAINED:
             yield Seen("ended", place, at_ns, name=DONE)

@@ -13,9 +13,10 @@ from itertools import count
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S
+from holdfast.convert.asked import MAX_NS
 from holdfast.convert.lines import opened
 from holdfast.convert.notes import LogPlace, Notes
+from holdfast.core.durations import SECOND_NS
 from holdfast.errors import ConfigurationError
 
 LARGEST_BYTES = 1 << 16  # a record of scalars is far smaller; pictures and the like are larger
@@ -53,11 +54,11 @@ def scalars(path: Path, notes: Notes) -> Generator[Scalar, None, None]:
         except (ValueError, IndexError, struct.error):
             notes.odd(place, "a record that is not an event: left out")
             continue
-        if not abs(at_s) <= MAX_NS / NS_PER_S:  # NaN is on neither side
+        if not abs(at_s) <= MAX_NS / SECOND_NS:  # NaN is on neither side
             notes.odd(place, "a record with a time that cannot be: left out")
             continue
         for tag, value in found:
-            yield Scalar(place, round(at_s * NS_PER_S), step, tag, value)
+            yield Scalar(place, round(at_s * SECOND_NS), step, tag, value)
 
 
 def _event(data: bytes) -> tuple[float, int, list[tuple[str, float]]]:

@@ -6,9 +6,10 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
-from holdfast.convert.asked import NS_PER_S, ConvertOptions
+from holdfast.convert.asked import ConvertOptions
 from holdfast.convert.lines import head
 from holdfast.convert.notes import Notes
+from holdfast.core.durations import SECOND_NS
 
 _FAR = 120  # where a stamp may begin: after the words of a logger, a rank or a pod
 # Either a date with a year and perhaps a zone, or glog's letter, month and day.
@@ -54,7 +55,7 @@ class StampClock:
         try:
             moment = datetime.fromisoformat(f"{year}-{month}-{day}T{clock}")
             since = moment.replace(tzinfo=zone or self._zone) - _EPOCH
-            return since // _SECOND * NS_PER_S + int((decimals or "").ljust(9, "0"))
+            return since // _SECOND * SECOND_NS + int((decimals or "").ljust(9, "0"))
         except (ValueError, OverflowError):
             return None
 
@@ -106,7 +107,7 @@ def clock_of(path: Path, asked: ConvertOptions) -> StampClock:
     except (OSError, OverflowError, ValueError):
         return StampClock(asked.zone)
     if asked.start_ns is not None:
-        changed = datetime.fromtimestamp(asked.start_ns / NS_PER_S, asked.zone)
+        changed = datetime.fromtimestamp(asked.start_ns / SECOND_NS, asked.zone)
         return StampClock(asked.zone, changed.year)
     stamps = _STAMP.finditer(head(path).decode("utf-8", "replace") if path.is_file() else "")
     month = next((int(found[7]) for found in stamps if found[7]), 0)

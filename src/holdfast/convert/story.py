@@ -13,11 +13,12 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions
+from holdfast.convert.asked import MAX_NS, ConvertOptions
 from holdfast.convert.attempt import ECHO, Attempt
 from holdfast.convert.notes import LogPlace, Notes
 from holdfast.convert.place import place
 from holdfast.convert.seen import BAR, Seen
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.ledger.facts import (
     DONE,
     AttemptFact,
@@ -31,8 +32,8 @@ from holdfast.core.save.word import MAX_STEP
 from holdfast.errors import ConfigurationError
 
 HOLD = 4096  # rows are placed when so many more are known
-BACK_NS = NS_PER_S  # clocks that are set right go back by less
-SAME_START_NS = 60 * NS_PER_S  # the ranks of one attempt start within it
+BACK_NS = SECOND_NS  # clocks that are set right go back by less
+SAME_START_NS = 60 * SECOND_NS  # the ranks of one attempt start within it
 UNKNOWN = "unknown"
 
 

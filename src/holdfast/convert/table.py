@@ -13,14 +13,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from holdfast.convert.asked import MAX_NS, NS_PER_S, ConvertOptions, TableColumn
+from holdfast.convert.asked import MAX_NS, ConvertOptions, TableColumn
 from holdfast.convert.lines import lines
 from holdfast.convert.notes import LogPlace, Notes
 from holdfast.convert.seen import Seen
 from holdfast.convert.stamps import ElapsedClock, StampClock, clock_of
+from holdfast.core.durations import SECOND_NS
 from holdfast.errors import ConfigurationError
 
-UNITS_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1, "min": 60 * NS_PER_S}
+UNITS_NS = {"s": SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1, "min": 60 * SECOND_NS}
 # What a column can be, and the names under which it is looked for, in this order.
 USUAL = {
     "step": ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter", "steps"),
@@ -33,7 +34,7 @@ USUAL = {
     "rank": ("rank", "global_rank", "process_index"),
 }  # fmt: skip
 _TIMES = ("time", "seconds", "row_seconds", "elapsed")
-LATEST_S = MAX_NS // NS_PER_S
+LATEST_S = MAX_NS // SECOND_NS
 DOCUMENT_LIMIT_CHARS = 16 << 20
 LOOK_AT = 1000  # so many rows may come before the first with a step
 Lines = Iterator[tuple[int, str]]
@@ -160,7 +161,7 @@ def _value(what: str, text: object, column: TableColumn, clock: StampClock, plac
             f"{place}: {text} is not a unix time in seconds; give the unit, as in --map "
             f"time={column.name}:ms (or us, ns)"
         )
-    value_ns = number * (column.unit_ns or NS_PER_S)
+    value_ns = number * (column.unit_ns or SECOND_NS)
     can_be = abs(value_ns) <= MAX_NS and (what == "time" or value_ns >= 0)
     return round(value_ns) if can_be else None
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.convert.asked import NS_PER_S, ConvertOptions
+from holdfast.convert.asked import ConvertOptions
 from holdfast.convert.lines import head, lines
 from holdfast.convert.notes import LogPlace, Notes
 from holdfast.convert.seen import BAR, Seen
 from holdfast.convert.stamps import ElapsedClock, StampClock, clock_of, in_order
+from holdfast.core.durations import SECOND_NS
 
 _WRITER = re.compile(
     r"\[?(?:rank|default|process|worker|host)\s?[=:_-]?\s?(\d{1,9})\b|\s*(\d{1,9}): |"
@@ -28,7 +29,7 @@ _BAR_OF_TRAINING = re.compile(
 
 
 def _ns(seconds: str) -> int:
-    return round(float(seconds) * NS_PER_S)
+    return round(float(seconds) * SECOND_NS)
 
 
 def _chips(text: str) -> int | None:
@@ -128,7 +129,7 @@ class TextReader:
         self._total = self._total or total
         if total != self._total or not found.string[: found.start()].strip().isdecimal():
             return  # an evaluation's, usually
-        elapsed_ns = (hours * 3600 + minutes * 60 + seconds) * NS_PER_S
+        elapsed_ns = (hours * 3600 + minutes * 60 + seconds) * SECOND_NS
         at_ns, began = self._elapsed.read(elapsed_ns, is_another=done < self._done)
         if began:
             self._done = 0

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-SECOND_NS = 1_000_000_000
+from holdfast.core.durations import SECOND_NS
+
 LIVE_STATES = ("running", "silent")
 BAD_ENDS = ("failed", "interrupted")
 

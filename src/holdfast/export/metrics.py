@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.exits import HISTORY_CAUSE
 from holdfast.core.hosts.membership import MemberState
-from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.facts import DONE
 from holdfast.core.ledger.summary import ALL, ROLLING_S, RunSummary, Spent, fleet
 from holdfast.export.sample import LONGEST_LABEL, Sample
@@ -81,7 +81,7 @@ def _incident_cost(sample: Sample) -> Rows:
         costs[cause if cause in costs else OTHER] += chip_ns
     for cause, chip_ns in costs.items():
         if chip_ns:
-            yield (cause,), chip_ns / NS_PER_S
+            yield (cause,), chip_ns / SECOND_NS
 
 
 def _step_seconds(sample: Sample) -> Rows:
@@ -191,7 +191,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("supervisor_silent_seconds", GAUGE, (), "Since the supervisor last showed life",
            lambda s: _one(s.since_seen_s)),
     Metric("seen_timestamp_seconds", GAUGE, (), "When the run last showed life, unix time",
-           lambda s: _one(None if s.run.seen_unix_ns is None else s.run.seen_unix_ns / NS_PER_S)),
+           lambda s: _one(None if s.run.seen_unix_ns is None else s.run.seen_unix_ns / SECOND_NS)),
     Metric("hosts", GAUGE, ("host_state",), "Hosts of a run of several, while it runs", _hosts),
     Metric("slice_chips", GAUGE, ("slice",),
            "Accelerators of the hosts of a slice that train, as they say", _slice_chips),
@@ -228,7 +228,7 @@ FLEET: tuple[FleetMetric, ...] = (
     FleetMetric("fleet_program_goodput_of_reached_ratio",
                 "The same by the peaks that holdfast calibrate measured, where it did",
                 lambda p: p.program_of_reached),
-    FleetMetric("fleet_chip_seconds", "Chip-seconds of all runs", lambda p: p.elapsed / NS_PER_S),
+    FleetMetric("fleet_chip_seconds", "Chip-seconds of all runs", lambda p: p.elapsed / SECOND_NS),
 )  # fmt: skip
 OWN: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("export_sent", COUNTER, ("exporter",), "Samples delivered, or followed by one that was"),

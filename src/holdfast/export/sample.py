@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.alerts import AlertPolicy
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hang.deadline import Experience, HangPolicy, step_limit
 from holdfast.core.hosts.chips import chips_of_slices
 from holdfast.core.hosts.members import GONE
-from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.ledger.summary import ALL, RunSummary
 from holdfast.export.familiar import BADPUT_TYPES, CUSTOM, type_of
 from holdfast.journal.attempts import Attempts, crash_loop
@@ -124,7 +124,7 @@ def sample_of(run: RunSummary, reading: RunReading | None, now_ns: int) -> Sampl
     `reading`: what its journals said; None: nobody has written any since it was last read, and only
     what a summary holds is told. `now_ns`: unix time.
     """
-    at_s = now_ns / NS_PER_S
+    at_s = now_ns / SECOND_NS
     if reading is None:
         return Sample(run, at_s, run.attempts - 1 if run.attempts else None)
     facts, records = reading.recorded.facts, reading.known.records
@@ -136,7 +136,7 @@ def sample_of(run: RunSummary, reading: RunReading | None, now_ns: int) -> Sampl
     }
     if DISK not in tiers and (newest := reading.newest_set) is not None:  # without a supervisor
         tiers[DISK] = TierSample(
-            newest.step, max(0.0, at_s - newest.created_unix_ns / NS_PER_S), None
+            newest.step, max(0.0, at_s - newest.created_unix_ns / SECOND_NS), None
         )
     is_running = run.state == RUNNING
     since_step_s = _since_step_s(reading) if is_running else None
@@ -157,16 +157,16 @@ def sample_of(run: RunSummary, reading: RunReading | None, now_ns: int) -> Sampl
         at_risk_steps=steps,
         at_risk_s=steps * step_s,
         announced=len(facts.controllers.announced) if is_running else 0,
-        notice_s=(min(deadlines) - clock_ns) / NS_PER_S if deadlines and is_running else None,
+        notice_s=(min(deadlines) - clock_ns) / SECOND_NS if deadlines and is_running else None,
         since_seen_s=_since_seen_s(reading, run),
         ended=tuple(
             EndedAttempt(
-                one.attempt, one.end.cause, one.end.words, one.end.ended_unix_ns / NS_PER_S
+                one.attempt, one.end.cause, one.end.words, one.end.ended_unix_ns / SECOND_NS
             )
             for one in records
             if one.end is not None
         ),
-        started_s=tuple((one.attempt, one.created_unix_ns / NS_PER_S) for one in records),
+        started_s=tuple((one.attempt, one.created_unix_ns / SECOND_NS) for one in records),
         save_s=_save_s(facts.controllers.saves()),
         records_dropped=sum(one.values.dropped for one in facts.newest_ranks()),
         alike=_alike(reading.known, now_ns) if is_running else 0,
@@ -210,7 +210,7 @@ def _since_step_s(reading: RunReading) -> float | None:
     for one in ranks:
         at_ns = max(one.values.step_at_ns, one.values.complete_at_ns)
         last.append(at_ns + one.offset_ns if at_ns else one.first_ns or 0)
-    return max(0.0, (reading.now_ns - min(last)) / NS_PER_S)
+    return max(0.0, (reading.now_ns - min(last)) / SECOND_NS)
 
 
 def _is_suspected(reading: RunReading, since_step_s: float | None, step_s: float) -> bool:
@@ -224,13 +224,13 @@ def _is_suspected(reading: RunReading, since_step_s: float | None, step_s: float
         return False
     suspected = reading.recorded.facts.controllers.suspected
     if suspected is not None and suspected.attempt == records[-1].attempt:
-        return (reading.now_ns - suspected.at_ns) / NS_PER_S <= since_step_s
+        return (reading.now_ns - suspected.at_ns) / SECOND_NS <= since_step_s
     if any(one.values.open_spans or not one.values.step_at_ns for one in ranks):
         return False
     if any(one.values.phase not in (RankPhase.TRAINING, RankPhase.FAILING) for one in ranks):
         return False
-    limit = step_limit(HangPolicy(), Experience(), round(step_s * NS_PER_S))
-    return since_step_s * NS_PER_S > limit.ns / 2
+    limit = step_limit(HangPolicy(), Experience(), round(step_s * SECOND_NS))
+    return since_step_s * SECOND_NS > limit.ns / 2
 
 
 def _since_seen_s(reading: RunReading, run: RunSummary) -> float | None:
@@ -238,21 +238,21 @@ def _since_seen_s(reading: RunReading, run: RunSummary) -> float | None:
     if run.holder is None:
         return None
     seen_ns = max(reading.lease.seen_unix_ns or 0, reading.recorded.facts.seen_ns)
-    return max(0.0, (reading.now_ns - seen_ns) / NS_PER_S) if seen_ns else None
+    return max(0.0, (reading.now_ns - seen_ns) / SECOND_NS) if seen_ns else None
 
 
 def _save_s(saves: SavesStated) -> dict[str, float]:
     found = {}
     if saves.memory:
-        found[MEMORY] = saves.memory_blocked_ns / saves.memory / NS_PER_S
+        found[MEMORY] = saves.memory_blocked_ns / saves.memory / SECOND_NS
     if saves.flushes:
-        found[DISK] = saves.flushed_ns / saves.flushes / NS_PER_S
+        found[DISK] = saves.flushed_ns / saves.flushes / SECOND_NS
     return found
 
 
 def _age_s(now_ns: int, kept: SavedSet) -> float:
-    return max(0.0, (now_ns - kept.at_ns) / NS_PER_S)
+    return max(0.0, (now_ns - kept.at_ns) / SECOND_NS)
 
 
 def _seconds(ns: int | None) -> float | None:
-    return None if ns is None else ns / NS_PER_S
+    return None if ns is None else ns / SECOND_NS

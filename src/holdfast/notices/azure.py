@@ -16,7 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Said, SourceMemory, moment_ns
 

@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 import h11
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import Trouble
 
@@ -27,7 +28,6 @@ HEAD_LIMIT_BYTES = 64 << 10
 READ_BYTES = 64 << 10
 CONNECT_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 10.0
-SECOND_NS = 1_000_000_000
 NO_HEADERS: Mapping[str, str] = {}
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.config.trusted import Untrusted, check_folders, open_trusted
-from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
 

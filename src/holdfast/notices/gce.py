@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.notices.board import SECOND_NS, NoticeAction, NoticeState
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.notices.board import NoticeAction, NoticeState
 from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Said, SourceMemory, moment_ns
 

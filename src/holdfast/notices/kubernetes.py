@@ -16,7 +16,8 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState
 from holdfast.notices.found import SERVICE_ACCOUNT
 from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Said, SourceMemory

@@ -15,7 +15,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.core.hosts.backoff import SECOND_NS, Backoff
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.hosts.backoff import Backoff
 from holdfast.core.notices.board import Notice
 from holdfast.notices.protocol import (
     Clocks,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from holdfast.config.kinds import AUTO, OFF
-from holdfast.core.hosts.backoff import SECOND_NS, Backoff
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.hosts.backoff import Backoff
 from holdfast.errors import ConfigurationError
 from holdfast.notices import found
 from holdfast.notices.protocol import NoticeSource, SourceModule, SourceSurroundings, Tools

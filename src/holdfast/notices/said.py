@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
-from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction, NoticeState, Scope
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.notices.board import Notice, NoticeAction, NoticeState, Scope
 from holdfast.notices.protocol import Tools, Trouble
 
 

@@ -12,7 +12,8 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from holdfast.core.hosts.backoff import SECOND_NS, Backoff
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.hosts.backoff import Backoff
 from holdfast.core.notices.board import Notice
 from holdfast.notices.protocol import Clocks, Settles, SourceSurroundings, Tools, Trouble
 from holdfast.notices.registry import WantedSource

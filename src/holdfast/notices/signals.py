@@ -12,7 +12,8 @@ import signal
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from holdfast.core.notices.board import SECOND_NS, Notice, NoticeAction
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.notices.board import Notice, NoticeAction
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import News, SourceSurroundings, Tools, Watch
 

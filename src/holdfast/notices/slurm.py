@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from holdfast.core.notices.board import SECOND_NS, NoticeAction, NoticeState
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.notices.board import NoticeAction, NoticeState
 from holdfast.errors import ConfigurationError
 from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
 from holdfast.notices.said import Said, SourceMemory

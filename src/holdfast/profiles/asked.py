@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core import actions as act
+from holdfast.core.durations import SECOND_NS
 from holdfast.errors import HoldfastError
 from holdfast.journal.atomic import encode_json, write_atomic
 from holdfast.journal.profile_door import ProfileWish, door_path, knock
 from holdfast.journal.store import RunFolder
 from holdfast.profiles.capture import Capture, capture_path, make_place
 
-SECOND_NS = 1_000_000_000
 BUSY = "it is being profiled already: ask again when that is done"
 NOT_THERE = "it has no session (hf.start) that has done a step"
 

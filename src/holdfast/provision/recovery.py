@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.exits import ExitCause
 from holdfast.core.hosts.fleet import LOSS_CAUSE, ActOutcome, Resource
 from holdfast.core.hosts.recover import (
@@ -33,7 +34,6 @@ from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import RunHeld
 from holdfast.provision.protocol import OrderAnswer, Provider, ProviderError
 
-SECOND_NS = 1_000_000_000
 RENEW_S = 5.0
 PIECE_NS = 60 * SECOND_NS
 

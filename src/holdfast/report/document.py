@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from holdfast.core.ledger.account import NS_PER_S, Account, Disruption
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.preloaded import PreloadedPart
 from holdfast.report.findings import Findings, RestartFindings, SaveFindings
 from holdfast.report.host_findings import host_to_json
 from holdfast.report.words import iso
 
 FORMAT = 1
-NS_PER_CHIP_HOUR = 3600 * NS_PER_S
+NS_PER_CHIP_HOUR = 3600 * SECOND_NS
 
 
 def _program(findings: Findings) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def _program(findings: Findings) -> dict[str, Any]:
     basis, told = findings.basis, findings.basis.told
     return {
         "of": basis.words(findings.account),
-        "ideal_step_s": basis.declared.ideal_step_ns / NS_PER_S or None,
+        "ideal_step_s": basis.declared.ideal_step_ns / SECOND_NS or None,
         "flops_per_step": basis.flops or None,
         "told": [
             {
@@ -78,7 +79,7 @@ def document(findings: Findings) -> dict[str, Any]:
             "chips": findings.account.chips,
         },
         "first_start_s": {
-            kind: ns / NS_PER_S for kind, ns in sorted(findings.account.first_start_ns.items())
+            kind: ns / SECOND_NS for kind, ns in sorted(findings.account.first_start_ns.items())
         },
         "incidents": [_incident(findings, d) for d in findings.account.disruptions],
         "checkpoints": [
@@ -132,7 +133,7 @@ def _preloaded(part: PreloadedPart) -> dict[str, Any]:
         "files": part.files,
         "bytes": part.nbytes,
         "from_disk": part.from_disk,
-        "took_s": part.took_ns / NS_PER_S,
+        "took_s": part.took_ns / SECOND_NS,
     }
 
 
@@ -162,10 +163,10 @@ def _incident(findings: Findings, disruption: Disruption) -> dict[str, Any]:
 def _saves(saves: SaveFindings) -> dict[str, Any]:
     return {
         "memory": saves.memory,
-        "memory_blocked_s": saves.memory_blocked_ns / NS_PER_S,
+        "memory_blocked_s": saves.memory_blocked_ns / SECOND_NS,
         "disk": saves.disk,
         "drains": saves.flushes,
-        "drained_s": saves.flushed_ns / NS_PER_S,
+        "drained_s": saves.flushed_ns / SECOND_NS,
     }
 
 
@@ -173,12 +174,12 @@ def _compilations(findings: Findings) -> dict[str, Any] | None:
     found = findings.compilations
     if found is None:
         return None
-    return {"hits": found.hits, "misses": found.misses, "saved_s": found.saved_ns / NS_PER_S}
+    return {"hits": found.hits, "misses": found.misses, "saved_s": found.saved_ns / SECOND_NS}
 
 
 def _restart(restart: RestartFindings) -> dict[str, Any]:
     return {
-        "phases_s": {name: ns / NS_PER_S for name, ns in restart.phases_ns.items()},
+        "phases_s": {name: ns / SECOND_NS for name, ns in restart.phases_ns.items()},
         "woken": list(restart.woken),
         "cold": [{"rank": rank, "why": why} for rank, why in restart.cold.items()],
     }

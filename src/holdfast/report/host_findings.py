@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.durations import clock_words
+from holdfast.core.durations import SECOND_NS, clock_words
 from holdfast.core.hosts.chips import chips_of_slices
 from holdfast.core.hosts.placement import ranks_words
-from holdfast.core.ledger.account import NS_PER_S
 from holdfast.core.visible import clean
 from holdfast.journal.facts.hosts import KnownHost, KnownHosts
 from holdfast.journal.recorded import RecordedLedger
@@ -84,8 +83,8 @@ def host_to_json(host: HostFindings) -> dict[str, Any]:
             for first, last, low, high in host.parts
         ],
         "clock": {
-            "ahead_s": host.ahead_ns / NS_PER_S if host.ahead_ns is not None else None,
-            "bound_s": host.error_ns / NS_PER_S if host.error_ns is not None else None,
+            "ahead_s": host.ahead_ns / SECOND_NS if host.ahead_ns is not None else None,
+            "bound_s": host.error_ns / SECOND_NS if host.error_ns is not None else None,
         }
         if is_known
         else None,

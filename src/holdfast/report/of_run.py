@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from holdfast.core.ledger.account import NS_PER_S, Account
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.summary import ROLLING_S, spent_of
 from holdfast.core.redact import redacted
 from holdfast.core.visible import clean
@@ -100,7 +101,7 @@ def _quarantine(folder: RunFolder) -> Iterator[str]:
 def _rolling(recorded: RecordedLedger, account: Account) -> dict[str, Account]:
     """The last hour, day and week before the account's end."""
     return {
-        name: recorded.account(account.end_ns, size_s * NS_PER_S)
+        name: recorded.account(account.end_ns, size_s * SECOND_NS)
         for name, size_s in ROLLING_S.items()
     }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.alerts import LIVE_STATES, SECOND_NS, Vital
+from holdfast.core.alerts import LIVE_STATES, Vital
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.ledger.summary import RunSummary
 from holdfast.errors import HoldfastError
 from holdfast.export.sample import Sample, sample_of

@@ -28,6 +28,7 @@ from holdfast.controller.timers import BootTimers
 from holdfast.controller.upkeep import LiveFiles, Upkeep
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.exits import Exit
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.ledger.program import Declared
@@ -56,7 +57,6 @@ from holdfast.session.proposals import Proposals
 from holdfast.session.say import say
 from holdfast.snapshot.keep import Keep
 
-SECOND_NS = 1_000_000_000
 CLOSE_LIMIT_S = 20.0
 POST_CLOSE_S = 3.0
 END_LIMIT_S = 5.0  # where the deadline has come, and the store does not answer

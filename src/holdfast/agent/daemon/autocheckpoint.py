@@ -21,7 +21,7 @@ from holdfast.agent.daemon.status import AgentCounts, status
 from holdfast.agent.inbox import Inbox, watch_signals
 from holdfast.core.daemon import events as ev
 from holdfast.core.daemon.autocheckpoint import Autocheckpoint
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.notices.board import Notice
 from holdfast.journal.clocks import now_ns
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 LISTENER_LIMIT_S = 2.0
 RELEASE_POLL_NS = 50_000_000
-SECOND_NS = 1_000_000_000
 Say = Callable[[str, str], None]
 
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.agent.daemon.holders import Sight
 from holdfast.core.daemon.autocheckpoint import Autocheckpoint
 from holdfast.core.daemon.events import DeviceHolder, ProcessInRound, RoundOutcome, RoundReport
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.notices.board import Announcement
 from holdfast.journal.clocks import read_clock_pair
 
 if TYPE_CHECKING:
     from holdfast.notices.listener import Standing
-
-SECOND_NS = 1_000_000_000
 
 
 @dataclass(slots=True)

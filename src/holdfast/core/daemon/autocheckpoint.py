@@ -41,9 +41,8 @@ from holdfast.core.daemon.events import (
     TellPeople,
     TimeCame,
 )
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.notices.board import (
-    SECOND_NS,
     Announcement,
     Board,
     Change,

@@ -15,7 +15,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-SECOND_NS = 1_000_000_000
+from holdfast.core.durations import SECOND_NS
+
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
 

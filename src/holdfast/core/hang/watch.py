@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import records
-from holdfast.core.hang.deadline import SECOND_NS, Experience, HangPolicy
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.hang.deadline import Experience, HangPolicy
 from holdfast.core.hang.events import Examined, RankStack, StacksCollected, Suspended
 from holdfast.core.hang.judge import STOPPED, Hung, describe, judge, suspect
 from holdfast.core.run.state import Timer

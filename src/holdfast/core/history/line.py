@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.ledger.facts import (
     AttemptFact,
     CapacityFact,
@@ -28,7 +29,6 @@ from holdfast.core.ledger.kinds import CUSTOM_PREFIX, SPAN_KINDS, WAIT_KINDS, is
 from holdfast.core.save.word import MAX_STEP
 from holdfast.errors import HistoryError
 
-NS_PER_S = 1_000_000_000
 SCALE = tuple(10 ** (9 - digits) for digits in range(10))  # so many decimals → nanoseconds
 MAX_TIME_S = 4_000_000_000  # either side of the origin; a difference still fits in 64-bit ns
 MAX_TIME_CHARS = 400  # of a time as text; Python converts no number of 4,300 digits
@@ -87,7 +87,7 @@ class Fields(NamedTuple):
         if type(value) is Decimals:
             ns = nanoseconds(value)
         elif type(value) is int and abs(value) <= MAX_TIME_S:
-            ns = value * NS_PER_S
+            ns = value * SECOND_NS
         else:
             ns = None
         if ns is None:
@@ -196,7 +196,7 @@ def seconds(ns: int | None) -> str:
     """Nanoseconds as exact decimal seconds in JSON: 1500000000 → 1.5; None → null."""
     if ns is None:
         return "null"
-    whole, rest = divmod(abs(ns), NS_PER_S)
+    whole, rest = divmod(abs(ns), SECOND_NS)
     decimals = f"{rest:09d}".rstrip("0") or "0"
     return f"{'-' if ns < 0 else ''}{whole}.{decimals}"
 
@@ -274,13 +274,13 @@ def nanoseconds(text: str) -> int | None:
     """Decimal seconds, rounded to nanoseconds; None for what is not a time (NaN, far too large)."""
     whole, _, decimals = text.partition(".")
     if len(whole) <= 10 and len(decimals) <= 9 and whole.isdigit() and decimals.isdigit():
-        ns = int(whole) * NS_PER_S + int(decimals) * SCALE[len(decimals)]
-        return ns if ns <= MAX_TIME_S * NS_PER_S else None
+        ns = int(whole) * SECOND_NS + int(decimals) * SCALE[len(decimals)]
+        return ns if ns <= MAX_TIME_S * SECOND_NS else None
     value = float(text)
     if len(text) > MAX_TIME_CHARS or not abs(value) <= MAX_TIME_S:  # NaN is on neither side
         return None
     # A float that underflows to 0 stands for less than a nanosecond; its exponent may be absurd.
-    return round(Fraction(text) * NS_PER_S) if value else 0
+    return round(Fraction(text) * SECOND_NS) if value else 0
 
 
 def _quote(value: object) -> str:

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.history.line import MAX_ATTEMPT, MAX_TIME_S, NS_PER_S
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.history.line import MAX_ATTEMPT, MAX_TIME_S
 from holdfast.core.ledger.columns import Ints
 from holdfast.core.ledger.kinds import is_span_kind
 from holdfast.core.save.word import MAX_STEP
@@ -137,7 +138,7 @@ class Digits:
         at = before + of.run
         whole = self._whole(at, fine)
         np.logical_and(fine, whole < MAX_TIME_S, out=fine)
-        ns: Ints = np.minimum(whole, MAX_TIME_S) * NS_PER_S
+        ns: Ints = np.minimum(whole, MAX_TIME_S) * SECOND_NS
         if not of.decimals:
             return ns
         decimals, digits = self._whole(at + 1, fine), np.minimum(self.lengths[at + 1], MAX_DIGITS)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SECOND_NS = 1_000_000_000
+from holdfast.core.durations import SECOND_NS
+
 GROWTH = 3
 
 

@@ -7,7 +7,7 @@ the measuring of clocks and for finding stragglers.
 
 from __future__ import annotations
 
-SECOND_NS = 1_000_000_000
+from holdfast.core.durations import SECOND_NS
 
 
 def progress_ns(hosts: int) -> int:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 
-SECOND_NS = 1_000_000_000
 PUT_OFF_NS = 60 * SECOND_NS
 LASTED_NS = 60 * SECOND_NS  # a life longer than that is no failure to start
 LONGEST_PAUSE_NS = 60 * SECOND_NS

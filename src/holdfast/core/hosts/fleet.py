@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.exits import MACHINE_MAINTENANCE, MACHINE_PREEMPTED
 
-SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-SECOND_NS = 1_000_000_000
+from holdfast.core.durations import SECOND_NS
+
 REMEMBERED = 16  # of each index, incarnations that are gone
 
 

@@ -31,7 +31,6 @@ from collections.abc import Collection, Iterator, Mapping
 
 from holdfast.core.durations import in_words
 from holdfast.core.hosts.members import REMEMBERED, ReturningHosts
-from holdfast.core.hosts.members import SECOND_NS as SECOND_NS
 from holdfast.core.hosts.members import Assign as Assign
 from holdfast.core.hosts.members import HostLimits as HostLimits
 from holdfast.core.hosts.members import JoinedHost as JoinedHost

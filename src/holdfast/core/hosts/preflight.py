@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 
-SECOND_NS = 1_000_000_000
 LIMIT_NS = 20 * SECOND_NS  # for the host itself
 ANSWER_LIMIT_NS = 30 * SECOND_NS  # for its word to arrive
 

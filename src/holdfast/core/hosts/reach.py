@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.engine import EngineWait
 from holdfast.errors import (
     EXIT_CONFIGURATION,
@@ -27,7 +28,6 @@ from holdfast.errors import (
     EXIT_USER_FAILURE,
 )
 
-SECOND_NS = 1_000_000_000
 LEAST_PYTHON = (3, 11)
 FAN_OUT = 2  # hosts that one host gives a tree to
 MOST_QUICK_ENDS = 5

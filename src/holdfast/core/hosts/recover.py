@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.backoff import Backoff
 from holdfast.core.hosts.fleet import (
     HOUR_NS,
     MINUTE_NS,
-    SECOND_NS,
     ActOutcome,
     Condition,
     Resource,

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.elastic import LaunchNow, TakeIn, View, before_launch, while_training
-from holdfast.core.hosts.membership import SECOND_NS, JoinedHost, Membership, MemberState
+from holdfast.core.hosts.membership import JoinedHost, Membership, MemberState
 
 MOST_DOUBLED = 6  # times, for how long a host must have stayed
 CUT_OFF_NS = 30 * SECOND_NS  # by then hosts without a link have said so in the store

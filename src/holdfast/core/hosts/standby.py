@@ -16,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum, auto
 
+from holdfast.core.durations import SECOND_NS
+
 TRIES = 3  # in a row, of what came to nothing before an attempt used it
-SECOND_NS = 1_000_000_000
 LATE_NS = 5 * SECOND_NS  # what gives way to a busy host for so long would for ever
 
 

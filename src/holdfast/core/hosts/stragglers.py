@@ -21,10 +21,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.hosts.report import Pace, RankState
 
-SECOND_NS = 1_000_000_000
 WINDOW = 64  # samples of each host: one a report that tells of steps
 LEAST_SAMPLES = 16
 

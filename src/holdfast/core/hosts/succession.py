@@ -16,7 +16,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-SECOND_NS = 1_000_000_000
+from holdfast.core.durations import SECOND_NS
+
 TURN_NS = 2 * SECOND_NS
 LONGEST_TURN_NS = 10 * SECOND_NS
 # A turn before the lease is free (journal.lease.SILENT_AFTER_S): who is first in turn has its

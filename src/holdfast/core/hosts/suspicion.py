@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core import exits
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.exits import Exit, ExitCause
 
-SECOND_NS = 1_000_000_000
 HOUR_NS = 3600 * SECOND_NS
 
 

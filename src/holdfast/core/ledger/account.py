@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.ledger.kinds import STEP, STOPPED, Level, level_of
 from holdfast.core.value import value
-
-NS_PER_S = 1_000_000_000
 
 
 @value
@@ -64,11 +63,11 @@ class Disruption:
             "attempt": self.attempt,
             "cause": self.cause,
             "lost_steps": self.lost_steps,
-            "lost_s": self.lost_ns / NS_PER_S,
+            "lost_s": self.lost_ns / SECOND_NS,
             "downtime_s": _seconds(self.downtime_ns),
-            "at_s": self.at_ns / NS_PER_S,
+            "at_s": self.at_ns / SECOND_NS,
             "resumed_s": _seconds(self.resumed_ns),
-            "waterfall_s": {kind: ns / NS_PER_S for kind, ns in sorted(self.waterfall_ns.items())},
+            "waterfall_s": {kind: ns / SECOND_NS for kind, ns in sorted(self.waterfall_ns.items())},
         }
 
 
@@ -123,7 +122,7 @@ class Account:
 
     def in_seconds(self, chip_ns: int) -> float:
         """The same in seconds, not rounded to nanoseconds."""
-        return chip_ns * self.elapsed_ns / (self.paid * NS_PER_S) if self.paid else 0.0
+        return chip_ns * self.elapsed_ns / (self.paid * SECOND_NS) if self.paid else 0.0
 
     def chip_ns(self, wall_ns: int) -> int:
         """So much wall time as time of all the run's chips."""
@@ -178,8 +177,8 @@ class Account:
         return {
             "name": self.name,
             "chips": self.chips,
-            "start_s": self.start_ns / NS_PER_S,
-            "end_s": self.end_ns / NS_PER_S,
+            "start_s": self.start_ns / SECOND_NS,
+            "end_s": self.end_ns / SECOND_NS,
             "elapsed_s": self.in_seconds(self.elapsed),
             "productive_s": self.seconds(STEP),
             "goodput": self.goodput,
@@ -202,4 +201,4 @@ def _ratio(numerator: int, denominator: int) -> float | None:
 
 
 def _seconds(ns: int | None) -> float | None:
-    return None if ns is None else ns / NS_PER_S
+    return None if ns is None else ns / SECOND_NS

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from holdfast.core.ledger.account import NS_PER_S, Account
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.ledger.account import Account
 
 MAX_FLOPS = 10**26
 MUCH = 30  # a peak that was measured on a busy machine may be too low by less
@@ -160,7 +161,7 @@ class Basis:
         each = [(steps, peak_of(told)) for told, steps in self._devices(account)]
         if not self.flops or not all(peak for _, peak in each):
             return None
-        return sum(steps * self.flops * NS_PER_S // peak for steps, peak in each)
+        return sum(steps * self.flops * SECOND_NS // peak for steps, peak in each)
 
     def _devices(self, account: Account) -> list[tuple[ToldProgram, int]]:
         """Each device on which steps were kept, as last told of, and how many; the newest last.

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from holdfast.core.ledger.account import NS_PER_S, Account
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.ledger.account import Account
 from holdfast.core.ledger.kinds import STEP, STOPPED, Level, level_of
 from holdfast.core.ledger.program import Basis
 
@@ -27,7 +28,7 @@ class Window(NamedTuple):
 
 def rolling(now_ns: int) -> tuple[Window, ...]:
     """All there is, and the last hour, day and week."""
-    return Window(ALL, None), *(Window(n, now_ns - s * NS_PER_S) for n, s in ROLLING_S.items())
+    return Window(ALL, None), *(Window(n, now_ns - s * SECOND_NS) for n, s in ROLLING_S.items())
 
 
 class Loss(NamedTuple):
@@ -293,7 +294,7 @@ class RunSummary:
         """So much chip-time of a window as seconds of wall time."""
         spent = self.spent(window)
         paid = spent.elapsed + spent.left_out
-        return chip_ns * spent.wall_ns / (paid * NS_PER_S) if paid else 0.0
+        return chip_ns * spent.wall_ns / (paid * SECOND_NS) if paid else 0.0
 
 
 def fleet(runs: Sequence[RunSummary], window: str) -> Spent:

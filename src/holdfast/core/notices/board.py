@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-SECOND_NS = 1_000_000_000
+from holdfast.core.durations import SECOND_NS
+
 # Two deadlines that far apart are one event's; further, where one of them is only assumed.
 TOLD_APART_NS = 60 * SECOND_NS
 ASSUMED_APART_NS = 300 * SECOND_NS

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.notices.board import SECOND_NS, Announcement, NoticeAction
+from holdfast.core.durations import SECOND_NS
+from holdfast.core.notices.board import Announcement, NoticeAction
 
 # What a save is taken to take while none was measured.
 UNMEASURED_NS = 60 * SECOND_NS

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 from holdfast.core import actions as act
 from holdfast.core import records
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 
-SECOND_NS = 1_000_000_000
 FIRST_NS = SECOND_NS
 LONGEST_NS = 30 * SECOND_NS
 STATE_WORDS = "finished, not yet durable"

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.exits import ExitCause
 from holdfast.core.value import value
-
-SECOND_NS = 1_000_000_000
 
 
 @value

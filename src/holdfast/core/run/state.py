@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core import events as ev
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hang import deadline as hang
 from holdfast.core.hosts.placement import Placement, place
 from holdfast.core.notices import plan as notice_plan
 from holdfast.core.run import restart
 from holdfast.core.save import policy as saves
 from holdfast.core.save.saving import REQUEST_REACTION_NS
-
-SECOND_NS = 1_000_000_000
 
 
 class State(StrEnum):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.run import rollback
 from holdfast.core.run.before import choose, over_unheard
 from holdfast.core.run.course import RunState
 from holdfast.core.run.over import over_in_a_gap
 from holdfast.core.run.saves import after_saving, flush_before_leaving
-from holdfast.core.run.state import SECOND_NS, State, Timer
+from holdfast.core.run.state import State, Timer
 from holdfast.core.run.stopping import StopIntent
 
 SAVING, SAVING_NEXT = "saving", "saving at the next step"

@@ -6,10 +6,11 @@ from dataclasses import fields
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hang.events import RankLook
 from holdfast.core.hosts.standby import StandbyOrder
 from holdfast.core.run.rollback import way_back
-from holdfast.core.run.state import SECOND_NS, Timer
+from holdfast.core.run.state import Timer
 from holdfast.core.save import events as news
 from holdfast.core.save.word import IN_PARTS, Order, buffer_of, with_buffer
 

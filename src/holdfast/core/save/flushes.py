@@ -19,12 +19,11 @@ from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.durations import in_words
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.save.pace import latest, median
 from holdfast.core.save.tier_events import AlikeDigests, SetInBuffer
 from holdfast.core.save.word import MAX_BUFFERS
 
-SECOND_NS = 1_000_000_000
 PATIENCE_NS = 300 * SECOND_NS
 LEAST_NS = SECOND_NS  # no flush is late before, whatever is due
 SLOW = 4  # times what a flush usually takes: then it is late

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.copies import InMemory
 from holdfast.core.save.flushes import Flushes, FlushOver
 from holdfast.core.save.in_parts import Equality, InParts
@@ -100,7 +101,6 @@ class Buffers(NamedTuple):
         return self._replace(read=None)
 
 
-SECOND_NS = 1_000_000_000
 LONGEST_SEAL_NS = 30 * SECOND_NS
 
 

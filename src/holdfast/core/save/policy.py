@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from holdfast.core.durations import in_words, seconds_in_words
+from holdfast.core.durations import SECOND_NS, in_words, seconds_in_words
 from holdfast.core.plan.optimum import exact_interval_s
 from holdfast.core.save.frequency import ONLY_WHEN_ASKED, SaveFrequency, steps_in_words
 
-SECOND_NS = 1_000_000_000
 HOUR_S = 3600.0
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.save.tier_events import SetInBuffer
 
-SECOND_NS = 1_000_000_000
 RESTS = 1  # times as long as the last replication took: half of the time the network is free
 LONGEST_REST_NS = 60 * SECOND_NS
 TRIES = 3  # to copy the first set; then buffers are overwritten though nothing is on two hosts

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.engine import EngineHost, HostStage
 from holdfast.core.visible import clean
 from holdfast.engines.kubernetes.pod_template import CONTAINER
@@ -21,7 +22,6 @@ from holdfast.errors import (
 )
 
 Object = Mapping[str, Any]
-SECOND_NS = 1_000_000_000
 INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 MOST_CHARS = 200

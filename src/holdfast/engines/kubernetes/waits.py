@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.engine import EngineWait
 from holdfast.engines.kubernetes.pod_template import CONTAINER
 from holdfast.engines.kubernetes.standing import (
-    SECOND_NS,
     Object,
     event_ns,
     inner,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.config import add_variables
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts import crew as ask
 from holdfast.core.hosts.crew import ActorState, AgentState, Crew, CrewPlace
 from holdfast.core.hosts.engine import EngineHost, HostStage, Submission
@@ -76,7 +77,7 @@ class Foreman:
         self._ray, self._told = ray, told
         add_variables(told.options.variables)
         self._submission = Submission.from_json(told.submission)
-        self._crew = Crew(round(told.grace_s * ask.SECOND_NS), told.since_term)
+        self._crew = Crew(round(told.grace_s * SECOND_NS), told.since_term)
         self._hooks = RayHooks(self._say)
         self._store = StoreLook(self._submission, self._say)
         now_unix_ns = time.time_ns()

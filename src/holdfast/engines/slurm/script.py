@@ -17,11 +17,11 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.engine import Submission
 from holdfast.engines.protocol import EngineOption
 from holdfast.errors import ConfigurationError
 
-SECOND_NS = 1_000_000_000
 LEAD_S = 120  # Slurm may send a signal up to a minute early, and looks each minute or so
 LEAST_LEAD_S, MOST_LEAD_S = 10, 65_535
 COMMENT = "holdfast:"

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from holdfast.core.durations import seconds_in_words
+from holdfast.core.durations import SECOND_NS, seconds_in_words
 from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage, Submission
 from holdfast.engines.protocol import EngineError, OrderStanding
 from holdfast.engines.slurm.plain_words import state_in_words
 from holdfast.engines.slurm.script import COMMENT, Grace, lead_s, time_limit_s
 from holdfast.errors import ConfigurationError
 
-SECOND_NS = 1_000_000_000
 MARGIN_S = 5  # between the end of a save and the kill
 OVER = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
