@@ -1,6 +1,8 @@
-"""A run's policy as plain data, which is its form in the journal.
+"""A run's policy as plain data: its form in the journal.
 
-write_policy(RunPolicy(ranks=2)) == {"policy": "RunPolicy", "ranks": 2, "save": {"policy": …
+    write_policy(RunPolicy(ranks=2)) == {"policy": "RunPolicy", "ranks": 2, "save": {"policy": …
+
+What is read is trusted as little as any file.
 """
 
 from __future__ import annotations
