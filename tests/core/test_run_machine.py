@@ -614,13 +614,13 @@ WISH = ev.RollbackAsked(6, Wish("r1", 0, 0, "holdfast rollback by me", False))
 def test_what_is_woken_ahead_is_woken_for_a_restart_at_once(
     run: RunMachine, expected: bool
 ) -> None:
-    assert (run.standby is StandbyOrder.WOKEN) is expected
+    assert (run.course.standby is StandbyOrder.WOKEN) is expected
 
 
 def test_one_failure_too_many_is_no_restart() -> None:
     policy = RunPolicy(ranks=2, save=saves.Never(), restart=restart.Budget(1))
     run = ended(rank_exit(1, signal=9), policy=policy)
-    assert run.standby is not StandbyOrder.WOKEN
+    assert run.course.standby is not StandbyOrder.WOKEN
 
 
 def test_without_standbys_nothing_is_decided_about_any() -> None:
@@ -632,7 +632,7 @@ def test_without_standbys_nothing_is_decided_about_any() -> None:
     told += [rank_exit(1, signal=9), SAMPLES[ev.StopAsked]]
     answers = [action for event in told for action in run.handle(event)]
     assert not any(isinstance(action, act.StandBy) for action in answers)
-    assert run.standby is StandbyOrder.AS_IS
+    assert run.course.standby is StandbyOrder.AS_IS
 
 
 @pytest.mark.parametrize(
