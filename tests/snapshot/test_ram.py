@@ -296,6 +296,7 @@ def test_children_and_closed_descriptors_harm_nothing(folder: Path) -> None:
         import numpy as np
         from holdfast.snapshot.ram import BufferFiles, Named
         from holdfast.snapshot.seal import seal_buffer
+        from holdfast.snapshot.staging import GLOBAL
 
         folder = Path(sys.argv[1])
         tree = {"state": {"w": np.ones(5_000_000, np.float32)}}
