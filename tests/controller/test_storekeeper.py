@@ -19,11 +19,13 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.placement import place
+from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
 from holdfast.core.save.choose import choose
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE, RunHeld, StoreUnavailable
 from holdfast.journal.attempts import attempts, create_attempt
 from holdfast.journal.lease import Lease, acquire
+from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.catalog import Catalog
 from holdfast.snapshot.keep import Keep
@@ -110,6 +112,40 @@ def test_what_another_supervisor_writes_is_left_alone(folder: RunFolder) -> None
     (said,) = close(folder, lease, is_done=True)
     assert "was taken over" in said
     assert left(folder) == (1, 1)
+
+
+WISH = Wish("corruption-0000-41", LAST, 0, "silent corruption by step 41", is_from_script=False)
+
+
+def test_a_wish_of_the_controllers_own_is_there_for_the_next_one(folder: RunFolder) -> None:
+    keeper, said = keeper_of(folder, acquire(folder))
+    keeper.keep_wish(WISH)
+    assert keeper.close(LIMIT_S, is_done=False)
+    assert standing_wishes(folder) == (WISH,)
+    assert said == []
+
+
+def test_a_wish_of_a_controller_that_has_lost_the_run_is_told_alone(folder: RunFolder) -> None:
+    lease = acquire(folder)
+    lease.release()
+    acquire(folder)
+    keeper, said = keeper_of(folder, lease)
+    keeper.keep_wish(WISH)
+    keeper.close(LIMIT_S, is_done=False)
+    assert standing_wishes(folder) == ()
+    assert said[0].startswith("A later start may not go back by itself (silent corruption by step")
+
+
+def test_the_set_that_was_compared_last_outlives_those_after_it(folder: RunFolder) -> None:
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
+    told: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+    keeper, _ = keeper_of(folder, acquire(folder), told.put)
+    keeper.keep_compared(LAST)
+    for step in range(LAST + 1, LAST + 5):
+        write(folder, step, 0, 1)
+        keeper.commit(0, step, step, 2)
+    assert keeper.close(LIMIT_S, is_done=False)
+    assert [one.step for one in list_sets(folder.ckpt_dir)[0]] == [LAST, *range(42, 45)]
 
 
 def test_an_attempt_from_before_is_closed_once_the_store_is_back(folder: RunFolder) -> None:
