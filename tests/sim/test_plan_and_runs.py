@@ -12,6 +12,7 @@ from holdfast.sim.clock import to_ns
 from holdfast.sim.laws import Weibull
 from holdfast.sim.plan import plan
 from holdfast.sim.plan_input import parsed, question_of
+from holdfast.sim.plan_model import as_run, outlook
 from holdfast.sim.replicate import Runs, policy_of
 from holdfast.sim.world import World
 
@@ -91,3 +92,19 @@ def test_a_plan_is_what_runs_come_to(given: dict[str, Any], within: float) -> No
     assert planned.disruptions.mean == pytest.approx(sum(disruptions) / RUNS, rel=0.07)
     inside = sum(planned.goodput_low <= one <= planned.goodput_high for one in goodputs)
     assert inside >= RUNS - 4  # of ten, fewer than six once in 600 times
+
+
+@pytest.mark.parametrize("given", [FAILING, {**LOSING, "memory-copy": 0.5, "save-write": 60}])
+def test_a_plan_knows_what_a_run_chooses(given: dict[str, Any]) -> None:
+    """Runs that are told no interval find theirs, though they must learn how often they fail."""
+    question = question_of(parsed({**given, "step": 10, "days": 5}.items(), "--"))
+    scenario, accounts = question.scenario, []
+    for seed in range(3):
+        faults = Runs("", scenario).faults(seed)
+        world = World(scenario, faults, policy_of(scenario, AT_ONCE), seed=seed)
+        accounts.append(world.run().account(to_ns(scenario.duration_s)))
+    goodput = sum(account.goodput or 0.0 for account in accounts) / 3
+    saves = sum(account.kinds["save"] / account.paid for account in accounts) / 3
+    planned = outlook(as_run(question))
+    assert plan(question).run_goodput == planned.goodput == pytest.approx(goodput, abs=0.015)
+    assert planned.shares.saves == pytest.approx(saves, abs=0.006)

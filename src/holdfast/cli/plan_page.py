@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast import __version__
 from holdfast.cli.plan_charts import figures_of
-from holdfast.cli.plan_screen import UNSAID
+from holdfast.cli.plan_screen import UNSAID, interval_rows
 from holdfast.report.kinds import style_of
 from holdfast.report.page import page
 from holdfast.report.sheet import sheet
@@ -53,7 +53,7 @@ def page_of(plan: Plan, question: Question, values: Mapping[str, Any]) -> str:
         notes=plan.notes,
         cards=_cards(plan),
         changes=_changes(plan),
-        intervals=_intervals(plan),
+        intervals=list(interval_rows(plan, "—")),
         estimates=_estimates(plan),
         spares=_spares(plan),
         best_spares=next(
@@ -171,23 +171,6 @@ def _changes(plan: Plan) -> list[dict[str, Any]]:
             "share": one.gain / most,
         }
         for one in plan.what_ifs
-    ]
-
-
-def _intervals(plan: Plan) -> list[tuple[str, ...]]:
-    rows = [
-        ("durable", plan.interval_s, plan.best_interval_s, plan.first_order_interval_s),
-        (
-            "memory",
-            plan.memory_interval_s,
-            plan.best_memory_interval_s,
-            plan.first_order_memory_interval_s,
-        ),
-    ]
-    return [
-        (tier, *("—" if value_s is None else in_words(value_s) for value_s in values))
-        for tier, *values in rows
-        if values[0] is not None
     ]
 
 

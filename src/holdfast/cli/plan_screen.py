@@ -134,18 +134,35 @@ def _where_it_goes(plan: Plan, page: Page) -> Table:
     return table
 
 
+INTERVALS = ("save every", "planned", "best", "holdfast run", "first order")
+
+
+def interval_rows(plan: Plan, none: str) -> Iterator[tuple[str, ...]]:
+    """What is below `INTERVALS`; `none`: for what there is not."""
+    tiers = {
+        "durable": (
+            plan.interval_s,
+            plan.best_interval_s,
+            plan.run_interval_s,
+            plan.first_order_interval_s,
+        ),
+        "memory": (
+            plan.memory_interval_s,
+            plan.best_memory_interval_s,
+            plan.run_memory_interval_s,
+            plan.first_order_memory_interval_s,
+        ),
+    }
+    for tier, values_s in tiers.items():
+        if values_s[0] is not None:
+            yield tier, *(none if one is None else in_words(one) for one in values_s)
+    yield "goodput", *map(percent, (plan.goodput, plan.best_goodput, plan.run_goodput)), none
+
+
 def _intervals(plan: Plan, page: Page) -> Table:
-    none = page.glyph("—", "-")
-    table = _table("save every", "planned", "best", "first order")
-    rows = [("durable", plan.interval_s, plan.best_interval_s, plan.first_order_interval_s)]
-    if plan.memory_interval_s is not None:
-        first_order_s = plan.first_order_memory_interval_s
-        rows.append(
-            ("memory", plan.memory_interval_s, plan.best_memory_interval_s or 0.0, first_order_s)
-        )
-    for name, planned_s, best_s, first_s in rows:
-        published = none if first_s is None else in_words(first_s)
-        table.add_row(name, in_words(planned_s), in_words(best_s), published)
+    table = _table(*INTERVALS)
+    for row in interval_rows(plan, page.glyph("—", "-")):
+        table.add_row(*row)
     return table
 
 

@@ -17,7 +17,7 @@ from holdfast.sim.plan_advice import WhatIf, can_progress, notes, what_ifs
 from holdfast.sim.plan_buying import Buying, buying
 from holdfast.sim.plan_changes import with_elastic
 from holdfast.sim.plan_input import Question
-from holdfast.sim.plan_model import Outlook, costs_of, outlook
+from holdfast.sim.plan_model import Outlook, as_run, costs_of, outlook
 from holdfast.sim.plan_published import (
     first_order_intervals,
     linear_goodput,
@@ -89,12 +89,12 @@ class Plan:
     """The answer. Shares are of all wall time unless they say otherwise; times are in seconds.
 
     `interval_s` is the training between durable saves that is planned for, `best_interval_s` the
-    best one, and `best_goodput` what it comes to; `memory_…` the same of copies to memory, None
-    where there is no such tier. `goodput` is the long run's, `goodput_low` and `goodput_high` are
-    the 5th and 95th percentiles of what one run of `duration_s` sees, and of the parameters where
-    those were `fitted`. `runtime_goodput` is a share
-    of the time in which all hosts are there. `published_runtime_goodput`: the estimate from tch,
-    trm and tre; `linear_goodput` and `first_order_…`: by the published first-order forms.
+    best one, and `best_goodput` what it comes to; `run_…`: those that `holdfast run` chooses;
+    `…memory_interval_s` the same of copies to memory, None where there is no such tier. `goodput`
+    is the long run's, `goodput_low` and `goodput_high` are the 5th and 95th percentiles of what one
+    run of `duration_s` sees, and of the parameters where those were `fitted`. `runtime_goodput` is
+    a share of the time in which all hosts are there. `published_runtime_goodput`: the estimate from
+    tch, trm and tre; `linear_goodput` and `first_order_…`: by the published first-order forms.
     `buying`: what each way to buy the machines comes to; None where none was given.
     `best_spares`: those with the most goodput per host paid for; None where spares change nothing.
     `elastic`: None where the run waits for all of its slices. `faster`: what a tenth more MFU buys;
@@ -111,6 +111,9 @@ class Plan:
     best_interval_s: float
     memory_interval_s: float | None
     best_memory_interval_s: float | None
+    run_interval_s: float
+    run_memory_interval_s: float | None
+    run_goodput: float
     goodput: float
     goodput_low: float
     goodput_high: float
@@ -152,7 +155,7 @@ def plan(
     that of a run whose parameters are as uncertain. `fitted`: what the parameters rest on,
     `assumed`: sentences on what nobody knows.
     """
-    view, best = outlook(question), outlook(question, best=True)
+    view, best, run = outlook(question), outlook(question, best=True), outlook(as_run(question))
     scenario = question.scenario
     memory = scenario.saves.memory
     low, high = goodput_interval(question, view, drawn)
@@ -170,6 +173,9 @@ def plan(
         best_interval_s=best.pattern.durable_interval_s,
         memory_interval_s=view.pattern.interval_s if memory else None,
         best_memory_interval_s=best.pattern.interval_s if memory else None,
+        run_interval_s=run.pattern.durable_interval_s,
+        run_memory_interval_s=run.pattern.interval_s if memory else None,
+        run_goodput=run.goodput,
         goodput=view.goodput,
         goodput_low=low,
         goodput_high=high,

@@ -7,7 +7,7 @@ hosts: what fails while the run waits makes it wait longer, and undoes no traini
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from math import exp, expm1
+from math import ceil, exp, expm1
 
 from holdfast.core.notices.plan import SaveTime
 from holdfast.core.plan import spares
@@ -16,6 +16,7 @@ from holdfast.core.plan.pattern import Costs, Pattern, Rates, Shares, best_patte
 from holdfast.core.plan.renewal import mean_until_s, renewal_efficiency, renewal_interval_s
 from holdfast.core.plan.replaced import whole
 from holdfast.core.run.state import RunPolicy
+from holdfast.core.save.policy import IN_MEMORY, Optimal, SaveView, Tier
 from holdfast.sim import plan_away
 from holdfast.sim.clock import SECOND, to_ns
 from holdfast.sim.laws import Exponential, Fixed, Law
@@ -25,6 +26,7 @@ from holdfast.sim.plan_input import Question
 
 LONGEST = 1e-12  # this share of the waits, the longest, is left out
 QUANTILES = 12  # that stand for a law
+SEEN = 1_000_000  # failures after which a policy knows how often they come
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,44 @@ def outlook(question: Question, *, best: bool = False) -> Outlook:
     part = 1 / (1 + hanging)
     found = (getattr(all_but_hanging, field.name) * part for field in fields(Shares))
     return Outlook(pattern, Shares(*found), waiting(question), question.scenario.idle, 1 - part)
+
+
+def as_run(question: Question) -> Question:
+    """The same with the intervals that `holdfast run` chooses, of its own policies.
+
+    It has seen by then how often the run fails, and measured what these saves cost. It counts from
+    when the last set was durable; that it copies more often soon after a failure is left out.
+    """
+    costs, rates, saves = costs_of(question), rates_of(question), question.scenario.saves
+    step_s, written_s = question.scenario.step_s, costs.write_s
+
+    def chosen_s(
+        policy: Optimal, tier: Tier, blocked_s: float, total_s: float, rate: float
+    ) -> float:
+        view = SaveView(
+            now_ns=0,
+            step=0,
+            last_committed_step=0,
+            last_committed_ns=0,
+            save_blocked_ns=to_ns(blocked_s),
+            save_total_ns=to_ns(total_s),
+            failures_seen=SEEN if rate else 0,
+            observed_ns=round(SECOND * SEEN / (rate or 1 / question.between.mean_s)),
+            tier=tier,
+        )
+        return step_s * max(1, ceil(policy.interval_s(view) / step_s))
+
+    copy_s, all_of = costs.copy_s, rates.failures
+    if copy_s is None:
+        total_s = costs.save_s + written_s
+        durable_s = chosen_s(Optimal(), Tier.ALONE, costs.save_s, total_s, all_of)
+        changed = replace(saves, interval_s=durable_s + written_s)
+    else:
+        losses = rates.host + rates.announced
+        durable_s = chosen_s(Optimal(), Tier.DURABLE, 0.0, written_s, losses)
+        memory_s = chosen_s(IN_MEMORY, Tier.MEMORY, copy_s, copy_s, all_of)
+        changed = replace(saves, interval_s=durable_s + written_s, memory_interval_s=memory_s)
+    return replace(question, scenario=replace(question.scenario, saves=changed))
 
 
 def is_memoryless(question: Question) -> bool:
