@@ -83,6 +83,12 @@ class JournalError(HoldfastError):
     exit_code = EXIT_UNAVAILABLE
 
 
+class InternalError(HoldfastError):
+    """Something of Holdfast's own failed as nobody has foreseen."""
+
+    exit_code = EXIT_UNAVAILABLE
+
+
 class HistoryError(HoldfastError):
     """A history line that is impossible; `line` is its number, counted from 1."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from holdfast.controller import storekeeper
@@ -29,6 +30,7 @@ from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.snapshot.catalog import Catalog
 from holdfast.snapshot.keep import Keep
+from holdfast.snapshot.receipt import DeclaredReplicas
 from holdfast.snapshot.removal import Held, is_doomed
 from holdfast.snapshot.sets import commit, list_sets, set_name
 from holdfast.snapshot.shard import write_shard
@@ -204,6 +206,53 @@ def test_shards_of_a_save_that_failed_go_with_the_next_one(
     assert keeper.close(LIMIT_S, is_done=False)
     assert said == []
     assert left(folder) == (2, 2 if is_flushing else 1)
+
+
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_what_the_ranks_have_written_themselves_is_compared_before_it_is_told_as_durable(
+    folder: RunFolder, *, is_equal: bool
+) -> None:
+    for rank in (0, 1):
+        model = {"w": np.full(4, 0 if is_equal else rank), "own": np.full(4, rank)}
+        captured = Staging().capture({"state": {"model": model}}, rank, 2)
+        write_shard(
+            folder.ckpt_dir / set_name(0, LAST + 10),
+            captured,
+            attempt=0,
+            step=LAST + 10,
+            rank=rank,
+            world_size=2,
+            declared=DeclaredReplicas(("state/model",), ("state/model/own",)),
+        )
+        captured.release()
+    told: list[ev.Event] = []
+    keeper, said = keeper_of(folder, acquire(folder), told.append)
+    keeper.commit(0, 1, LAST + 10, 2)
+    assert keeper.close(LIMIT_S, is_done=False)
+    compared, committed = told
+    assert isinstance(compared, ev.Compared)
+    assert (compared.of_attempt, compared.step) == (0, LAST + 10)
+    assert [one.array for one in compared.differing] == ([] if is_equal else ["state/model/w"])
+    assert isinstance(committed, ev.Heard)
+    assert said == []
+
+
+def test_a_bug_in_completing_a_set_fails_the_save_and_keeps_nobody_waiting(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(Catalog, "commit", broken)
+    told: list[ev.Event] = []
+    keeper, said = keeper_of(folder, acquire(folder), told.append)
+    keeper.commit(0, 1, LAST + 10, 2)
+    assert keeper.close(LIMIT_S, is_done=False)
+    (heard,) = told
+    assert isinstance(heard, ev.Heard)
+    why = "internal error of Holdfast: RecursionError('too deep')"
+    assert heard.news == news.CommitFailed(heard.at_ns, 1, LAST + 10, why)
+    assert said == [f"The checkpoint of step {LAST + 10} could not be completed: {why}"]
 
 
 def test_room_is_made_of_what_was_not_completed_before_a_step_that_does_not_fit(

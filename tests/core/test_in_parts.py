@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
-from holdfast.core.run.machine import RunMachine, RunPolicy, State
+from holdfast.core.exits import Exit
+from holdfast.core.run.machine import RunMachine, RunPolicy, State, Timer
 from holdfast.core.save import events as news
 from holdfast.core.save import policy as saves
 from holdfast.core.save.corruption import Replica, ReplicaDifference
 from holdfast.core.save.in_parts import EVERY, PROVEN, Equality
 from holdfast.core.save.saving import Saving
+from holdfast.core.save.tier_events import SetInBuffer
 from holdfast.core.save.word import IN_PARTS, Order, buffer_of, is_in_parts
 
 DIFFERING = (ReplicaDifference("parts/model/w", (Replica(0, "a"), Replica(1, "b"))),)
@@ -70,7 +72,7 @@ class Ranks:
         differ = is_compared and self.parts_at is not None and action.step >= self.parts_at
         of = self.saving.tier.attempt, action.epoch, action.step, action.buffer
         sealed = ev.Sealed(self.at_ns, *of, (), is_compared, DIFFERING if differ else ())
-        if self.saving.tier.compare(sealed) is Equality.CORRUPTION:
+        if is_compared and self.saving.tier.compare(sealed) is Equality.CORRUPTION:
             self.incidents.append(action.step)
         self.saving.tier.seal_over(sealed)
 
@@ -257,6 +259,36 @@ def test_a_run_that_stops_leaves_the_wish_to_its_next_start() -> None:
     (wish,) = [one.wish for one in answer if isinstance(one, act.KeepWish)]
     assert wish.to == PROVEN + 1
     assert not any(isinstance(one, act.Kill) for one in answer)
+
+
+def test_a_set_that_found_no_buffer_is_compared_as_well() -> None:
+    """A stop's, as a rule: what the ranks have written themselves is durable, and wrong."""
+    run = running()
+    run.handle(ev.StopAsked(8, "SIGTERM", None, notice=False))
+    assert run.handle(ev.Compared(8, 0, 8)) == ()
+    answer = run.handle(ev.Compared(9, 0, 9, DIFFERING))
+    (wish,) = [one.wish for one in answer if isinstance(one, act.KeepWish)]
+    assert wish.to == 8
+
+
+@pytest.mark.parametrize("state", [State.KILLING, State.WAITING, State.CHOOSING])
+def test_what_is_compared_once_a_rank_has_failed_is_not_what_the_next_attempt_starts_from(
+    state: State,
+) -> None:
+    run = running()
+    kept = SetInBuffer(0, 9, 9, 0)
+    run.course.saving.tier.buffers = run.course.saving.tier.buffers._replace(sealing=(kept,))
+    run.handle(ev.RankExited(8, 0, 0, 0, Exit(signal=9)))
+    if state is not State.KILLING:
+        run.handle(ev.TreeGone(8, 0))
+    if state is State.CHOOSING:
+        run.handle(ev.TimerFired(8, Timer.RESTART))
+    assert run.state is state
+    answer = run.handle(ev.Sealed(9, *kept, (), is_compared=True, differing=DIFFERING))
+    (wish,) = [one.wish for one in answer if isinstance(one, act.KeepWish)]
+    assert run.course.rollbacks.standing == (wish,)
+    looks = [one.wish for one in answer if isinstance(one, act.Choose)]
+    assert looks == ([] if state is State.KILLING else [wish])
 
 
 def test_of_three_ranks_the_one_is_named() -> None:

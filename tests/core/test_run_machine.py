@@ -78,6 +78,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Suspended: ev.Suspended(8, 5),
     ev.BuffersReady: ev.BuffersReady(8, 0, 0, 3),
     ev.Sealed: ev.Sealed(8, 0, 1, 1, 0),
+    ev.Compared: ev.Compared(8, 0, 1),
     ev.SealFailed: ev.SealFailed(8, 0, 1, 1, 0, "no manifest: disk full"),
     ev.Replicated: ev.Replicated(8, 0, 1, 1),
     ev.NotReplicated: ev.NotReplicated(8, 0, 1, 1, "no room"),

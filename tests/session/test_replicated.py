@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.session import replicated
 from holdfast.session.contents import Contents
+from holdfast.snapshot.compared import is_below
 from holdfast.snapshot.modules import walked
-from holdfast.snapshot.split import is_below
 from holdfast.snapshot.tree import flatten
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from holdfast.errors import CorruptCheckpoint
 from holdfast.snapshot import ram, split
 from holdfast.snapshot.arrays import describe
+from holdfast.snapshot.compared import is_below
 from holdfast.snapshot.flush import flush_set
 from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.ram_folder import buffer_name
@@ -27,7 +28,7 @@ from holdfast.snapshot.receipt import shard_name
 from holdfast.snapshot.restore import prepare, read_set
 from holdfast.snapshot.seal import SealedPart, seal_part
 from holdfast.snapshot.sets import commit, set_name
-from holdfast.snapshot.split import is_below, part_of
+from holdfast.snapshot.split import part_of
 
 SHARED = ("state", "parts/model", "parts/optimizer")
 FLIPS = int(os.environ.get("FLIPS", "1000"))

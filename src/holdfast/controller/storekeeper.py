@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.controller.worker import Worker
+from holdfast.controller.worker import Worker, foreseen
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.exits import HISTORY_CAUSE, ExitCause
@@ -29,7 +29,6 @@ from holdfast.core.save import events as news
 from holdfast.core.save.choose import SealedSet
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
-    EXIT_UNAVAILABLE,
     AttemptExists,
     HoldfastError,
     RunHeld,
@@ -54,6 +53,7 @@ from holdfast.journal.incidents import (
 from holdfast.journal.rollbacks import clear_settled, leave_wish
 from holdfast.journal.store import RunFolder
 from holdfast.snapshot.catalog import Catalog
+from holdfast.snapshot.compared import RankComparison
 from holdfast.snapshot.keep import Keep, read_keep
 from holdfast.snapshot.names import set_name
 from holdfast.snapshot.removal import Held
@@ -126,9 +126,10 @@ class Storekeeper:
         def job() -> None:
             self._record_ends()
             try:
-                self._close_inherited()
-                self._tidy()
-                seen = self._catalog.look(wish, sealed)
+                with foreseen():
+                    self._close_inherited()
+                    self._tidy()
+                    seen = self._catalog.look(wish, sealed)
             except HoldfastError as error:
                 is_away = isinstance(error, StoreUnavailable) and not isinstance(error, RunHeld)
                 self._tell(ev.ChoiceFailed(now_ns(), error.exit_code, str(error), is_away))
@@ -155,24 +156,25 @@ class Storekeeper:
         def job() -> None:
             self._in_use = {action.resume.set_name} if action.resume.set_name else set()
             try:
-                self._lease.check()
-                create_attempt(
-                    self._folder,
-                    action.attempt,
-                    parent=action.resume.parent,
-                    resume_step=action.resume.step,
-                    restore_set=action.resume.set_name,
-                    skip_batches=action.resume.skip_batches,
-                    from_memory=action.resume.buffer is not None,
-                    rollback=action.rollback,
-                    epoch=self._lease.epoch,
-                    ranks=action.placement.ranks,
-                    hosts=tuple(sorted(set(action.placement.hosts))),
-                    chips=chips,
-                    incarnation=self._facts.incarnation,
-                    command=self._facts.command,
-                )
-            except (HoldfastError, ValueError) as error:
+                with foreseen():
+                    self._lease.check()
+                    create_attempt(
+                        self._folder,
+                        action.attempt,
+                        parent=action.resume.parent,
+                        resume_step=action.resume.step,
+                        restore_set=action.resume.set_name,
+                        skip_batches=action.resume.skip_batches,
+                        from_memory=action.resume.buffer is not None,
+                        rollback=action.rollback,
+                        epoch=self._lease.epoch,
+                        ranks=action.placement.ranks,
+                        hosts=tuple(sorted(set(action.placement.hosts))),
+                        chips=chips,
+                        incarnation=self._facts.incarnation,
+                        command=self._facts.command,
+                    )
+            except HoldfastError as error:
                 code, words = self._not_created(action.attempt, error)
                 failed = ev.LaunchFailed(now_ns(), action.attempt, code, words)
                 self._tell(failed, ev.TreeGone(now_ns(), action.attempt))
@@ -184,7 +186,7 @@ class Storekeeper:
 
         self._worker.submit(job)
 
-    def _not_created(self, attempt: int, error: HoldfastError | ValueError) -> tuple[int, str]:
+    def _not_created(self, attempt: int, error: HoldfastError) -> tuple[int, str]:
         """The exit code, and the words.
 
         A number that is taken while the run is ours was taken by a supervisor that had lost it and
@@ -194,19 +196,21 @@ class Storekeeper:
             with contextlib.suppress(StoreUnavailable):  # whose the run is, nobody knows: not ours
                 self._lease.check()
                 return EXIT_SAVED_START_ME_AGAIN, LATE.format(attempt)
-        code = error.exit_code if isinstance(error, HoldfastError) else EXIT_UNAVAILABLE
-        return code, str(error)
+        return error.exit_code, str(error)
 
     def adopt(self, action: act.Adopt, adopted: Callable[[int], None]) -> None:
         """Put that on record, then complete whole sets; then `adopted(step)` in the loop."""
 
         def job(*, is_first: bool = True) -> None:
             try:
-                self._lease.check()
-                if self._adopted is None:
-                    adopt_attempt(self._folder, action.number, action.attempt, self._lease.epoch)
-                    self._adopted, self._inherited = (action.attempt, action.number), None
-                step = self._catalog.complete()
+                with foreseen():
+                    self._lease.check()
+                    if self._adopted is None:
+                        adopt_attempt(
+                            self._folder, action.number, action.attempt, self._lease.epoch
+                        )
+                        self._adopted, self._inherited = (action.attempt, action.number), None
+                    step = self._catalog.complete()
             except StoreUnavailable as error:
                 if not isinstance(error, RunHeld):
                     if is_first:
@@ -308,14 +312,15 @@ class Storekeeper:
 
         def job() -> None:
             try:
-                self._lease.check()
-                self._catalog.commit(attempt, step, world_size)
+                with foreseen():
+                    self._lease.check()
+                    found = self._catalog.commit(attempt, step, world_size)
             except HoldfastError as error:
                 failed(error)
             else:
-                look_again()
+                look_again(found)
 
-        def look_again(*, is_first: bool = True) -> None:
+        def look_again(found: RankComparison, *, is_first: bool = True) -> None:
             try:
                 self._lease.check()
             except RunHeld as error:
@@ -324,9 +329,11 @@ class Storekeeper:
             except StoreUnavailable as error:  # whose the run is now, nobody knows: wait
                 if is_first:
                     self._say(f"The checkpoint of step {step} does not count yet: {error}")
-                self._again(partial(look_again, is_first=False))
+                self._again(partial(look_again, found, is_first=False))
                 return
             self._catalog.pin_tagged()
+            if found.is_made:
+                self._tell(ev.Compared(now_ns(), attempt, step, found.differing))
             self._tell(outcome(""))
             self._drop_partial((attempt, step))
             self._collect(attempt)

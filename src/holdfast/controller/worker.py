@@ -6,13 +6,30 @@ as an event.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+from holdfast.errors import HoldfastError, InternalError
+
+
+@contextlib.contextmanager
+def foreseen() -> Iterator[None]:
+    """Whatever fails inside is a HoldfastError, so that who waits for an answer is given one.
+
+    Raises InternalError for what is none.
+    """
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise InternalError(f"internal error of Holdfast: {error!r}") from error
 
 
 class Worker:
-    """One thread, one queue of jobs. A job handles its own expected errors."""
+    """One thread, one queue of jobs. A job handles its own errors, by `foreseen`."""
 
     def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

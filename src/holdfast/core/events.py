@@ -21,6 +21,7 @@ from holdfast.core.save.choose import SCRATCH as SCRATCH
 from holdfast.core.save.choose import Resume as Resume
 from holdfast.core.save.choose import SeenSets
 from holdfast.core.save.tier_events import BuffersReady as BuffersReady
+from holdfast.core.save.tier_events import Compared as Compared
 from holdfast.core.save.tier_events import FlushCommitFailed as FlushCommitFailed
 from holdfast.core.save.tier_events import FlushCommitted as FlushCommitted
 from holdfast.core.save.tier_events import Flushed as Flushed
@@ -418,6 +419,7 @@ Event = (
     | StacksCollected
     | Suspended
     | BuffersReady
+    | Compared
     | TierEvent
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.snapshot.device_copies import DeviceCopies
     from holdfast.snapshot.late import LateCopy
     from holdfast.snapshot.ram import BufferFiles, Named
+    from holdfast.snapshot.receipt import DeclaredReplicas
 
 SLACK_BYTES = 1 << 20  # what grows a little between saves need not be made while training waits
 
@@ -110,6 +111,10 @@ class RankBuffers:
                 size_bytes = self._buffers.measure(tree, named.shared) + SLACK_BYTES
                 self._begin(size_bytes, self._publish)
             raise
+
+    def declared(self, paths: Iterable[str], replicated: tuple[str, ...]) -> DeclaredReplicas:
+        """What a set with these arrays that is not in a buffer is compared by."""
+        return self._buffers.declared(paths, replicated)
 
     def close(self) -> None:
         """The process ends: whoever makes buffers stops soon."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.snapshot.device_copies import DeviceCopies
     from holdfast.snapshot.external import External
     from holdfast.snapshot.late import LateCopy
+    from holdfast.snapshot.receipt import DeclaredReplicas
     from holdfast.snapshot.staging import Captured, Staging
 
 
@@ -47,6 +48,7 @@ class _Work(NamedTuple):
     step: int
     started_ns: int
     tags: tuple[str, ...]
+    declared: DeclaredReplicas
     external: Callable[[], External] | None = None
 
 
@@ -186,13 +188,21 @@ class Saver:
             self._warming = None
         with self._wake:
             self._wake.wait_for(lambda: self._work is None)
+        tree = self._gather(state)
         captured = self._staging.capture(
-            self._gather(state),
-            rank=self._rank,
-            world_size=self._world_size,
-            shared=self._contents.shared(),
+            tree, rank=self._rank, world_size=self._world_size, shared=self._contents.shared()
         )
-        return _Work(captured, epoch, step, started_ns, self._contents.take_tags())
+        declared = self._declared(tree, captured)
+        return _Work(captured, epoch, step, started_ns, self._contents.take_tags(), declared)
+
+    def _declared(self, tree: dict[str, Any], captured: Captured) -> DeclaredReplicas:
+        """What the set is compared by, as those in memory are; nothing where none of them is."""
+        from holdfast.snapshot.receipt import NOTHING_DECLARED
+
+        if self._memory is None or not self._memory.is_shared_by_ranks:
+            return NOTHING_DECLARED
+        paths = [entry.path for entry in captured.entries]
+        return self._memory.declared(paths, self._contents.replicated(tree))
 
     def _begin(self, work: _Work) -> None:
         with self._wake:
@@ -338,4 +348,5 @@ class Saver:
             world_size=self._world_size,
             tags=work.tags,
             external=external,
+            declared=work.declared,
         )

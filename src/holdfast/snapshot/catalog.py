@@ -32,6 +32,7 @@ from holdfast.journal.attempts import (
 )
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
+from holdfast.snapshot.compared import RankComparison, compare
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.ram_folder import SealedBuffer, sealed_buffers
 from holdfast.snapshot.removal import REMOVED, Held, is_doomed, remove
@@ -42,6 +43,7 @@ from holdfast.snapshot.sets import (
     commit,
     finish_commits,
     list_sets,
+    read_receipts,
     set_name,
 )
 
@@ -164,15 +166,19 @@ class Catalog:
             raise NoGoodCheckpoint(words)
         return chosen.name if chosen else None
 
-    def commit(self, attempt: int, step: int, world_size: int) -> SetInfo:
-        """All shards are durable: write the manifest; raises StoreUnavailable.
+    def commit(self, attempt: int, step: int, world_size: int) -> RankComparison:
+        """All shards are durable: write the manifest, and compare; raises StoreUnavailable.
+
+        Of a set that was in memory nothing is compared here: who sealed it has done so.
 
         Look at the lease again before the set is told as durable, pinned, or reason to remove
         another one.
         """
-        info = commit(self._folder.ckpt_dir / set_name(attempt, step), world_size)
+        set_dir = self._folder.ckpt_dir / set_name(attempt, step)
+        receipts = read_receipts(set_dir, world_size)
+        info = commit(set_dir, world_size, receipts=receipts)
         self._pins_behind = self._pins_behind or bool(info.tags)
-        return info
+        return compare(receipts, [one.declared for one in receipts])
 
     def pin_tagged(self) -> None:
         """Pin the sets that were saved with tags; what cannot be written now, `collect` does."""

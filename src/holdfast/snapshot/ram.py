@@ -20,7 +20,7 @@ import itertools
 import mmap
 import os
 import threading
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ from holdfast.snapshot.lateness import by_driver, sort_out
 from holdfast.snapshot.layout import Placed, header_text, least_begin, place, shard_facts
 from holdfast.snapshot.memory import copy_all
 from holdfast.snapshot.ram_folder import buffer_name, reclaim
-from holdfast.snapshot.receipt import MANIFEST, receipt_name, shard_name
+from holdfast.snapshot.receipt import MANIFEST, DeclaredReplicas, receipt_name, shard_name
 from holdfast.snapshot.room import Room, find_room, size_words
 from holdfast.snapshot.shared_file import SharedFile
 from holdfast.snapshot.split import ProvenArrays, declared_paths, part_of
@@ -179,7 +179,6 @@ class BufferFiles:
                 makes it again, beside the training); it is not sealed any more.
 
         """
-        named = named if self._is_shared_by_ranks else named._replace(replicated=())
         described = self._described(tree, named)
         placed, text = described.placed, described.text
         file, busy = self._files[buffer], self._busy[buffer]
@@ -315,6 +314,10 @@ class BufferFiles:
             found.append(least_begin(len(text)) + _data_bytes(placed))
         return max(found)
 
+    def declared(self, paths: Iterable[str], replicated: tuple[str, ...]) -> DeclaredReplicas:
+        """What a set with these arrays that is not in a buffer is compared by."""
+        return DeclaredReplicas(replicated, self._proven.lacks(declared_paths(paths, replicated)))
+
     @property
     def _is_shared_by_ranks(self) -> bool:
         """Whether several ranks, and all there are, share the memory of this host."""
@@ -339,7 +342,7 @@ class BufferFiles:
                 self._misses = 0
                 return again
         flat = flatten(tree)
-        declared = declared_paths(flat.leaves, named.replicated)
+        declared = declared_paths([leaf.path for leaf in flat.leaves], named.replicated)
         if not _is_part(named) and self._proven.narrow(declared):
             self._outlines.pop(True, None)
         named = named._replace(unproven=self._proven.lacks(declared))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 Index = tuple[tuple[int, int], ...]
 """Where a piece lies in the global array: (start, stop) for each dimension."""
@@ -53,13 +53,28 @@ class Tensor:
         return replace(self, xxh3=xxh3)
 
 
+class DeclaredReplicas(NamedTuple):
+    """What a framework keeps equal on all ranks, as one rank declares it.
+
+    `replicated`: paths of arrays, or of what they are below; `unproven`: those of these arrays that
+    not every rank had from the first, which are each rank's own.
+    """
+
+    replicated: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+
+
+NOTHING_DECLARED = DeclaredReplicas()
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """One rank's shard, durable. `structures`: the checksum of each shared path's structure.
 
     `once`: the shard leaves out what other ranks' shards have, and theirs have the same mark;
     empty: all that the rank holds is here. `external`: what the rank has read of a framework's
-    checkpoint, as of `external.External.to_json`; None: the set stands for none.
+    checkpoint, as of `external.External.to_json`; None: the set stands for none. `declared`: what
+    the ranks of the set are compared by, of one that they have written to the store themselves.
     """
 
     attempt: int
@@ -74,12 +89,15 @@ class Receipt:
     tensors: tuple[Tensor, ...]
     once: str = ""
     external: Mapping[str, Any] | None = None
+    declared: DeclaredReplicas = NOTHING_DECLARED
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         mark: dict[str, Any] = {"once": self.once} if self.once else {}
         if self.external is not None:
             mark["external"] = self.external
+        if self.declared.replicated:
+            mark |= {name: list(paths) for name, paths in self.declared._asdict().items()}
         return mark | {
             "format": FORMAT,
             "version": VERSION,
@@ -147,7 +165,15 @@ class Receipt:
             tensors=tensors,
             once=text(said, "once") if "once" in said else "",
             external=external,
+            declared=declared_in(said),
         )
+
+
+def declared_in(said: Mapping[str, Any]) -> DeclaredReplicas:
+    """What a receipt, or a shard's header, declares; ValueError on rubbish."""
+    return DeclaredReplicas(
+        *(texts(said, name) if name in said else () for name in DeclaredReplicas._fields)
+    )
 
 
 @dataclass(frozen=True, slots=True)

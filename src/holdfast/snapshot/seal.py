@@ -22,6 +22,7 @@ import xxhash
 from holdfast.core.save.tier_events import AlikeDigests
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.regular import open_regular, read_regular
+from holdfast.snapshot.compared import RankComparison, compare
 from holdfast.snapshot.layout import MAX_HEADER_BYTES, Header, decode_header
 from holdfast.snapshot.manifest import compose_part
 from holdfast.snapshot.once import digests
@@ -33,6 +34,7 @@ from holdfast.snapshot.receipt import (
     Shard,
     Tensor,
     check_format,
+    declared_in,
     number,
     receipt_name,
     shard_name,
@@ -41,7 +43,7 @@ from holdfast.snapshot.receipt import (
 from holdfast.snapshot.sealed import checksum, write_sealed
 from holdfast.snapshot.sets import SetInfo, check_size, info
 from holdfast.snapshot.shard import structure_checksums
-from holdfast.snapshot.split import RankComparison, check_parts, compare
+from holdfast.snapshot.split import check_parts
 
 # A core takes two seconds or three for 8 GB, and the next snapshot waits for it. Where there are
 # few cores, the ranks keep them busy.
@@ -163,10 +165,10 @@ def seal_part(
     done = info(buffer_dir, manifest)
     alike: AlikeDigests = ()
     comparison = RankComparison()
-    if manifest.here is None:
-        comparison = compare(receipts, facts)
-    else:
+    if manifest.here is not None:
         alike = digests(receipts)
+    elif not any(one.get("in_parts") for one in facts):
+        comparison = compare(receipts, map(declared_in, facts))
     use = sum(helped, ProcessorUse.of_this_thread().since(began))
     return SealedPart(done, alike, comparison, use.taken_ns)
 

@@ -81,8 +81,11 @@ def commit(
     *,
     tags: Sequence[str] = (),
     extras: Mapping[str, Any] | None = None,
+    receipts: Sequence[Receipt] | None = None,
 ) -> SetInfo:
     """Make a set of which all ranks have written their shards visible; on return it is durable.
+
+    `receipts`: those of `read_receipts`, where they have been read.
 
     Raises:
         CorruptCheckpoint: a receipt or shard is missing or torn, or the ranks disagree.
@@ -90,7 +93,7 @@ def commit(
 
     """
     vault, name = open_vault(set_dir.parent), set_dir.name
-    receipts = [_receipt(vault, name, rank) for rank in range(world_size)]
+    receipts = receipts or read_receipts(set_dir, world_size)
     created = time.time_ns()
     try:
         manifest = compose(receipts, created, dict(extras or {}), tags)
@@ -118,6 +121,12 @@ def commit(
         if not vault.files("").has(FIRST_COMMIT):
             vault.write("", FIRST_COMMIT, {"set": name})
     return info(set_dir, manifest)
+
+
+def read_receipts(set_dir: Path, world_size: int) -> list[Receipt]:
+    """What each rank has written of a set; raises as `commit`."""
+    vault, name = open_vault(set_dir.parent), set_dir.name
+    return [_receipt(vault, name, rank) for rank in range(world_size)]
 
 
 def _receipt(vault: Vault, name: str, rank: int) -> Receipt:

@@ -15,7 +15,13 @@ import xxhash
 
 from holdfast.snapshot.external import External
 from holdfast.snapshot.layout import encode_header, shard_facts
-from holdfast.snapshot.receipt import CHUNK_BYTES, Receipt, Tensor
+from holdfast.snapshot.receipt import (
+    CHUNK_BYTES,
+    NOTHING_DECLARED,
+    DeclaredReplicas,
+    Receipt,
+    Tensor,
+)
 from holdfast.snapshot.sealed import checksum, compact
 from holdfast.snapshot.staging import Captured
 from holdfast.snapshot.structure import Structure, at
@@ -32,11 +38,12 @@ def write_shard(
     world_size: int,
     tags: Sequence[str] = (),
     external: External | None = None,
+    declared: DeclaredReplicas = NOTHING_DECLARED,
 ) -> Receipt:
     """Write, sync, and acknowledge. The set becomes visible only by `sets.commit`.
 
     What an earlier, failed try left under the same names is replaced. `external`: what this rank
-    has read of the framework's checkpoint that the set stands for.
+    has read of the framework's checkpoint that the set stands for. `declared`: of what it holds.
 
     Raises:
         StoreUnavailable: the disk is full, read-only or failing (the partial file is removed), or
@@ -75,6 +82,7 @@ def write_shard(
         tags=tuple(tags),
         tensors=tensors,
         external=None if external is None else external.to_json(),
+        declared=declared,
     )
     vault.put_receipt(name, receipt)
     return receipt

@@ -9,33 +9,23 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from holdfast.core.save.corruption import MOST, Replica, ReplicaDifference
 from holdfast.snapshot.arrays import ArrayPiece, Leaf
+from holdfast.snapshot.compared import is_below
 from holdfast.snapshot.layout import stored_arrays
 from holdfast.snapshot.manifest import Manifest
 from holdfast.snapshot.once import AlikeArray, FileShare, share_out
-from holdfast.snapshot.receipt import Index, Receipt, Tensor
-from holdfast.snapshot.sealed import checksum
+from holdfast.snapshot.receipt import Index
 
 LEAST_CUT_BYTES = 1 << 20  # of a large array, rows of so many bytes stay together
 
 
-def is_below(path: str, prefixes: Collection[str]) -> bool:
-    """Whether a path is one of these, or below one. `prefixes`: a set, for there may be many."""
-    while path:
-        if path in prefixes:
-            return True
-        path = path.rpartition("/")[0]
-    return False
-
-
-def declared_paths(leaves: Sequence[Leaf], replicated: tuple[str, ...]) -> frozenset[str]:
+def declared_paths(paths: Iterable[str], replicated: tuple[str, ...]) -> frozenset[str]:
     """The arrays that are declared to be the same on all ranks: those paths, and all below them."""
     below = frozenset(replicated)
-    return frozenset([one.path for one in leaves if below and is_below(one.path, below)])
+    return frozenset([path for path in paths if is_below(path, below)]) if below else frozenset()
 
 
 class ProvenArrays:
@@ -148,38 +138,6 @@ def _with(leaf: Leaf, part: _Part) -> Leaf:
     return Leaf(
         leaf.path, leaf.kind, leaf.dtype, leaf.itemsize, leaf.shape, pieces, leaf.impl, leaf.weak
     )
-
-
-class RankComparison(NamedTuple):
-    """Of what the framework keeps equal on all ranks of a set. `is_made`: all of them have it."""
-
-    is_made: bool = False
-    differing: tuple[ReplicaDifference, ...] = ()
-
-
-def compare(receipts: Sequence[Receipt], facts: Sequence[dict[str, Any]]) -> RankComparison:
-    """Whether these ranks hold it alike; `facts`: of the headers of their shards."""
-    said = {(tuple(one.get("replicated", ())), tuple(one.get("unproven", ()))) for one in facts}
-    if len(receipts) < 2 or len(said) != 1 or any(one.get("in_parts") for one in facts):
-        return RankComparison()
-    below, own = map(frozenset, said.pop())
-    found: dict[str, dict[int, Tensor]] = {}
-    for receipt in receipts:
-        for tensor in receipt.tensors:
-            path = tensor.path
-            if tensor.nbytes and tensor.index is None and path not in own and is_below(path, below):
-                found.setdefault(path, {})[receipt.rank] = tensor
-    differing = [
-        ReplicaDifference(path, tuple(Replica(rank, _digest(one)) for rank, one in by.items()))
-        for path, by in found.items()
-        if len(by) < len(receipts) or len(set(map(_digest, by.values()))) > 1
-    ]
-    return RankComparison(bool(found), tuple(differing[:MOST]))
-
-
-def _digest(tensor: Tensor) -> str:
-    kind = f"{tensor.dtype} {tensor.global_shape} {''.join(tensor.xxh3)}"
-    return checksum(kind.encode())
 
 
 def check_parts(manifest: Manifest, facts: Sequence[dict[str, Any]]) -> None:

@@ -177,6 +177,10 @@ class Transition(NamedTuple):
 
 
 TIER = dict.fromkeys(TIER_EVENTS, Transition(saves.on_tier))
+COMPARED: dict[type[ev.Event], Transition] = {
+    ev.Sealed: Transition(replicas.on_sealed),
+    ev.Compared: Transition(replicas.on_compared),
+}
 TABLE: dict[State, dict[type[ev.Event], Transition]] = {
     NEW: {
         ev.Opened: Transition(before.on_opened, (CHOOSING, LAUNCHING, OVER)),
@@ -199,6 +203,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Noticed: Transition(notices.on_noticed, ENDS),
         ev.RollbackAsked: Transition(stops.on_rollback_asked),
         **TIER,
+        **COMPARED,
     },
     LAUNCHING: {
         ev.OnRecord: Transition(before.on_record),
@@ -247,6 +252,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         **TIER,
         ev.Replicated: Transition(replicas.on_replicated, (KILLING,)),
         ev.Sealed: Transition(replicas.on_sealed, (KILLING,)),
+        ev.Compared: Transition(replicas.on_compared, (KILLING,)),
     },
     KILLING: {
         ev.StepsRecorded: Transition(during.on_steps_recorded),
@@ -261,6 +267,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Noticed: Transition(notices.on_noticed),
         ev.RollbackAsked: Transition(stops.on_rollback_asked),
         **TIER,
+        **COMPARED,
     },
     WAITING: {
         ev.TimerFired: Transition(notices.or_notice(before.on_restart_timer), (CHOOSING, *ENDS)),
@@ -270,6 +277,8 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Noticed: Transition(notices.on_noticed, ENDS),
         ev.RollbackAsked: Transition(stops.on_rollback_asked, (CHOOSING,)),
         **TIER,
+        ev.Sealed: Transition(replicas.on_sealed, (CHOOSING,)),
+        ev.Compared: Transition(replicas.on_compared, (CHOOSING,)),
     },
     FLUSHING: {
         ev.TimerFired: Transition(over.on_flush_timer, (OVER,)),

@@ -43,9 +43,20 @@ def on_replicated(run: RunState, event: ev.Replicated) -> list[act.Action]:
 
 
 def on_sealed(run: RunState, event: ev.Sealed) -> list[act.Action]:
-    """While ranks run, on one host. Nobody knows another place for a rank that is wrong."""
+    """While ranks run, on one host, or have just ended: what is wrong is not what is chosen."""
+    judged = _judge(run, event) if event.is_compared else []
+    return judged + saves.on_tier(run, event)
+
+
+def on_compared(run: RunState, event: ev.Compared) -> list[act.Action]:
+    """The same of a set that has found no buffer: a stop's, as a rule."""
+    return _judge(run, event)
+
+
+def _judge(run: RunState, event: ev.Sealed | ev.Compared) -> list[act.Action]:
+    """Nobody knows another place for a rank that is wrong."""
     found = run.saving.tier.compare(event)
-    answer = saves.on_tier(run, event)
+    answer: list[act.Action] = []
     if found in WORDS:
         words = WORDS[found].format(step=event.step, array=event.differing[0].array)
         answer.append(act.Say("warning", words))
@@ -59,7 +70,7 @@ def on_sealed(run: RunState, event: ev.Sealed) -> list[act.Action]:
 
 
 def _go_back(
-    run: RunState, event: ev.Replicated | ev.Sealed, good: int, words: str
+    run: RunState, event: ev.Replicated | ev.Sealed | ev.Compared, good: int, words: str
 ) -> list[act.Action]:
     """At the latest at the next start: a stop may be under way, or this controller may end.
 

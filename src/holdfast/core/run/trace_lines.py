@@ -92,7 +92,7 @@ def event_line(event: ev.Event, at_ns: int) -> str:
             return f"{name} by {notice.source}: {notice.action} {notice.state}, deadline {when}"
         case ev.BuffersReady():
             return f"{name} rank {event.rank}: {event.buffers}"
-        case ev.Sealed() | ev.Replicated() | ev.Flushing() | ev.FlushCommitted():
+        case ev.Sealed() | ev.Compared() | ev.Replicated() | ev.Flushing() | ev.FlushCommitted():
             return f"{name} {event.of_attempt}-{event.step}"
         case ev.SealFailed() | ev.NotReplicated() | ev.FlushFailed() | ev.FlushCommitFailed():
             return f"{name} {event.of_attempt}-{event.step}: {event.why}"

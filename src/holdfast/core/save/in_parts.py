@@ -17,8 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.core import events as ev
-
 PROVEN = 3  # whole sets in a row in which nothing differs
 EVERY = 16  # one of so many is whole
 
@@ -67,11 +65,9 @@ class InParts:
         """A set did not become one; perhaps because its parts did not make a whole."""
         self.is_off = True
 
-    def sealed(self, event: ev.Sealed) -> Equality:
-        """Take in what was seen of a set."""
-        if not event.is_compared:
-            return Equality.NOTHING
-        if not event.differing:
+    def compared(self, *, is_equal: bool) -> Equality:
+        """Take in what was seen of a whole set."""
+        if is_equal:
             self.alike += 1
             return Equality.NOTHING
         was_proven, was_told = self.alike >= PROVEN, self.is_told

@@ -264,13 +264,13 @@ class MemoryTier:
         self.buffers = self.buffers.over(kept, is_sealed=counts)
         return counts
 
-    def compare(self, event: ev.Sealed) -> Equality:
-        """Take in whether the ranks of the one host are equal."""
+    def compare(self, event: ev.Sealed | ev.Compared) -> Equality:
+        """Take in whether the ranks of the one host are equal, in a set of which that was seen."""
         if event.of_attempt != self.attempt:
             return Equality.NOTHING
-        if event.is_compared and not event.differing:
+        if not event.differing:
             self.replicas.compared_step = event.step
-        return self.in_parts.sealed(event)
+        return self.in_parts.compared(is_equal=not event.differing)
 
     @property
     def compared_step(self) -> int | None:

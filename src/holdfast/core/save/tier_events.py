@@ -63,6 +63,19 @@ class Sealed:
 
 
 @value
+class Compared:
+    """The same of a set that the ranks of one host have written to the store, in place of a buffer.
+
+    It is durable. `differing`: what the framework keeps equal on all ranks, and is not in this set.
+    """
+
+    at_ns: int
+    of_attempt: int
+    step: int
+    differing: tuple[ReplicaDifference, ...] = ()
+
+
+@value
 class SealFailed:
     """What is in the buffer is no set, and will be none. `is_lost`: one of its hosts is gone."""
 
