@@ -312,7 +312,7 @@ class PlainCopy(NamedTuple):
     target: int
     source: int
     nbytes: int
-    held: tuple[Any, Any]
+    held: tuple[Any, ...] = ()
 
 
 Copy = PlainCopy | tuple[Any, Any]

@@ -37,13 +37,15 @@ class Description(NamedTuple):
     """Where the arrays of a tree lie in the file, and the header's text.
 
     `outline`: what the tree is like, if that is known. `regions`: of each array, where it is now;
-    None where that has to be looked at. `release` is called when nobody needs the arrays any more.
+    None where that has to be looked at. `are_here`: all of these lie in the host's memory.
+    `release` is called when nobody needs the arrays any more.
     """
 
     placed: Sequence[Placed]
     text: str
     outline: Outline | None = None
     regions: Sequence[Region | None] = ()
+    are_here: bool = False
     release: Callable[[], None] = lambda: None
 
 
@@ -92,7 +94,7 @@ class Outline:
         parts = [""] * (2 * len(said) + 1)
         parts[::2] = self._text
         parts[1::2] = [repr(one) if type(one) is int else _in_text(one) for one in said]
-        tensors, regions = found
+        tensors, regions, are_here = found
         frame, self._spare = self._spare or self._frame(), None
         frame.fill(tensors)
         for number, leaf in zip(self._tensors.numbers, frame.leaves, strict=True):
@@ -108,7 +110,7 @@ class Outline:
 
         regions.append(None)
         where = [regions[one] for one in self._plain]
-        return Description(frame.placed, "".join(parts), self, where, release)
+        return Description(frame.placed, "".join(parts), self, where, are_here, release)
 
     def _frame(self) -> _Frame:
         leaves = self._tensors.leaves()
@@ -202,11 +204,14 @@ class _Tensors:
         """Without the tensors."""
         return [one._replace(pieces=(ArrayPiece(None, one.shape, None),)) for one in self._likes]
 
-    def take(self, leaves: list[Any]) -> tuple[list[Any], list[Region | None]] | None:
-        """The tensors that lie among the leaves, and where they are; None: they are others."""
+    def take(self, leaves: list[Any]) -> tuple[list[Any], list[Region | None], bool] | None:
+        """The tensors that lie among the leaves, and where they are; None: they are others.
+
+        And whether all of them are in the host's memory.
+        """
         values = [leaves[number] for number in self.numbers]
         if not values:
-            return [], []
+            return [], [], True
         if (
             [*map(type, values)] != self._kinds
             or [*map(_DTYPE, values)] != self._dtypes
@@ -226,10 +231,11 @@ class _Tensors:
             (address, size) if is_whole else None
             for address, size, is_whole in zip(addresses, self._sizes, are_whole, strict=True)
         ]
-        return [*map(_DATA, values)], regions  # whose memory stays, whatever becomes of the values
+        # Their data: that memory stays, whatever becomes of the values.
+        return [*map(_DATA, values)], regions, all(map(_IS_CPU, values))
 
 
-_DTYPE, _SHAPE, _DATA = map(attrgetter, ("dtype", "shape", "data"))
+_DTYPE, _SHAPE, _DATA, _IS_CPU = map(attrgetter, ("dtype", "shape", "data", "is_cpu"))
 
 
 class _Tensor:

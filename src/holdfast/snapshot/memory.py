@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import mmap
 import os
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,15 +72,32 @@ PARALLEL_FROM_BYTES = 32 << 20
 MAX_COPY_THREADS = 8
 
 
-def copy_all(placed: Sequence[Placed], memory: Bytes, sharers: int = 1) -> None:
+class Block(NamedTuple):
+    """Bytes of the host that follow one another: where they go to in the data, and where they are.
+
+    Whoever asks for its copy sees to it that the memory stays.
+    """
+
+    begin: int
+    address: int
+    nbytes: int
+
+
+def copy_all(
+    placed: Sequence[Placed], memory: Bytes, sharers: int = 1, blocks: Sequence[Block] = ()
+) -> None:
     """Copy each piece to its place in `memory`, whose first byte is that of the data.
 
-    `sharers`: how many processes of this host copy at the same time, each on its share of the
-    cores. More threads than that would wait for one another, and training for all of them.
+    `blocks`: more of them, of which no more needs to be asked. `sharers`: how many processes of
+    this host copy at the same time, each on its share of the cores. More threads than that would
+    wait for one another, and training for all of them.
     """
-    work = _chunks(placed, memory)
+    base = memory.ctypes.data
+    plain = (arrays.PlainCopy(base + to, source, nbytes) for to, source, nbytes in blocks)
+    work = itertools.chain(itertools.chain.from_iterable(map(_cut, plain)), _chunks(placed, memory))
     threads = min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)) // max(1, sharers))
     total = sum(entry.end - entry.begin for entry, _, _ in placed)
+    total += sum(block.nbytes for block in blocks)
     if total < PARALLEL_FROM_BYTES or threads < 2:
         for copy in work:
             arrays.run(copy)
@@ -111,10 +130,10 @@ def _chunks(placed: Sequence[Placed], memory: Bytes) -> Iterator[arrays.Copy]:
     """All copies; plain ones cut up where they are large, so that threads share them evenly."""
     for entry, leaf, piece in placed:
         for copy in arrays.copies(leaf, piece, memory[entry.begin : entry.end]):
-            if isinstance(copy, arrays.PlainCopy) and copy.nbytes > CHUNK_BYTES:
-                target, source, nbytes, held = copy
-                for at in range(0, nbytes, CHUNK_BYTES):
-                    size = min(CHUNK_BYTES, nbytes - at)
-                    yield arrays.PlainCopy(target + at, source + at, size, held)
-            else:
-                yield copy
+            yield from _cut(copy) if isinstance(copy, arrays.PlainCopy) else (copy,)
+
+
+def _cut(copy: arrays.PlainCopy) -> Iterator[arrays.PlainCopy]:
+    target, source, nbytes, held = copy
+    for at in range(0, nbytes, CHUNK_BYTES):
+        yield arrays.PlainCopy(target + at, source + at, min(CHUNK_BYTES, nbytes - at), held)

@@ -37,7 +37,7 @@ from holdfast.snapshot.device_copies import DeviceCopies
 from holdfast.snapshot.late import LateCopy, UnseenWriteError
 from holdfast.snapshot.lateness import by_driver, sort_out
 from holdfast.snapshot.layout import Placed, header_text, least_begin, place, shard_facts
-from holdfast.snapshot.memory import copy_all
+from holdfast.snapshot.memory import Block, copy_all
 from holdfast.snapshot.ram_folder import buffer_name, reclaim
 from holdfast.snapshot.receipt import MANIFEST, DeclaredReplicas, receipt_name, shard_name
 from holdfast.snapshot.room import Room, find_room, size_words
@@ -197,12 +197,15 @@ class BufferFiles:
                     _store_length(file, 0)
                 # Pages that are let go of now would have to be made anew for the next whole set.
                 file.resize(max(size, file.size) if _is_part(named) else size)
+                blocks: list[Block] = []
                 now, late = list(placed), None
                 if may_be_late is not None or copies is not None:
                     now, late = self._set_apart(
                         described, may_be_late, copies, buffer, begin, named.step
                     )
-                self._copy(now, file, begin)
+                elif described.are_here:
+                    now, blocks = _blocks(described)
+                self._copy(now, file, begin, blocks)
                 file.memory[8 : 8 + len(header)] = header
                 file.memory[8 + len(header) : begin] = ord(" ")  # in place: that may be megabytes
                 is_over = late is None
@@ -265,8 +268,15 @@ class BufferFiles:
             return list(described.placed), None
         return now, late
 
-    def _copy(self, placed: Sequence[Placed], file: SharedFile, data_begin: int) -> None:
+    def _copy(
+        self,
+        placed: Sequence[Placed],
+        file: SharedFile,
+        data_begin: int,
+        blocks: Sequence[Block] = (),
+    ) -> None:
         """All of it, to its end."""
+        memory, sharers = file.memory[data_begin : file.size], self._local_world_size
         if file.pinned is None:
             begin_transfers(leaf for _, leaf, _ in placed)
         work, rest = by_driver(placed, file)
@@ -275,13 +285,13 @@ class BufferFiles:
             if transfers is not None:
                 transfers.mark()
                 transfers.begin()
-            copy_all(rest, file.memory[data_begin : file.size], self._local_world_size)
+            copy_all(rest, memory, sharers, blocks)
             if transfers is not None:
                 transfers.wait()
         except CudaError as error:
             self._unpin(file, error)
             begin_transfers(leaf for _, leaf, _ in placed)
-            copy_all(placed, file.memory[data_begin : file.size], self._local_world_size)
+            copy_all(placed, memory, sharers, blocks)
 
     def _pin(self, file: SharedFile) -> None:
         """Have copies from the device at three times the speed, if that can be."""
@@ -480,6 +490,17 @@ def _begin(file: SharedFile, least: int, data_bytes: int) -> int:
         return least
     filling = (pinned.size_bytes - data_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
     return filling if least <= filling <= least + MOST_PADDING_BYTES else least + PADDING_BYTES
+
+
+def _blocks(described: Description) -> tuple[list[Placed], list[Block]]:
+    """Arrays that have to be looked at; and those that follow from where they are."""
+    rest, blocks = [], []
+    for one, region in zip(described.placed, described.regions, strict=True):
+        if region is None:
+            rest.append(one)
+        else:
+            blocks.append(Block(one[0].begin, *region))
+    return rest, blocks
 
 
 def _data_bytes(placed: Sequence[Placed]) -> int:
