@@ -32,13 +32,13 @@ def load(
     root = (root or slash) if slash else run_store(store)
     folder = RunStore.at(root).get(name)
     from holdfast.snapshot.restore import load_path, read_set
-    from holdfast.snapshot.sets import read_manifest
+    from holdfast.snapshot.sets import read_head
 
     set_dir = _set_of(folder, which)
     state = load_path(set_dir, like=like, only=only)
     if state is not None:
         return state
-    world_size = read_manifest(set_dir).world_size
+    world_size = read_head(set_dir).world_size
     return read_set(set_dir, sections=("parts",), world_size=world_size).get("parts")
 
 

@@ -81,9 +81,9 @@ def restore(
 def _verified(attachment: Attachment, resume: Resume, folder: Path) -> str:
     """The framework's checkpoint that the set stands for: this rank's share of it is read."""
     from holdfast.snapshot.external import external_of, verify_external
-    from holdfast.snapshot.sets import read_manifest
+    from holdfast.snapshot.sets import read_head
 
-    external = external_of(read_manifest(attachment.set_dir(resume)).extras)
+    external = external_of(read_head(attachment.set_dir(resume)).extras)
     if external is None:
         raise ConfigurationError(
             f"checkpoint {resume.set_name} of run {attachment.name!r} is Holdfast's own, and none "

@@ -73,9 +73,9 @@ class StoredArray:
         return tuple(piece for piece in self.pieces if piece[0] == rank)
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """A committed set. `shards[r]` is rank r's file; `structures` says which paths are shared.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestHead:
+    """What a manifest says of the set as a whole. `shards[r]` is rank r's file.
 
     `here`: these ranks' shards alone are here, the part of one host; None: all are.
     """
@@ -86,8 +86,6 @@ class Manifest:
     tags: tuple[str, ...]
     extras: Mapping[str, Any]
     shards: tuple[Shard, ...]
-    structures: Mapping[str, ArraySharing]
-    arrays: Mapping[str, StoredArray]
     here: tuple[int, ...] | None = None
 
     @property
@@ -99,6 +97,42 @@ class Manifest:
     def ranks(self) -> Sequence[int]:
         """Those whose shards are here."""
         return range(self.world_size) if self.here is None else self.here
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> ManifestHead:
+        """Of a whole manifest, whose arrays are not looked at; ValueError on rubbish."""
+        return ManifestHead(**_head(said))
+
+
+def _head(said: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a head."""
+    check_format(said)
+    shards = tuple(map(Shard.from_json, objects(said, "shards")))
+    if not 1 <= len(shards) <= MAX_RANKS or number(said, "world_size") != len(shards):
+        raise ValueError(f"{len(shards)} shards of {said.get('world_size')!r:.50} ranks")
+    extras = said.get("extras")
+    if not isinstance(extras, dict):
+        raise ValueError("extras is not an object")
+    here = numbers(said, "here") if "here" in said else None
+    if here is not None and not _are_some(here, len(shards)):
+        raise ValueError(f"the ranks that are here are {here!r:.100}")
+    return {
+        "attempt": number(said, "attempt"),
+        "step": number(said, "step"),
+        "created_unix_ns": number(said, "created_unix_ns"),
+        "tags": texts(said, "tags"),
+        "extras": extras,
+        "shards": shards,
+        "here": here,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(ManifestHead):
+    """A committed set. `structures` says which paths are shared."""
+
+    structures: Mapping[str, ArraySharing]
+    arrays: Mapping[str, StoredArray]
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -127,15 +161,11 @@ class Manifest:
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> Manifest:
         """The inverse; ValueError on what `to_json` cannot have written."""
-        check_format(said)
-        shards = tuple(map(Shard.from_json, objects(said, "shards")))
-        if not 1 <= len(shards) <= MAX_RANKS or number(said, "world_size") != len(shards):
-            raise ValueError(f"{len(shards)} shards of {said.get('world_size')!r:.50} ranks")
-        arrays, structures, extras = (said.get(key) for key in ("arrays", "structures", "extras"))
+        head = _head(said)
+        shards, here = head["shards"], head["here"]
+        arrays, structures = said.get("arrays"), said.get("structures")
         if not isinstance(arrays, dict) or not isinstance(structures, dict):
             raise ValueError("arrays and structures are not objects")
-        if not isinstance(extras, dict):
-            raise ValueError("extras is not an object")
         stored = {path: _stored_from(path, one, shards) for path, one in arrays.items()}
         held: dict[int, list[Tensor]] = defaultdict(list)
         for one in stored.values():
@@ -143,22 +173,10 @@ class Manifest:
                 held[rank].append(tensor)
         for rank, tensors in held.items():
             shards[rank].check_all(tensors)
-        here = numbers(said, "here") if "here" in said else None
-        if here is not None and not _are_some(here, len(shards)):
-            raise ValueError(f"the ranks that are here are {here!r:.100}")
         if here is not None and any(rank not in here for rank in held):
             raise ValueError("a piece is of a rank that is not here")
-        return cls(
-            attempt=number(said, "attempt"),
-            step=number(said, "step"),
-            created_unix_ns=number(said, "created_unix_ns"),
-            tags=texts(said, "tags"),
-            extras=extras,
-            shards=shards,
-            structures={path: ArraySharing(placed) for path, placed in structures.items()},
-            arrays=stored,
-            here=here,
-        )
+        placed = {path: ArraySharing(one) for path, one in structures.items()}
+        return cls(**head, structures=placed, arrays=stored)
 
 
 def _are_some(ranks: Sequence[int], world_size: int) -> bool:

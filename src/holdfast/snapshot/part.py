@@ -24,7 +24,7 @@ from holdfast.errors import CorruptCheckpoint, PartNotFetched, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.regular import is_real_folder, open_regular, read_regular
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.manifest import Manifest, compose_part, is_shared
+from holdfast.snapshot.manifest import ManifestHead, compose_part, is_shared
 from holdfast.snapshot.ram_folder import buffer_name
 from holdfast.snapshot.receipt import (
     CHUNK_BYTES,
@@ -38,7 +38,7 @@ from holdfast.snapshot.receipt import (
 )
 from holdfast.snapshot.room import find_room, size_words
 from holdfast.snapshot.sealed import checksum, read_sealed, write_sealed
-from holdfast.snapshot.sets import SetInfo, check_size, info, read_manifest
+from holdfast.snapshot.sets import SetInfo, check_size, info, read_head
 
 COPIES = 2  # one to keep, one to write
 BORROWED = "borrowed.json"
@@ -85,7 +85,7 @@ def held_copies(ram_dir: Path) -> tuple[SetInfo, ...]:
         folder = ram_dir / copy_name(copy)
         with contextlib.suppress(CorruptCheckpoint, StoreUnavailable, OSError):
             if is_real_folder(folder) and os.path.lexists(folder / MANIFEST):
-                manifest = read_manifest(folder)
+                manifest = read_head(folder)
                 for rank in manifest.ranks:
                     check_size(folder, rank, manifest.shards[rank].file_bytes)
                 if _is_lent(ram_dir, folder, manifest):
@@ -93,11 +93,11 @@ def held_copies(ram_dir: Path) -> tuple[SetInfo, ...]:
     return tuple(found)
 
 
-def _is_lent(ram_dir: Path, folder: Path, manifest: Manifest) -> bool:
+def _is_lent(ram_dir: Path, folder: Path, manifest: ManifestHead) -> bool:
     """Whether what a copy has of the host's own part of its set is there still."""
     borrowed = [one for ranges in _read_borrowed(folder).values() for one in ranges]
     for buffer, rank in {(one.buffer, one.own_rank) for one in borrowed}:
-        own = read_manifest(ram_dir / buffer_name(buffer))
+        own = read_head(ram_dir / buffer_name(buffer))
         if (own.attempt, own.step) != (manifest.attempt, manifest.step) or rank not in own.ranks:
             return False
     return True
@@ -124,7 +124,7 @@ def find_part(ram_dir: Path, part: PartName) -> Path:
     for name in [*names, *(copy_name(one) for one in range(COPIES))]:
         folder = ram_dir / name
         with contextlib.suppress(CorruptCheckpoint, StoreUnavailable):
-            manifest = read_manifest(folder)
+            manifest = read_head(folder)
             if (manifest.attempt, manifest.step, tuple(manifest.ranks)) == part:
                 return folder
     raise StoreUnavailable(f"step {part.step} of attempt {part.attempt} is not in memory there")
@@ -285,7 +285,7 @@ def own_tensors(ram_dir: Path, attempt: int, step: int) -> OwnTensors:
     for buffer in range(MAX_BUFFERS):
         folder = ram_dir / buffer_name(buffer)
         with contextlib.suppress(CorruptCheckpoint, StoreUnavailable):
-            manifest = read_manifest(folder)
+            manifest = read_head(folder)
             if (manifest.attempt, manifest.step) == (attempt, step):
                 return OwnTensors(buffer, read_receipts(folder, manifest.ranks))
     return OwnTensors()

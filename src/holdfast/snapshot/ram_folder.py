@@ -30,7 +30,7 @@ from holdfast.journal.scratch import (
     owner_of,
 )
 from holdfast.snapshot.receipt import MANIFEST
-from holdfast.snapshot.sets import SetInfo, check_size, info, read_manifest
+from holdfast.snapshot.sets import SetInfo, check_size, info, read_head
 
 BASE = Path("/dev/shm")  # noqa: S108 - checked for owner, mode and links
 FOLDER = "ram"
@@ -246,7 +246,7 @@ def sealed_buffers(ram_dir: Path) -> tuple[tuple[SealedBuffer, ...], dict[int, s
         if not is_real_folder(folder) or not os.path.lexists(folder / MANIFEST):
             continue
         try:
-            manifest = read_manifest(folder)
+            manifest = read_head(folder)
             for rank in manifest.ranks:
                 check_size(folder, rank, manifest.shards[rank].file_bytes)
         except (CorruptCheckpoint, StoreUnavailable) as error:

@@ -22,7 +22,7 @@ from holdfast.journal.regular import read_regular
 from holdfast.snapshot.external import external_of, is_removed
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.removal import Held, is_doomed, remove
-from holdfast.snapshot.sets import SetInfo, list_sets, parse_set_name, read_manifest
+from holdfast.snapshot.sets import SetInfo, list_sets, parse_set_name, read_head
 
 MAX_PINS_BYTES = 16 << 20
 
@@ -154,7 +154,7 @@ def removed_elsewhere(
     found = []
     for name in damaged:
         with contextlib.suppress(CorruptCheckpoint):  # damaged in another way
-            external = external_of(read_manifest(ckpt_dir / name).extras)
+            external = external_of(read_head(ckpt_dir / name).extras)
             if external is not None and external.folder in folders and is_removed(external):
                 found.append(name)
     return tuple(found)

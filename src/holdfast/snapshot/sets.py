@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.save.choose import Chain, on_chain
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.snapshot.external import check_sizes, external_of
-from holdfast.snapshot.manifest import Manifest, compose
+from holdfast.snapshot.manifest import Manifest, ManifestHead, compose
 from holdfast.snapshot.names import FIRST_COMMIT, parse_set_name, set_name
 from holdfast.snapshot.receipt import MANIFEST, MAX_RANKS, Receipt, receipt_name, shard_name
 from holdfast.snapshot.removal import is_doomed
@@ -40,11 +40,14 @@ __all__ = [
     "list_sets",
     "newest_sound",
     "parse_set_name",
+    "read_head",
     "read_manifest",
     "set_name",
     "sound_set",
     "vanished",
 ]
+
+Head = TypeVar("Head", bound=ManifestHead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ def _check_size(vault: Vault, files: Files, name: str, rank: int, want_bytes: in
     raise CorruptCheckpoint(f"{where} has {have_bytes} bytes, not {want_bytes}")
 
 
-def info(set_dir: Path, manifest: Manifest) -> SetInfo:
+def info(set_dir: Path, manifest: ManifestHead) -> SetInfo:
     """A set, as its manifest tells; raises CorruptCheckpoint."""
     external = external_of(manifest.extras)
     return SetInfo(
@@ -180,12 +183,17 @@ def read_manifest(set_dir: Path) -> Manifest:
         StoreUnavailable: it may not be read.
 
     """
-    return _manifest(open_vault(set_dir.parent), set_dir.name)
+    return _read(open_vault(set_dir.parent), set_dir.name, Manifest.from_json)
 
 
-def _manifest(vault: Vault, name: str) -> Manifest:
+def read_head(set_dir: Path) -> ManifestHead:
+    """The same without a look at its arrays, which whoever restores it takes; raises likewise."""
+    return _read(open_vault(set_dir.parent), set_dir.name, ManifestHead.from_json)
+
+
+def _read(vault: Vault, name: str, read: Callable[[dict[str, Any]], Head]) -> Head:
     try:
-        manifest = Manifest.from_json(vault.read(name, MANIFEST))
+        manifest = read(vault.read(name, MANIFEST))
     except ValueError as error:
         raise CorruptCheckpoint(f"{vault.where(name, MANIFEST)} is no manifest: {error}") from error
     if parse_set_name(name) not in (None, (manifest.attempt, manifest.step)):
@@ -196,9 +204,9 @@ def _manifest(vault: Vault, name: str) -> Manifest:
     return manifest
 
 
-def _sound_manifest(vault: Vault, files: Files, name: str) -> Manifest:
-    """The manifest of a set of which every shard has its size; raises as `read_manifest`."""
-    manifest = _manifest(vault, name)
+def _sound_head(vault: Vault, files: Files, name: str) -> ManifestHead:
+    """That of a set of which every shard has its size; raises as `read_manifest`."""
+    manifest = _read(vault, name, ManifestHead.from_json)
     for rank, shard in enumerate(manifest.shards):
         _check_size(vault, files, name, rank, shard.file_bytes)
     if (external := external_of(manifest.extras)) is not None:
@@ -233,7 +241,7 @@ def list_sets(ckpt_dir: Path) -> tuple[tuple[SetInfo, ...], dict[str, str]]:
 
 def sound_set(vault: Vault, files: Files, name: str, ckpt_dir: Path) -> SetInfo:
     """A set of which every shard has its size; raises as `read_manifest`."""
-    found = info(ckpt_dir / name, _sound_manifest(vault, files, name))
+    found = info(ckpt_dir / name, _sound_head(vault, files, name))
     epoch = files.doomed_by()
     return found if epoch is None else replace(found, doomed_by=epoch)
 
