@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from holdfast.agent.flush import FlushProcess, FlushResult, differences
@@ -23,6 +23,7 @@ from holdfast.core import events as ev
 from holdfast.core.hosts.copies import CopyServer
 from holdfast.core.save.corruption import ReplicaDifference
 from holdfast.core.save.word import MAX_BUFFERS
+from holdfast.core.value import value
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.part import (
@@ -38,7 +39,7 @@ NICE = 5  # not the last: who fetches its part keeps all ranks waiting
 PROGRAM = "holdfast.agent.copier"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CopyTrust:
     """Who this is, and what it proves. `at`: the address on which it listens."""
 

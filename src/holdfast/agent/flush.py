@@ -23,6 +23,7 @@ from typing import Any
 
 from holdfast.core.save.corruption import Replica, ReplicaDifference
 from holdfast.core.save.tier_events import AlikeDigests
+from holdfast.core.value import value
 
 SOURCES = Path(__file__).parents[2]
 TRIES = 3
@@ -39,7 +40,7 @@ TOLD = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FlushResult:
     """What came of a job; `why` is the sentence for one that failed."""
 

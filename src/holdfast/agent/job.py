@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.agent.guessed_imports import guess
@@ -26,6 +25,7 @@ from holdfast.core.events import SCRATCH, Resume
 from holdfast.core.hosts.placement import Meeting, place
 from holdfast.core.ledger.program import Declared
 from holdfast.core.run.machine import RunPolicy
+from holdfast.core.value import value
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import encode_json, write_atomic
 from holdfast.journal.scratch import CACHE_FOLDER
@@ -42,7 +42,7 @@ VARIABLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Command:
     """What the user asked to run, and in what surroundings."""
 
@@ -51,7 +51,7 @@ class Command:
     environment: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LocalRanks:
     """The ranks of an attempt that run on this host, by their local rank.
 
@@ -70,7 +70,7 @@ class LocalRanks:
         return cls(placement.on(host), placement.ranks, launch.meeting)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Job:
     """What `holdfast run` was asked to do."""
 
@@ -83,10 +83,10 @@ class Job:
     incarnation: str
     scratch: Path
     memory: MemoryJob | None = None
-    standby: StandbyJob = StandbyJob()  # noqa: RUF009 - it is frozen
+    standby: StandbyJob = StandbyJob()
     cache_bytes: int | None = None  # how much is kept of compiled programs; None: nothing
     cache_seal: FileSealer | None = None  # what they bear in a store that others may write
-    declared: Declared = Declared()  # noqa: RUF009 - it is frozen
+    declared: Declared = Declared()
     host: int | None = None  # which of several hosts this is; None: there is one
     tells_frameworks: bool = True  # that they train with so many processes
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import selectors
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.agent.flush import FlushProcesses, FlushResult, differences
@@ -17,6 +16,7 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.copies import HeldPart
 from holdfast.core.hosts.order import Hurry
+from holdfast.core.value import value
 from holdfast.journal.clocks import now_ns
 from holdfast.snapshot.names import set_name
 from holdfast.snapshot.part import held_copies
@@ -26,7 +26,7 @@ LOOK_NS = 1_000_000_000  # at a flush under way; at a long one more and more sel
 LONGEST_LOOK_NS = 30 * LOOK_NS
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemoryPlace:
     """The run's folder of the memory tier on this host, and how many buffers ranks make there."""
 
@@ -43,7 +43,7 @@ class MemoryPlace:
 NO_MEMORY = MemoryPlace()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemoryJob:
     """The run's folder in memory, held for as long as the supervisor lives, and how it is used."""
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from dataclasses import dataclass
 from pathlib import PurePath
+
+from holdfast.core.value import value
 
 # `  File "/a/train.py", line 41 in train_step`, and `    train_step (train.py:41)`.
 _FAULTHANDLER = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$')
@@ -26,7 +27,7 @@ _COLLECTIVE = re.compile(
 _COLLECTIVE_FILES = ("distributed_c10d.py", "multihost_utils.py")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Frame:
     """One frame; `line` 0: not known (a function in C)."""
 

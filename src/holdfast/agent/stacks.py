@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.agent.look import pid_of, process_state
@@ -30,6 +29,7 @@ from holdfast.agent.stack_text import (
     waits_for_others,
 )
 from holdfast.core.hang.events import RankStack
+from holdfast.core.value import value
 from holdfast.journal.layout import STACKS_SUFFIX
 
 LIMIT_S = 10.0  # for everything
@@ -41,7 +41,7 @@ MAX_CHARS = 200_000
 MAX_CHILDREN = 16
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StackTarget:
     """A rank to be asked; `stacks` is what its page says of how."""
 
@@ -51,7 +51,7 @@ class StackTarget:
     stacks: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Collected:
     """A rank's stacks: for the machine, in full for people, and as a traceback for the report."""
 

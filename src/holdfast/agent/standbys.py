@@ -15,7 +15,6 @@ import selectors
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +33,7 @@ from holdfast.core.hosts.standby import (
     StandbySight,
     StandbyStage,
 )
+from holdfast.core.value import value
 from holdfast.journal import gate
 from holdfast.journal.clocks import now_ns
 from holdfast.standby.devices import opened_by
@@ -43,7 +43,7 @@ CLEAR_LIMIT_S = 5.0  # for what was given up to leave its attempt's folder
 LOOK_S = 0.002
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StandbyJob:
     """What is wanted of standbys: `argv`, what an interpreter is started as; None: there are none.
 
@@ -65,7 +65,7 @@ class AttemptCommands(Protocol):
         """`gate`: where they are told."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GivenUpTree:
     """A tree that was given up, and the folder that its ranks were to have; None: none yet."""
 

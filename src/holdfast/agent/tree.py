@@ -9,18 +9,18 @@ import signal
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agent.reaper import processes
 from holdfast.agent.tree_process import TreeProcess
+from holdfast.core.value import value
 
 # The reaper says `stuck` or `busy` before that: who says nothing for so long is stopped, or wedged.
 KILL_LIMIT_S = processes.STUCK_AFTER_S + 2.0
 CLOSE_LIMIT_S = KILL_LIMIT_S
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RankCommand:
     """One rank to start. `output_fd` receives its standard output and error, in order."""
 
@@ -31,7 +31,7 @@ class RankCommand:
     output_fd: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StandbyCommand:
     """An interpreter to start ahead of its rank: `argv` in the surroundings of the rank's command.
 
@@ -43,7 +43,7 @@ class StandbyCommand:
     rank: RankCommand
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TreeMessage:
     """What the reaper said.
 

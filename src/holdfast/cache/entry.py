@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from holdfast.core.value import value
 
 MAGIC = b"HFCACHE1"
 SUFFIX = ".hfx"
@@ -27,7 +29,7 @@ class EntryError(ValueError):
     """These bytes are no entry, or no longer the one that was written."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CacheEntry:
     """A program, the key that it answers to, and what is known about it."""
 

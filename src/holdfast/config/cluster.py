@@ -10,15 +10,15 @@ stays one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from holdfast.config.sources import shown
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError
 
 _MOST_DIGITS = 9
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClusterPlace:
     """`hosts`: how many there are, with spares; None: the cluster does not say."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from holdfast.config.sources import shown
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError
 
 OWNER_VARIABLE = "HOLDFAST_OWNER_PID"
@@ -50,7 +51,7 @@ _WHOLE_MAX_DIGITS = 18
 _SET_NAME = re.compile(r"[0-9]{4,9}-[0-9]{12,13}")  # as in holdfast.snapshot.sets
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RankEnvironment:
     """What the agent tells a rank at its start, by environment variables.
 

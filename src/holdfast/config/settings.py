@@ -8,7 +8,7 @@ docs/reference/configuration.md all follow from that field. Where values come fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.config.kinds import (
@@ -41,6 +41,7 @@ from holdfast.config.kinds import (
     choice,
     count,
 )
+from holdfast.core.value import value
 
 if TYPE_CHECKING:
     from holdfast.core.hang.deadline import HangPolicy
@@ -61,7 +62,7 @@ def _setting(default: _T, flag: str, kind: ValueKind, doc: str, default_words: s
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settings:
     """Everything that can be set. None: as the table says under "default"."""
 

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from holdfast.core.hosts.placement import Placement
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
 from holdfast.core.save.choose import SealedSet
+from holdfast.core.value import value
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
     AttemptExists,
@@ -67,7 +67,7 @@ LATE = (
 Later = Callable[[Callable[[], None]], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptFacts:
     """What the record of each attempt of this supervisor says."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.durations import in_words
+from holdfast.core.value import value
 
 SHARE = 0.5
 """Of the memory that is free: what the ranks take comes first."""
@@ -14,7 +14,7 @@ MB = 1_000_000
 PACKAGES, PROGRAMS, CHECKPOINT, DATA = "packages", "programs", "checkpoint", "data"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreloadedPart:
     """`from_disk` bytes of them were not in memory yet; None: the file system does not say.
 

@@ -13,10 +13,10 @@ who is lost. Events are the differences between two looks (`core.hosts.engine.ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from holdfast.core.hosts.engine import EngineHost, EngineWait, Submission
+from holdfast.core.value import value
 from holdfast.errors import HoldfastError
 
 
@@ -26,7 +26,7 @@ class EngineError(HoldfastError):
     exit_code = 69
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ordered:
     """What an engine has taken. `job`: its own name for it; `words`: for people, as in "job 17"."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError
 from holdfast.export.served import PORT
 
@@ -15,7 +15,7 @@ _PLACE = re.compile(r"[A-Za-z0-9-]{1,60}")
 MOST_PORT = 65_535
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Gcp:
     """A project of Google Cloud; `zone` and `accelerator` are labels of what is sent there."""
 
@@ -24,7 +24,7 @@ class Gcp:
     accelerator: str = "UNKNOWN"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AskedExporters:
     """The exporters; None: not that one. Port 0: the kernel chooses."""
 

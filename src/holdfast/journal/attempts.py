@@ -10,12 +10,13 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.ledger.kinds import DONE
 from holdfast.core.run.rollback import Rollback
+from holdfast.core.value import value
 from holdfast.errors import AttemptExists, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,
@@ -40,7 +41,7 @@ ATTEMPT_FILE = "attempt.json"
 END_FILE = "end.json"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptEnd:
     """How an attempt ended. `exits[r]` is rank r's exit code, -signal, or None if not known.
 
@@ -63,7 +64,7 @@ class AttemptEnd:
         return self.cause == DONE
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptRecord:
     """One launch. It starts from the set that `parent` wrote at `resume_step`, or from scratch.
 

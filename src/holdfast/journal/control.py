@@ -22,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal import fields
 from holdfast.journal.atomic import (
@@ -46,7 +47,7 @@ MAX_LIMIT_S = 3600.0  # for a profile
 MAX_WORDS = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """One request. `args` holds every argument of its verb, checked.
 

@@ -16,10 +16,11 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.core.value import value
 from holdfast.journal.fields import load_json, text, whole, whole_or_none
 
 NAME = "gate"
@@ -28,7 +29,7 @@ LEISURE_MS = 500  # a restart is through by then: nobody is kept from it by what
 LOST_LOOK_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Go:
     """What an attempt starts from. `place`: where the set lies in memory; None: in the store."""
 

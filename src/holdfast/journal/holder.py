@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.value import value
 from holdfast.journal.fields import text, whole
 
 _PF_EXITING = 0x4  # in field 9 of /proc/PID/stat (include/linux/sched.h)
@@ -27,7 +28,7 @@ class Sign(Enum):
     UNKNOWN = "unknown"  # another host or container, or a system without /proc
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunHolder:
     """A process that holds a run. Unknown parts are '' or 0."""
 

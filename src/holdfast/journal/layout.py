@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import IntEnum, IntFlag
 from typing import Any
 
+from holdfast.core.value import value
 from holdfast.journal.fields import MAX_ATTEMPT, MAX_RANKS, load_json, text, whole
 
 MAGIC = int.from_bytes(b"HOLDFAST", "little")
@@ -50,7 +51,7 @@ MAX_TIME_NS = 4_000_000_000_000_000_000  # 126 years: no clock of ours says more
 CONTROLLER_RANK = -1  # Identity.rank of a controller's own journal
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Identity:
     """Who wrote a journal. `incarnation` is unique to one process's life."""
 

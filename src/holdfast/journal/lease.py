@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.core.durations import seconds_in_words
+from holdfast.core.value import value
 from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.journal.atomic import (
     create_exclusive,
@@ -105,7 +106,7 @@ class WatchedHolder(NamedTuple):
         return f"{self.epoch}:{self.still_s}:{self.over_before}:{self.beat.hex()}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaseView:
     """The newest lease. `holder` is None if there is none, or if its claim is damaged.
 

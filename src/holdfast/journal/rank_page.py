@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.core.save.word import MAX_STEP, Agreed, unpack
+from holdfast.core.value import value
 from holdfast.errors import JournalError
 from holdfast.journal.layout import (
     HEADER_BYTES,
@@ -41,7 +41,7 @@ class OpenSpan(NamedTuple):
     start_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PageValues:
     """All words of a rank, loaded one after the other. Times: CLOCK_BOOTTIME ns, 0 for never.
 

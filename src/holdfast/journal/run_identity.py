@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.journal.atomic import create_exclusive, encode_json, read_json, write_atomic
 from holdfast.journal.clocks import boot_id, now_ns
@@ -19,7 +19,7 @@ RUN_FILE = "run.json"
 _RUN_ID = re.compile(r"[0-9a-f]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunIdentity:
     """What run.json says. Times are unix nanoseconds of the host that created the run."""
 

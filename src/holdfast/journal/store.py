@@ -20,10 +20,11 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.config import instance_credentials, mirror_folder
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError, StoreUnavailable, UnknownRun
 from holdfast.journal.atomic import (
     make_folder,
@@ -46,7 +47,7 @@ from holdfast.journal.run_identity import (
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunFolder:
     """One run's folder in the store, and the paths of its parts."""
 
@@ -138,7 +139,7 @@ class RunFolder:
         return self.attempt_dir(attempt) / "profiles"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunStore:
     """A folder of runs. Making one touches nothing; a store that is not there yet is empty."""
 

@@ -38,11 +38,12 @@ imports another one. For each there is an emulator in `holdfast.testing`, and te
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from holdfast.core.notices.board import Notice, on_our_clock
+from holdfast.core.value import value
 
 READ_LIMIT_CHARS = 4096
 
@@ -61,7 +62,7 @@ class Clocks(NamedTuple):
     unix_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SourceSurroundings:
     """What a source may look at to find out where it is."""
 
@@ -84,7 +85,7 @@ class SourceSurroundings:
         return next(iter(self.root.glob(pattern.lstrip("/"))), None) is not None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tools:
     """What the listener lends to a source. `sleep` and `clock` may be virtual.
 

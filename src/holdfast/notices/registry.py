@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from holdfast.config.kinds import AUTO, OFF
 from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.backoff import Backoff
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError
 from holdfast.notices import found
 from holdfast.notices.protocol import NoticeSource, SourceModule, SourceSurroundings, Tools
@@ -40,7 +40,7 @@ SOURCES: dict[str, SourceRow] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WantedSource:
     """A source to listen to, and why: because the user said so, or because it is there."""
 

@@ -11,11 +11,12 @@ All times are CLOCK_BOOTTIME in ns, as in the journal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.value import value
 from holdfast.errors import StoreUnavailable
 from holdfast.journal import fields
 from holdfast.journal.atomic import make_part, read_json
@@ -29,7 +30,7 @@ MAX_TRACE_BYTES = 256 << 20  # of a trace, as it is when it is not compressed
 TRACES = {"jax": ".xplane.pb.gz", "torch": ".trace.json.gz"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Capture:
     """A window that a rank has recorded, or why it has not (`refused`).
 

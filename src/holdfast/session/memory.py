@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.value import value
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.layout import Word
 from holdfast.journal.rank_page import RankPage
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SLACK_BYTES = 1 << 20  # what grows a little between saves need not be made while training waits
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RamPlace:
     """Where a rank's buffers are to be: what its supervisor told it."""
 

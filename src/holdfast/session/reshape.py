@@ -7,9 +7,9 @@ that stored them; here are the rules by which other ranks take them over. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from holdfast.core.value import value
 from holdfast.errors import DataTopologyChanged
 
 SHARED = ("state", "parts")
@@ -30,7 +30,7 @@ ranks now, and returns this rank's position: the source's own state, or a number
 """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Positions:
     """Where each of the ranks that were stood in one data stream; this is rank `rank` of now."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.events import Resume
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError, CorruptCheckpoint, PartNotFetched
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import Word
@@ -25,7 +25,7 @@ MOST_ABSENCES = 5  # of the store, in one restore
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Restored:
     """The state to train on from `step`; `external`: a framework's checkpoint, below its folder."""
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from holdfast.core.value import value
 from holdfast.errors import ConfigurationError, CorruptCheckpoint, StoreUnavailable
 from holdfast.snapshot.receipt import number, objects, text
 
@@ -26,7 +26,7 @@ KEY = "external"
 """Of a manifest's extras."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExternalFile:
     """A file of a checkpoint: its name below the checkpoint's path ("" : that is the file)."""
 
@@ -35,7 +35,7 @@ class ExternalFile:
     xxh3: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class External:
     """A framework's checkpoint: `path` below `folder`. `seen`: how many files it has in all.
 

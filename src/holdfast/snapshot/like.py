@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from holdfast.core.value import value
 from holdfast.errors import StateMismatch
 from holdfast.snapshot import dtypes, nodes, paths
 from holdfast.snapshot.arrays import ArrayKind
@@ -33,7 +33,7 @@ from holdfast.snapshot.structure import (
 NOTHING = "nothing there"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WantedArray:
     """An array leaf of `like`: what must be stored under its path."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from holdfast.core.value import value
 from holdfast.snapshot.external import KEY, External, united
 from holdfast.snapshot.receipt import (
     FORMAT,
@@ -48,7 +49,7 @@ class ArraySharing(StrEnum):
     PER_RANK = "per-rank"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredArray:
     """One array of the set: its pieces by (rank, tensor), in rank order.
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.core.value import value
 from holdfast.snapshot import dtensor, dtypes
 from holdfast.snapshot.arrays import ArrayKind, Bytes, bounds
 from holdfast.snapshot.receipt import Index
@@ -37,7 +38,7 @@ For what a script starts with (`{"history": [], "best": None}`) and fills as it 
 """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StartArray:
     """A leaf of `like`: an array of numpy's that a script starts with.
 

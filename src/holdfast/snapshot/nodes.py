@@ -10,9 +10,9 @@ import copy
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from holdfast.core.value import value
 from holdfast.errors import Unstorable
 from holdfast.snapshot import paths
 
@@ -20,7 +20,7 @@ Shape = Literal["dict", "list", "tuple", "record"]
 """record: fields by name or position in a type of its own (namedtuple, dataclass, pytree node)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Node:
     """A container taken apart. `keys` are a dict's own keys, otherwise the pieces."""
 

@@ -12,7 +12,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +19,7 @@ import xxhash
 
 from holdfast.core.save.corruption import Replica, ReplicaDifference
 from holdfast.core.save.word import MAX_BUFFERS
+from holdfast.core.value import value
 from holdfast.errors import CorruptCheckpoint, PartNotFetched, StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.regular import is_real_folder, open_regular, read_regular
@@ -216,7 +216,7 @@ def _read_borrowed(folder: Path) -> dict[int, list[Borrowed]]:
 # --- what comes from another host -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PulledPart:
     """What was brought here, and how the two hosts' replicas compare.
 

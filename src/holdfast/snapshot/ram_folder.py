@@ -14,10 +14,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.save.word import MAX_BUFFERS
+from holdfast.core.value import value
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import encode_json, store_errors, write_atomic
 from holdfast.journal.holder import RunHolder, Sign, look
@@ -221,7 +221,7 @@ def _remove(path: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SealedBuffer:
     """A buffer that restores. `number` is its own: its folder is `buffer-NUMBER`."""
 

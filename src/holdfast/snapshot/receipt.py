@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
+
+from holdfast.core.value import value
 
 Index = tuple[tuple[int, int], ...]
 """Where a piece lies in the global array: (start, stop) for each dimension."""
@@ -19,7 +21,7 @@ CHUNK_BYTES = 16 << 20
 MAX_RANKS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tensor:
     """One tensor of a shard. `begin` and `end` count from the file's first data byte.
 
@@ -67,7 +69,7 @@ class DeclaredReplicas(NamedTuple):
 NOTHING_DECLARED = DeclaredReplicas()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Receipt:
     """One rank's shard, durable. `structures`: the checksum of each shared path's structure.
 
@@ -176,7 +178,7 @@ def declared_in(said: Mapping[str, Any]) -> DeclaredReplicas:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Shard:
     """One file of a set: how long it is, where its data begin, the checksum of what is before."""
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.core.value import value
 from holdfast.journal.elsewhere import elsewhere
 
 SHARE = 0.75
 """Of what is free now. The rest is for what the training allocates later, and for the others."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Room:
     """How many bytes, and whose limit that is, in words that follow 'because'."""
 

@@ -16,11 +16,12 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.save.choose import Chain, on_chain
+from holdfast.core.value import value
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.attempts import AttemptRecord
 from holdfast.snapshot.external import check_sizes, external_of
@@ -50,7 +51,7 @@ __all__ = [
 Head = TypeVar("Head", bound=ManifestHead)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetInfo:
     """A committed set, as far as its manifest tells."""
 

@@ -11,9 +11,9 @@ import binascii
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.core.value import value
 from holdfast.snapshot import dtypes, paths
 from holdfast.snapshot.arrays import ArrayKind
 
@@ -46,7 +46,7 @@ def encode_dict(keys: Sequence[str | int], children: list[Structure]) -> Structu
     return {"$": "dict", "keys": said, "of": children}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Array:
     """An array that the structure says is in the file."""
 
@@ -63,7 +63,7 @@ class Array:
         return math.prod(self.shape) * dtypes.itemsize(self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Container:
     """A container; `keys` are a dict's own keys, otherwise the pieces of the path."""
 
@@ -80,7 +80,7 @@ class Container:
             yield paths.join(self.path, piece), child
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Value:
     """A leaf that stands in the structure itself."""
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 import base64
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from holdfast.core.value import value
 from holdfast.errors import Unstorable
 from holdfast.snapshot import like as likeness
 from holdfast.snapshot import nodes, paths
@@ -39,7 +39,7 @@ from holdfast.snapshot.structure import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Flat:
     """A tree taken apart. `leaves` are in tree order and still refer to the live arrays."""
 

@@ -11,10 +11,10 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.value import value
 from holdfast.errors import CorruptCheckpoint, StoreUnavailable
 from holdfast.journal.atomic import make_part, store_errors, sync_folder
 from holdfast.journal.flow import Flow
@@ -34,7 +34,7 @@ WRITE_BLOCK_BYTES = 4 << 20
 READ_BLOCK_BYTES = 1 << 20  # stays in a core's cache between the read and its checksum
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FolderFiles:
     """The files of one set, looked at when asked."""
 

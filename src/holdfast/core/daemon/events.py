@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.core.notices.board import Notice
+from holdfast.core.value import value
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,7 +20,7 @@ class ProcessId:
     started_ticks: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeviceHolder:
     """A process that holds devices.
 
@@ -38,7 +39,7 @@ class DeviceHolder:
 # --- events: what has happened ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NoticeHeard:
     """A source of notices has told something."""
 
@@ -46,7 +47,7 @@ class NoticeHeard:
     notice: Notice
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Looked:
     """All processes were looked at, from `began_ns` until `at_ns`.
 
@@ -61,7 +62,7 @@ class Looked:
     unreadable: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ended:
     """A process that is waited for has ended."""
 
@@ -69,7 +70,7 @@ class Ended:
     process: ProcessId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refused:
     """The signal could not be sent."""
 
@@ -78,7 +79,7 @@ class Refused:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimeCame:
     """It is as late as `next_ns` has said."""
 
@@ -91,28 +92,28 @@ Event = NoticeHeard | Looked | Ended | Refused | TimeCame
 # --- actions: what to do now, in this order ---------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LookAtProcesses:
     """Look at all processes, and answer with Looked."""
 
     is_thorough: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Signal:
     """Send SIGTERM. That it was decided is on disk BEFORE it is sent: nobody gets a second one."""
 
     holder: DeviceHolder
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Report:
     """A round is over."""
 
     round: RoundReport
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReleaseHost:
     """Give the host away: run the release step. Comes once a round, after its Report.
 
@@ -124,7 +125,7 @@ class ReleaseHost:
     settled: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TellPeople:
     """A sentence for people."""
 
@@ -146,7 +147,7 @@ class RoundOutcome(StrEnum):
     WITHDRAWN = "withdrawn"  # the notice was: nothing is released
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProcessInRound:
     """One process in a round. `signalled_ns`: None where it got no signal in this round.
 
@@ -172,7 +173,7 @@ class ProcessInRound:
         return "was left behind" + (f" ({', '.join(notes)})" if notes else "")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RoundReport:
     """What came of a round. `unreadable`: how many processes could not be looked at."""
 

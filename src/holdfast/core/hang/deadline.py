@@ -12,16 +12,16 @@ All integers. `core.hang.judge` applies this to what was found; `core.hang.watch
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.core.durations import SECOND_NS
+from holdfast.core.value import value
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HangPolicy:
     """What the user decides (`is_watched`, `step_ns`), and how the rest is learned. Nanoseconds.
 
@@ -53,7 +53,7 @@ class Limit(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Experience:
     """What is known of the run: the longest pause that ended well, the longest way to a first step.
 

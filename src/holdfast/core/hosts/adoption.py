@@ -16,7 +16,6 @@ has been silent for longer than that.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from holdfast.core.hosts.order import CALM, Attention
 from holdfast.core.hosts.report import HostReport
 from holdfast.core.hosts.says import HeldSlot
 from holdfast.core.save.adopted import newest_words
+from holdfast.core.value import value
 
 ENDS = (ev.RankExited, ev.TreeGone, ev.HostLost, ev.LaunchFailed)
 
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Holder:
     """Who has a slot of the attempt. `why_not`: what speaks against going on; "": nothing."""
 

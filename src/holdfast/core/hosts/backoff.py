@@ -7,14 +7,13 @@ lost the same server do not come back to it at the same moment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.durations import SECOND_NS
+from holdfast.core.value import value
 
 GROWTH = 3
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Backoff:
     """`shortest_ns` after the first failure, then longer, up to `cap_ns`."""
 

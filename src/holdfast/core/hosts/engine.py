@@ -11,11 +11,12 @@ whether one is lost to the run, Holdfast decides from its own heartbeats.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from holdfast.core.ledger.kinds import WAIT_KINDS
+from holdfast.core.value import value
 
 MOST_HOSTS = 100_000
 MOST_WORDS = 10_000  # of a command
@@ -33,7 +34,7 @@ class HostStage(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineHost:
     """One host, as its engine tells of it.
 
@@ -56,7 +57,7 @@ class HostChange(NamedTuple):
     before: HostStage | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineWait:
     """For hosts, by the engine's own time stamps; `kind`: queue, provision, pull or boot."""
 
@@ -65,7 +66,7 @@ class EngineWait:
     end_unix_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Submission:
     """What an engine is to start: one command on each of `hosts + spares` hosts.
 

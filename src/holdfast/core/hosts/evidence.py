@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast.core.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RankEvidence:
     """Of one rank.
 

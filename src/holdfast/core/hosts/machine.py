@@ -9,11 +9,11 @@ that crosses the launch, a reaper that is killed itself, a rank that nobody repo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.core import events as ev
 from holdfast.core.exits import Exit
+from holdfast.core.value import value
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_UNAVAILABLE
 
 
@@ -28,7 +28,7 @@ class HostState(StrEnum):
     LOST = "lost"  # something survives SIGKILL
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Start:
     """Order: start the ranks of an attempt."""
 
@@ -37,21 +37,21 @@ class Start:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class End:
     """Order: end every process of the attempt."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Spawned:
     """All ranks run."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SpawnFailed:
     """The command cannot be started at all."""
 
@@ -59,7 +59,7 @@ class SpawnFailed:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Died:
     """A rank's process ended, and how."""
 
@@ -69,21 +69,21 @@ class Died:
     exit: Exit
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Empty:
     """Nothing of the attempt is left (from the reaper, or from the sweep)."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReaperLost:
     """The reaper is gone without having said that the tree is."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stuck:
     """Processes survive SIGKILL."""
 
@@ -94,24 +94,24 @@ class Stuck:
 HostEvent = Start | End | Spawned | SpawnFailed | Died | Empty | ReaperLost | Stuck
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StartTree:
     """Start reaper and ranks."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KillTree:
     """Have the reaper end everything."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SweepOrphans:
     """End what was reparented to us; answer Empty or Stuck."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PassOn:
     """Pass an event up to the run's machine."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core.durations import SECOND_NS
+from holdfast.core.value import value
 
 REMEMBERED = 16  # of each index, incarnations that are gone
 
@@ -25,7 +26,7 @@ class MemberState(StrEnum):
 GONE = (MemberState.LOST, MemberState.REFUSED)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostLimits:
     """Nanoseconds. Of silence: live migration and memory stalls take seconds.
 
@@ -81,7 +82,7 @@ class ReturningHosts:
         return slot
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assign:
     """That host has this slot from now on, as a new and empty host of it."""
 
@@ -89,7 +90,7 @@ class Assign:
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lose:
     """The host of this slot is gone, with all that was on it."""
 
@@ -99,7 +100,7 @@ class Lose:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RefuseHost:
     """That agent is no part of the run, and is to end."""
 
@@ -107,7 +108,7 @@ class RefuseHost:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tell:
     """A sentence for the people watching."""
 

@@ -14,6 +14,7 @@ from holdfast.core.hosts.copies import NOWHERE
 from holdfast.core.hosts.register import Register
 from holdfast.core.save import events as news
 from holdfast.core.save.word import pack
+from holdfast.core.value import value
 
 # These are about one attempt: the launch of the next takes their place.
 OF_AN_ATTEMPT = (
@@ -23,7 +24,7 @@ OF_AN_ATTEMPT = (
 SEAL = "seal"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hurry:
     """The flush of that set is urgent by now. It must not begin anew where it has just ended."""
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+
+from holdfast.core.value import value
 
 MOST_RANKS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Placement:
     """`hosts`: by rank, the index of the host that runs it."""
 
@@ -91,7 +92,7 @@ def ranks_words(first: int | None, last: int | None) -> str:
     return f"{first}" if first == last else f"{first}–{last}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Meeting:
     """Where the ranks of one attempt find each other: ports of the host that runs rank 0.
 

@@ -11,15 +11,15 @@ before a framework's rendezvous hangs on it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from holdfast.core.durations import SECOND_NS, in_words
+from holdfast.core.value import value
 
 LIMIT_NS = 20 * SECOND_NS  # for the host itself
 ANSWER_LIMIT_NS = 30 * SECOND_NS  # for its word to arrive
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Neighbour:
     """Another host, and where it answers."""
 
@@ -28,7 +28,7 @@ class Neighbour:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreflightOrder:
     """What one host does in a preflight. `number`: of the preflight, in this controller's life.
 
@@ -42,7 +42,7 @@ class PreflightOrder:
     dials: tuple[Neighbour, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreflightAnswer:
     """What came of it. `failure`: "" if the host is fit. `words`: what was tried.
 
@@ -56,7 +56,7 @@ class PreflightAnswer:
     of_store: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostPlace:
     """A host that trains. `port` 0: it has told none."""
 
@@ -95,7 +95,7 @@ def _neighbours(
     return tuple(dict.fromkeys(ends))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Judged:
     """`failed`: why, by incarnation. `waits`: somebody has not answered yet, and may.
 

@@ -8,7 +8,7 @@ chip-time of the wall time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from holdfast.core.durations import SECOND_NS
@@ -71,7 +71,7 @@ class Disruption:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Account:
     """Where the time between `start_ns` and `end_ns` of a run on `chips` chips, at its end, went.
 

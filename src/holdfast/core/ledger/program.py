@@ -7,10 +7,10 @@ ideal step ÷ their time, with FLOPs ÷ (chips × peak) for the ideal step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from holdfast.core.durations import SECOND_NS
 from holdfast.core.ledger.account import Account
+from holdfast.core.value import value
 
 MAX_FLOPS = 10**26
 MUCH = 30  # a peak that was measured on a busy machine may be too low by less
@@ -18,7 +18,7 @@ MAX_TOKENS = 2**48 - 1  # of a step: what a record of the journal holds
 SET_ANY = "tell run.flops, or set --flops-per-step or --ideal-step"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Declared:
     """What the command line says, 0 where it says nothing.
 
@@ -30,7 +30,7 @@ class Declared:
     peak_flops: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reached:
     """What this device really reached when it was calibrated; 0 or "": it was not.
 
@@ -48,7 +48,7 @@ class Reached:
     together_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToldProgram:
     """What rank 0 tells of its step and of its device, 0 or "" where it knows nothing.
 
@@ -75,7 +75,7 @@ class ToldProgram:
     kinds: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Basis:
     """Both together. What is declared counts before what is told.
 

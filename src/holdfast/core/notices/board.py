@@ -9,10 +9,11 @@ nanoseconds on the clock of the run's events (CLOCK_BOOTTIME for an agent).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from holdfast.core.durations import SECOND_NS
+from holdfast.core.value import value
 
 # Two deadlines that far apart are one event's; further, where one of them is only assumed.
 TOLD_APART_NS = 60 * SECOND_NS
@@ -63,7 +64,7 @@ class Scope(StrEnum):
     SLICE = "slice"  # all hosts of a slice
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Notice:
     """One thing that a source has said, and when that was heard.
 
@@ -113,7 +114,7 @@ class Change(StrEnum):
     NOTHING = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Telling:
     """The last notice of one key, with the deadline that it comes to.
 
@@ -125,7 +126,7 @@ class Telling:
     is_at_hand: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Announcement:
     """One event, by all that tell of it. It is never empty."""
 
@@ -187,7 +188,7 @@ class Announcement:
         return f"{', '.join(self.sources)}: {self.action}" + (f" ({words})" if words else "")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class News:
     """What a notice has changed: `after` is None when the event is not expected any more."""
 
@@ -197,7 +198,7 @@ class News:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Board:
     """Everything that is announced at a moment. `hosts`: the run's; empty: whatever comes is."""
 

@@ -9,11 +9,11 @@ has no latest safe one: it is acted on at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.core.durations import SECOND_NS
 from holdfast.core.notices.board import Announcement, NoticeAction
+from holdfast.core.value import value
 
 # What a save is taken to take while none was measured.
 UNMEASURED_NS = 60 * SECOND_NS
@@ -30,7 +30,7 @@ class OnNotice(StrEnum):
     RELEASE = "release"  # as `leave`, and the cloud is told that it need not wait for this run
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NoticePolicy:
     """What the user decides. `migration_ends`: hosts with accelerators do not survive one."""
 
@@ -47,7 +47,7 @@ class NoticePolicy:
         return action.is_end or (self.migration_ends and action is NoticeAction.LIVE_MIGRATION)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SaveTime:
     """What a durable save takes, in nanoseconds; 0: not measured yet.
 
@@ -80,7 +80,7 @@ class SaveTime:
         return self.leaving_ns + self.need_ns + max(LEAST_MARGIN_NS, self.need_ns // 2)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NoticeView:
     """What is known when the question is asked.
 
@@ -103,7 +103,7 @@ class What(StrEnum):
     STOP = "stop"  # save and leave
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NoticePlan:
     """What is to be done, when, and on whose account.
 

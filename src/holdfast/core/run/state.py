@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from holdfast.core import events as ev
@@ -13,6 +13,7 @@ from holdfast.core.notices import plan as notice_plan
 from holdfast.core.run import restart
 from holdfast.core.save import policy as saves
 from holdfast.core.save.saving import REQUEST_REACTION_NS
+from holdfast.core.value import value
 
 
 class State(StrEnum):
@@ -42,7 +43,7 @@ class Timer(StrEnum):
     NOTICE = ev.NOTICE_TIMER  # what is announced asks for a save, or for leaving
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunPolicy:
     """What the user decides. Times in nanoseconds. `ranks`: on all of the hosts together.
 

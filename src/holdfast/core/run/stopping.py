@@ -13,10 +13,11 @@ from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core import records
 from holdfast.core.run.state import Timer
+from holdfast.core.value import value
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopIntent:
     """Somebody wants the run to stop; the earliest deadline counts."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -143,7 +143,7 @@ FETCHES = 2  # of one set, before an older one is restored
 LATELY_NS = 600_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rejected:
     """The sets that ranks have found to be bad when they read them: name, and what was wrong.
 

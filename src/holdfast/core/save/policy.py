@@ -9,13 +9,13 @@ and again, and for later boundaries too: being due never ends by waiting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from holdfast.core.durations import SECOND_NS, in_words, seconds_in_words
 from holdfast.core.plan.optimum import exact_interval_s
 from holdfast.core.save.frequency import ONLY_WHEN_ASKED, SaveFrequency, steps_in_words
+from holdfast.core.value import value
 
 HOUR_S = 3600.0
 
@@ -112,7 +112,7 @@ class SavePolicy:
         return Both(self, other)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Either(SavePolicy):
     """What `|` makes: due when one of the two is."""
 
@@ -131,7 +131,7 @@ class Either(SavePolicy):
         return f"{self.first.why(view)}, or {self.second.why(view)}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Both(SavePolicy):
     """What `&` makes: due when both are."""
 
@@ -150,7 +150,7 @@ class Both(SavePolicy):
         return f"{self.first.why(view)}, and {self.second.why(view)}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Never(SavePolicy):
     """Only when somebody asks; a stop and the last step are saved all the same."""
 
@@ -163,7 +163,7 @@ class Never(SavePolicy):
         return ONLY_WHEN_ASKED
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EverySteps(SavePolicy):
     """Due at every multiple of `steps`, or at the next boundary if that one was missed."""
 
@@ -182,7 +182,7 @@ class EverySteps(SavePolicy):
         return steps_in_words(self.steps)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EverySeconds(SavePolicy):
     """Due when the newest set is `seconds` old."""
 
@@ -201,7 +201,7 @@ class EverySeconds(SavePolicy):
         return f"every {seconds_in_words(self.seconds)}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Optimal(SavePolicy):
     """The interval that loses least, from the measured cost of a save and the failures seen.
 

@@ -10,13 +10,13 @@ that a hang is looked into.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from holdfast.core.ledger.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
 from holdfast.core.ledger.program import MAX_FLOPS, MAX_TOKENS, Declared, Reached, ToldProgram
 from holdfast.core.notices.board import MOST_ANNOUNCED
 from holdfast.core.preloaded import PreloadedPart
+from holdfast.core.value import value
 from holdfast.journal.fields import MAX_ATTEMPT, text, texts, whole, whole_or_none
 from holdfast.journal.layout import MAX_TIME_NS
 from holdfast.journal.sidecar import Payload
@@ -37,7 +37,7 @@ _WANTED = tuple(
 _NEWS, _COMMITTED = b'%sHeard"' % _INPUT, b'"event":"Committed"'
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunStated:
     """The run: its name, when its resources were asked for, and how many chips it has.
 
@@ -47,12 +47,12 @@ class RunStated:
     name: str
     requested_ns: int
     chips: int
-    declared: Declared = Declared()  # noqa: RUF009 - it is frozen
+    declared: Declared = Declared()
     requested_boot: str = ""  # on whose own clock it was asked for then; "": not known
     requested_boot_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProgramStated:
     """What rank 0 told of its step and its device from then on."""
 
@@ -60,7 +60,7 @@ class ProgramStated:
     told: ToldProgram
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptStarted:
     """All processes of an attempt were launched."""
 
@@ -68,7 +68,7 @@ class AttemptStarted:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptEnded:
     """All processes of an attempt were gone."""
 
@@ -77,7 +77,7 @@ class AttemptEnded:
     cause: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptLost:
     """Its machine was found lost then: nobody was left to record its end. `cause`: of that."""
 
@@ -86,14 +86,14 @@ class AttemptLost:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunEnded:
     """The run was over; void if an attempt starts later."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnnouncedEvent:
     """What sources of notices tell of one event; `deadline_ns` None: nobody says when."""
 
@@ -102,7 +102,7 @@ class AnnouncedEvent:
     deadline_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnnouncedStated:
     """All that was announced from then on."""
 
@@ -110,7 +110,7 @@ class AnnouncedStated:
     events: tuple[AnnouncedEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreloadStated:
     """What was read into a host's memory before it was needed, by then."""
 
@@ -119,7 +119,7 @@ class PreloadStated:
     parts: tuple[PreloadedPart, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobStated:
     """A cluster's job runs from then on; `restarts`: how often the cluster has started it again."""
 
@@ -128,7 +128,7 @@ class JobStated:
     restarts: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SavingStated:
     """How often was saved to which tier from then on, and why."""
 
@@ -136,7 +136,7 @@ class SavingStated:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SavesStated:
     """A supervisor's saves so far: how many to memory and to disk, and what they cost.
 
@@ -151,7 +151,7 @@ class SavesStated:
     flushed_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BackingOff:
     """A supervisor waits before a restart; `until_ns` None: it did not say for how long."""
 
@@ -159,7 +159,7 @@ class BackingOff:
     until_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostStated:
     """How a host stood from then on. `slot`: whose part it has; None: none.
 
@@ -180,7 +180,7 @@ class HostStated:
     chips: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostPart:
     """That host has the ranks from the first to the last."""
 
@@ -189,7 +189,7 @@ class HostPart:
     last_rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartsStated:
     """Who has which ranks of an attempt."""
 
@@ -394,7 +394,7 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
 # --- Inputs of a controller's machine -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SavedSet:
     """A set that restores from a tier: its step, and since when."""
 
@@ -403,14 +403,14 @@ class SavedSet:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WentBack:
     """An attempt starts from that step: what was saved beyond it is of no lineage any more."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Suspected:
     """Somebody looked where the ranks of an attempt stand, because they seemed to hang."""
 
