@@ -32,6 +32,8 @@ def compare(receipts: Sequence[Receipt], declared: Iterable[DeclaredReplicas]) -
     if len(receipts) < 2 or len(said) != 1:
         return RankComparison()
     below, own = map(frozenset, said.pop())
+    if not below:
+        return RankComparison()
     found: dict[str, dict[int, Tensor]] = {}
     for receipt in receipts:
         for tensor in receipt.tensors:
