@@ -189,6 +189,35 @@ def test_an_attempt_whose_supervisor_was_lost_ends_with_its_last_sign_of_life(
     ]
 
 
+@pytest.mark.parametrize("is_launched", [True, False])
+def test_a_controller_that_comes_days_later_is_no_sign_of_life_of_what_died_before(
+    make_writer, tmp_path, *, is_launched
+):
+    """It shows life before it launches, and waits for its hosts perhaps. The time is nobody's."""
+    day = 86_400 * S
+    folder = RunStore(tmp_path).create("r")
+    create_attempt(folder, 0, parent=None, resume_step=0, restore_set=None)
+    where = f"r/attempts/0000/journal/{Path(rank_file(0)).name}"
+    known = {"rank": CONTROLLER_RANK, "attempt": 1, "clock": (0, 1000 * S)}
+    first = make_writer("r/journal/controller-000001.hfj", **known)
+    fact(first, "run", name="r", requested_ns=0, chips=1)
+    fact(first, "attempt_start", attempt=0, at_ns=1 * S)
+    ranks = make_writer(where, clock=(2 * S, 1002 * S))
+    end = steps(ranks, 1, 5, 3 * S, S)
+    for at_ns in range(0, end + 3 * S, S):
+        first.append(at_ns, Kind.SEEN, 0, 0, 0, 0)
+    late = {"rank": CONTROLLER_RANK, "attempt": 2, "clock": (3 * day, 1000 * S + 3 * day)}
+    second = make_writer("r/journal/controller-000002.hfj", **late)
+    end_attempt(folder, 0, AttemptEnd("killed", "it died", (None,), 1000 * S + 3 * day))
+    second.append(3 * day + S, Kind.SEEN, 0, 0, 0, 0)
+    if is_launched:
+        fact(second, "attempt_start", attempt=1, at_ns=3 * day + 2 * S)
+    found = told_of(folder.path).of(AttemptFact)
+    died_ns = 1000 * S + end + 2 * S
+    assert found[0] == AttemptFact(0, 1001 * S, died_ns, SUPERVISOR_LOST)
+    assert len(found) == 1 + is_launched
+
+
 def test_what_an_attempt_was_lost_to_is_told_by_whoever_found_it_first(
     make_writer, controller, tmp_path
 ):

@@ -91,7 +91,7 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
     cause, words, ended_unix_ns = known.get("cause"), known.get("words"), time.time_ns()
     exits = (None,) * record.ranks
     if not (isinstance(cause, str) and isinstance(words, str)):
-        cause, words, ended_unix_ns = _recorded_end(folder, record) or _lost(folder, record)
+        cause, words, ended_unix_ns = _found_out(folder, record)
         if cause != DONE:
             logs = sorted(folder.logs_dir(record.attempt).glob("*.log"))
             lines = last_lines(logs[0]) if logs else []
@@ -101,32 +101,33 @@ def _close(folder: RunFolder, record: AttemptRecord) -> AttemptEnd:
     return end_attempt(folder, number, AttemptEnd(cause, words, exits, ended_unix_ns))
 
 
-def _recorded_end(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int] | None:
-    """What the journal of its supervisor says, whom the run store did not let write it down."""
+def _found_out(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int]:
+    """Cause, words, and when: as its supervisor's journal says it, or else that it was lost.
+
+    A supervisor may have ended an attempt that the run store did not let it write down.
+    """
     # Here, since whoever starts a run would pay for NumPy first.
     from holdfast.journal.facts.followed import FollowedJournal
     from holdfast.journal.facts.lines import AttemptEnded
 
-    try:
+    seen_ns = 0
+    with contextlib.suppress(JournalError):
         journal = FollowedJournal(folder.journal_dir / controller_journal(record.epoch), RunClock())
         try:
             said = journal.poll().statements
+            seen_ns = journal.seen_ns
         finally:
             journal.rest()
-    except JournalError:
-        return None
-    for one in reversed(said):
-        if isinstance(one, AttemptEnded) and one.attempt == record.attempt and one.cause:
-            cause = one.cause.replace("_", " ")
-            words = f"{cause}, as the journal says; the run store could not be written then"
-            return one.cause, words, one.at_ns
-    return None
-
-
-def _lost(folder: RunFolder, record: AttemptRecord) -> tuple[str, str, int]:
+        for one in reversed(said):
+            if isinstance(one, AttemptEnded) and one.attempt == record.attempt and one.cause:
+                cause = one.cause.replace("_", " ")
+                words = f"{cause}, as the journal says; the run store could not be written then"
+                return one.cause, words, one.at_ns
     holder = holder_of(folder, record.epoch)
     who = f"the previous supervisor ({holder})" if holder else "the previous supervisor"
-    return LOST_CAUSE, f"{who} died without shutting down", time.time_ns()
+    is_known = record.created_unix_ns <= seen_ns <= time.time_ns()
+    ended_unix_ns = seen_ns if is_known else time.time_ns()
+    return LOST_CAUSE, f"{who} died without shutting down", ended_unix_ns
 
 
 def _bring_home(folder: RunFolder, on_record: Collection[int], place: Path) -> None:

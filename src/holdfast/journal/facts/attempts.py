@@ -202,28 +202,45 @@ class KnownAttempts:
             return start_ns
         return max(start_ns, before.ended[1])
 
-    def _stillborn(self, attempt: KnownAttempt) -> tuple[int | None, str | None]:
-        """An attempt that left no journal was over before its first process could say anything.
+    def is_over(self, attempt: KnownAttempt, next_ns: int | None) -> bool:
+        """Whether nothing of it runs any more. `next_ns`: when the next one began.
 
-        Its record is all there is. The newest may yet be launched, while it has no end.
+        Where its controller has died with it, the next one says so on record, before it launches.
         """
+        if attempt.ended is not None or _over_ns(attempt, next_ns) is not None:
+            return True
+        return self._on_record(attempt)[1] is not None
+
+    def _on_record(self, attempt: KnownAttempt) -> tuple[int | None, str | None]:
+        """When it was created (unix ns), and its cause of ending."""
         if None in attempt.record:
             folder = self._folder / f"{attempt.number:04d}"
             if attempt.record_looks is None:
                 attempt.record_looks = Touched(folder / ATTEMPT_FILE, folder / END_FILE)
             if attempt.record_looks.again():
                 attempt.record = launched_and_ended(folder, attempt.number)
-        created_ns, cause = attempt.record
+        return attempt.record
+
+    def _stillborn(self, attempt: KnownAttempt) -> tuple[int | None, str | None]:
+        """An attempt that left no journal was over before its first process could say anything.
+
+        Its record is all there is. The newest may yet be launched, while it has no end.
+        """
+        created_ns, cause = self._on_record(attempt)
         if cause is None and attempt.number == self.newest:
             return None, None
         return created_ns, cause
 
     def fact(
-        self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, signs: Signs
+        self,
+        attempt: KnownAttempt,
+        start_ns: int | None,
+        next_ns: int | None,
+        signs: ControllerSigns,
     ) -> AttemptFact | None:
         """When it began and ended, and of what; None while it is about to be launched.
 
-        The moments are those of `with_starts`. `signs`: the run's signs of life.
+        The moments are those of `with_starts`. `signs`: those of the run's controllers.
         """
         if start_ns is None:
             return None
@@ -234,20 +251,17 @@ class KnownAttempts:
             # All processes were gone then; a step ends later only by another host's clock.
             end_ns = max(start_ns, attempt.ended[1], attempt.last_step_end_ns)
             cause = attempt.cause
-        elif (over_ns := _over_ns(attempt, next_ns)) is not None:
-            alive_ns = max(attempt.alive_ns(), signs.last(over_ns))
-            end_ns = max(start_ns, min(alive_ns, over_ns))
+        elif self.is_over(attempt, next_ns):
+            over_ns = _over_ns(attempt, next_ns)
+            ranks_ns = attempt.alive_ns()
+            alive_ns = max(ranks_ns, signs.last_beside(ranks_ns, over_ns))
+            end_ns = max(start_ns, alive_ns if over_ns is None else min(alive_ns, over_ns))
             cause = _lost_to(attempt)
         else:
             return AttemptFact(attempt.number, start_ns, None, None)
         if next_ns is not None:
             end_ns = max(start_ns, min(end_ns, next_ns))
         return AttemptFact(attempt.number, start_ns, end_ns, cause)
-
-
-def is_known_over(attempt: KnownAttempt, next_ns: int | None) -> bool:
-    """Whether nothing of it runs any more. `next_ns`: when the next one began."""
-    return attempt.ended is not None or _over_ns(attempt, next_ns) is not None
 
 
 def _lost_to(attempt: KnownAttempt) -> str:
@@ -302,6 +316,30 @@ class Signs:
                 if until_ns is None or at_ns <= until_ns:
                     return at_ns
         return 0
+
+
+class ControllerSigns:
+    """The signs of life of a run's controllers, each one's apart."""
+
+    def __init__(self) -> None:
+        self._of: dict[Path, tuple[FollowedJournal, Signs]] = {}
+
+    def add(self, journal: FollowedJournal, at_ns: Ints) -> None:
+        """Take some of one controller's."""
+        _, signs = self._of.setdefault(journal.home, (journal, Signs()))
+        signs.add(at_ns)
+
+    def last_beside(self, ranks_ns: int, until_ns: int | None) -> int:
+        """The last one of a controller under which ranks showed life at `ranks_ns`, or after it.
+
+        One that began later found them gone, for as long as it was not there itself. 0: none.
+        """
+        found = (
+            signs.last(until_ns)
+            for journal, signs in self._of.values()
+            if journal.first_ns is not None and journal.first_ns <= ranks_ns
+        )
+        return max(found, default=0)
 
 
 class RankSeen(NamedTuple):

@@ -39,6 +39,7 @@ from holdfast.journal.facts.lines import (
     WentBack,
 )
 
+_OF_RUN = "controller"
 _RECENT = 16  # sets of a tier, for the interval between them
 
 
@@ -232,6 +233,11 @@ def _asked_ns(one: RunStated, clock: RunClock) -> int:
     if asked_on is None or asked_on.error_ns is None:
         return one.requested_ns
     return one.requested_boot_ns + asked_on.offset_ns
+
+
+def looks_after_run(journal: FollowedJournal) -> bool:
+    """Whether a controller's journal is of the run's own, and not of its machines'."""
+    return _family(journal) == _OF_RUN
 
 
 def _family(journal: FollowedJournal) -> str:

@@ -19,15 +19,15 @@ from holdfast.core.ledger.program import Basis
 from holdfast.errors import JournalError
 from holdfast.journal.clocks import ClockLink, RunClock
 from holdfast.journal.facts.attempts import (
+    ControllerSigns,
     KnownAttempt,
     KnownAttempts,
     Open,
     RankSeen,
     Signs,
-    is_known_over,
     ranks_of,
 )
-from holdfast.journal.facts.controllers import Controllers
+from holdfast.journal.facts.controllers import Controllers, looks_after_run
 from holdfast.journal.facts.followed import FollowedJournal, Polled, Touched
 from holdfast.journal.facts.lines import AttemptStated, HostStated
 from holdfast.journal.facts.proven import EqualSteps
@@ -126,6 +126,7 @@ class RunFacts:
         self._folders: dict[Path, Touched] = {}  # of journals
         self._run: RunFact | None = None  # as given
         self._signs = Signs()
+        self._controller_signs = ControllerSigns()
 
     @property
     def requested_ns(self) -> int | None:
@@ -236,6 +237,9 @@ class RunFacts:
             self._problems.pop(journal.home, None)
             records += found.records
             signs += found.seen_ns
+            if journal.track is None and looks_after_run(journal):
+                for seen_ns in found.seen_ns:
+                    self._controller_signs.add(journal, seen_ns)
             self._take(journal, found, batch)
         self.superseded = self.superseded or self.clock.is_other()
         if signs:
@@ -293,7 +297,7 @@ class RunFacts:
         self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Outgoing
     ) -> None:
         """New restores, steps and spans of an attempt, and what they say of itself."""
-        is_over = is_known_over(attempt, next_ns)
+        is_over = self._attempts.is_over(attempt, next_ns)
         restores, pieces = attempt.steps.take(is_over=is_over)
         attempt.restores += restores
         batch.facts += restores
@@ -315,7 +319,7 @@ class RunFacts:
     def _send_fact(
         self, attempt: KnownAttempt, start_ns: int | None, next_ns: int | None, batch: _Outgoing
     ) -> None:
-        fact = self._attempts.fact(attempt, start_ns, next_ns, self._signs)
+        fact = self._attempts.fact(attempt, start_ns, next_ns, self._controller_signs)
         if fact is not None and fact != attempt.fact:
             attempt.fact = fact
             batch.facts.append(fact)
