@@ -92,6 +92,12 @@ def test_a_strangers_link_to_a_file_of_ours_is_refused(tmp_path: Path) -> None:
         resolve()
 
 
+def test_a_pipe_that_nobody_named_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "holdfast.toml")
+    with pytest.raises(ConfigurationError, match="is no file"):
+        resolve()
+
+
 def test_the_file_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "sub" / "big.toml"
     file.parent.mkdir()

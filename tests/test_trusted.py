@@ -35,6 +35,20 @@ def why(path: Path) -> str:
     return str(refused.value)
 
 
+def test_no_program_of_ours_is_started_with_the_working_folder_on_its_path() -> None:
+    """Who may write that folder would be the author of our modules."""
+    source = Path(__file__).parents[1] / "src"
+    starts = re.compile(r"""["']-m["'],\s*["']holdfast\b""")
+    safely = re.compile(r"""["']-P["'],\s*["']-m["'],\s*["']holdfast\b""")
+    found = {path: path.read_text() for path in source.rglob("*.py")}
+    assert sum(len(safely.findall(text)) for text in found.values()) >= 7
+    assert [
+        path.name
+        for path, text in found.items()
+        if len(starts.findall(text)) != len(safely.findall(text))
+    ] == []
+
+
 def test_a_file_of_our_own_is_read(folder: Path) -> None:
     path = folder / "notice"
     path.write_text("120")

@@ -16,7 +16,7 @@ from holdfast.cache.home import Homing, keep_in_step
 from holdfast.cache.seal import MAGIC, FileSealer, SealError, read_seal
 from holdfast.cache.tier import CacheTier
 from holdfast.errors import ConfigurationError
-from holdfast.journal import remote
+from holdfast.journal import ownerless, remote
 
 LIMIT_BYTES = 1 << 20
 KEY = b"k" * 40
@@ -174,7 +174,7 @@ def test_a_folder_needs_no_key_where_its_owner_tells_who_wrote_it(
 ) -> None:
     Host(tmp_path / "a", store, None).compiles()
     assert Host(tmp_path / "b", store, None).finds() == b"a program"
-    monkeypatch.setattr(home_module, "filesystem_of", lambda _: "fuse.gcsfuse")
+    monkeypatch.setattr(ownerless, "filesystem_of", lambda _: "fuse.gcsfuse")
     mounted = Host(tmp_path / "c", store, None)
     mounted.compiles(CacheEntry("jit_g-1", b"mine"))
     assert mounted.tier.get(ENTRY.key) is None

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.cache.home import Homing, keep_in_step, written_by_anybody
+from holdfast.cache.home import Homing, keep_in_step
 from holdfast.cache.seal import FileSealer
 from holdfast.cache.tier import CacheTier
 from holdfast.core.actions import Finish
 from holdfast.core.preloaded import PROGRAMS, PreloadedPart
 from holdfast.errors import EXIT_DONE, StoreUnavailable
+from holdfast.journal.ownerless import written_by_anybody
 from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 

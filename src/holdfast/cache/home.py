@@ -20,15 +20,11 @@ from holdfast.cache.seal import FileSealer
 from holdfast.cache.tier import CacheTier
 from holdfast.errors import HoldfastError
 from holdfast.journal.atomic import make_part, write_atomic
-from holdfast.journal.remote import remote_of
-from holdfast.journal.scratch import filesystem_of
+from holdfast.journal.ownerless import written_by_anybody
 
 PERIOD_S = 2.0
 SEED_LIMIT_S = 5.0
 SWEEP_ROUNDS = 300
-# Whoever mounts these is told as the owner of all files: a bucket mounted as a folder, a Windows
-# share. A file's owner on NFS and its like is the one who wrote it, as far as hosts are trusted.
-_OWNERLESS = frozenset({"fuse", "fuseblk", "cifs", "smb3", "smbfs", "9p"})
 
 
 def keep_in_step(
@@ -46,17 +42,6 @@ def keep_in_step(
         )
         return Homing(local, None, limit_bytes, why_none=why)
     return Homing(local, CacheTier(place, say, seal), limit_bytes)
-
-
-def written_by_anybody(place: Path) -> str:
-    """Where a file's owner does not tell who wrote it: what that place is; '': the owner tells."""
-    remote = remote_of(place)
-    if remote is not None:
-        return str(remote.place)
-    kind = filesystem_of(place)
-    if kind in _OWNERLESS or kind.startswith("fuse."):
-        return f"{place} ({kind}, whose files all seem to be ours)"
-    return ""
 
 
 class Homing:

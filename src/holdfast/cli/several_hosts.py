@@ -331,7 +331,16 @@ def _elastic(settings: Settings) -> ElasticLimits | None:
 def _start(controls: Sequence[str], watched: WatchedHolder) -> subprocess.Popen[bytes]:
     """In a session of its own: what a terminal sends is for the agents, which pass it on."""
     return subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli.main", "run", AS_CONTROLLER, str(watched), *controls],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "holdfast.cli.main",
+            "run",
+            AS_CONTROLLER,
+            str(watched),
+            *controls,
+        ],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )

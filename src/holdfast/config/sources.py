@@ -6,6 +6,7 @@ A value's source, weakest first: the default, holdfast.toml, the environment, a 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -83,9 +84,11 @@ def _from_file(path: Path, trusted_uids: Collection[int] | None) -> list[_Given]
     """What a file says; `trusted_uids` None: it was named, and is there, whoever wrote it."""
     try:
         # A pipe is fine (`--config <(…)`), as long as it comes to an end within reason.
-        with path.open("rb") as file:
+        with open(path, "rb", opener=None if trusted_uids is None else _without_waiting) as file:
             if trusted_uids is not None:
                 _check_owners(path, file.fileno(), trusted_uids)
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise ConfigurationError(f"{path} is no file: remove it, or name another one")
             data = file.read(FILE_MAX_BYTES + 1)
         text = data.decode("utf-8")
     except FileNotFoundError:
@@ -121,6 +124,11 @@ def _from_file(path: Path, trusted_uids: Collection[int] | None) -> list[_Given]
             value = str(path.parent / os.path.expanduser(value))  # noqa: PTH111
         given.append((rows[key], Origin(ValueSource.FILE, str(path)), value))
     return given
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open what nobody has named: a pipe that somebody has put there would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _check_owners(path: Path, descriptor: int, trusted_uids: Collection[int]) -> None:

@@ -33,7 +33,7 @@ _TOKENS = re.compile(
     r"|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{16,}"  # Google
     r"|sk-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic
     r"|xox[a-z]-[A-Za-z0-9-]{8,}"  # Slack
-    r"|eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*"  # JSON Web Tokens
+    r"|eyJ[A-Za-z0-9_-]{6,4096}\.[A-Za-z0-9_-]{6,4096}\.[A-Za-z0-9_-]*"  # JSON Web Tokens
     r")|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
 )
 _USERINFO = re.compile(r"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#\"'<>]*@")

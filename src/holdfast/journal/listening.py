@@ -28,7 +28,7 @@ from holdfast.journal.atomic import (
 )
 from holdfast.journal.fields import whole
 from holdfast.journal.lease import Lease
-from holdfast.journal.remote import remote_of
+from holdfast.journal.ownerless import written_by_anybody
 from holdfast.journal.store import RunFolder
 
 SECRET = "link-secret"  # noqa: S105 - the name of a file
@@ -74,12 +74,12 @@ def run_secret(folder: RunFolder) -> bytes:
     """The secret that agents and controller prove to each other, drawn by who comes first.
 
     It lies in the run's folder, for its owner alone to read: whoever reads it may write the run's
-    folder as well. Raises ConfigurationError for an object store, where that is not so, and
+    folder as well. Raises ConfigurationError where that is not so, as in an object store, and
     StoreUnavailable.
     """
-    if remote_of(folder.path) is not None:
+    if where := written_by_anybody(folder.path):
         raise ConfigurationError(
-            "a run of several hosts in an object store needs --secret-file: who may read the store "
+            f"a run of several hosts in {where} needs --secret-file: who may read or write there "
             "is not always allowed to command the run"
         )
     make_part(folder.lease_dir)

@@ -46,7 +46,7 @@ class Stage:
         with contextlib.suppress(HoldfastError):
             self._known = tuple(journal_names(self.folder.journal_dir))
         named = ["--store", str(self.store), "--name", self.name, *self.options, *options]
-        argv = [sys.executable, "-m", "holdfast.cli.main", "run", *named, "--", *self.command]
+        argv = [sys.executable, "-P", "-m", "holdfast.cli.main", "run", *named, "--", *self.command]
         self._supervisor = subprocess.Popen(argv, env=dict(self.environment))
 
     def ended(self, wait_s: float) -> int | None:

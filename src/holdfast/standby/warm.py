@@ -101,6 +101,8 @@ class FilesPart:
         for path in paths:
             try:
                 if found is None:
+                    if not stat.S_ISREG(os.stat(path).st_mode):  # to open a device may do something
+                        raise OSError(errno.ENXIO, "is no file on a disk", path)
                     found = path, os.open(path, SAFELY)
                 else:
                     os.stat(path)

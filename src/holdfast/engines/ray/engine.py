@@ -165,7 +165,7 @@ class RayEngine:
                 self.say(f"it waits for nodes: {have} of {submission.all_hosts} are there")
 
 
-_PROGRAM = ("python", "-m", "holdfast.cli.main")
+_PROGRAM = ("python", "-P", "-m", "holdfast.cli.main")
 
 
 def _foreman_name(run_id: str) -> str:

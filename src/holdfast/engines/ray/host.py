@@ -177,7 +177,7 @@ def agent_words(
 ) -> list[str]:
     """The command of that host: its number, and where it is warned."""
     submission = Submission.from_json(told.submission)
-    words = submission.run_words(program or (sys.executable, "-m", "holdfast.cli.main"))
+    words = submission.run_words(program or (sys.executable, "-P", "-m", "holdfast.cli.main"))
     at = words.index("--", words.index("run"))
     head, command = words[:at], words[at:]
     sources = environment.get(NOTICE_VARIABLE, "auto")

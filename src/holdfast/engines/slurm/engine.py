@@ -200,7 +200,7 @@ class SlurmCluster:
         beside = Path(sys.executable).with_name("holdfast")
         if beside.is_file():
             return [str(beside)]
-        return [sys.executable, "-m", "holdfast.cli.main"]
+        return [sys.executable, "-P", "-m", "holdfast.cli.main"]
 
     def _where(self, program: str) -> str | None:
         return shutil.which(program, path=self._environment.get("PATH"))
