@@ -7,6 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from processes import is_alive
@@ -31,10 +32,10 @@ while True: signal.pause()
 """
 
 
-def start(run_id: str, *argv: str) -> subprocess.Popen[str]:
+def start(run_id: str, *argv: str, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", *argv],
-        env={**os.environ, "HOLDFAST_RUN_ID": run_id},
+        env={**os.environ, "HOLDFAST_RUN_ID": run_id, **more},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -53,6 +54,21 @@ def test_everything_of_the_run_and_nothing_else_is_ended() -> None:
     for one in (mine, other):
         one.kill()
         one.communicate()
+
+
+def test_a_run_with_that_id_in_another_store_is_spared_while_it_is_there(tmp_path: Path) -> None:
+    """Who copies a run copies its id; a store that was moved is no other one."""
+    ours, others = tmp_path / "ours" / "r", tmp_path / "others" / "r"
+    for folder in (ours, others):
+        folder.mkdir(parents=True)
+    where = {"HOLDFAST_STORE": str(others.parent), "HOLDFAST_RUN": "r"}
+    process = start(RUN, "print('up', flush=True); input()", **where)
+    assert process.stdout.readline() == "up\n"
+    assert fence(RUN, folder=ours) == []
+    assert is_alive(process.pid)
+    others.rename(tmp_path / "moved")
+    assert fence(RUN, folder=ours) == [process.pid]
+    process.communicate()
 
 
 def test_a_run_started_from_within_itself_is_spared() -> None:

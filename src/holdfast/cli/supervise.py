@@ -433,7 +433,7 @@ def own_scratch(folder: RunFolder, settings: Settings, part: str = "") -> Path:
 
 def end_strays(folder: RunFolder, screen: Screen, host: int | None = None) -> None:
     """End what an earlier start has left running on this host."""
-    if ended := fence(folder.identity.run_id, host):
+    if ended := fence(folder.identity.run_id, host, folder=folder.path):
         pids = ", ".join(map(str, ended))
         screen.say(
             "warning",
