@@ -274,7 +274,7 @@ def test_time_in_which_a_person_kept_it_stopped_is_left_out_on_request(store: Pa
 
 def test_so_it_is_of_one_run(store: Path) -> None:
     night = [Made(100, cause="stopped", pause_s=36_000.0), Made(100)]
-    make_run(RunStore(store), "r", night, requested_ns=time.time_ns() - DAY)
+    make_run(RunStore(store), "r", night, requested_ns=time.time_ns() - DAY, ideal_step_s=5.0)
     whole, rest = (
         json.loads(run("r", "--json", *words).output) for words in ((), ("--without-stopped",))
     )
@@ -282,5 +282,10 @@ def test_so_it_is_of_one_run(store: Path) -> None:
     assert rest["badput_s"] == whole["badput_s"]
     assert rest["elapsed_s"] == pytest.approx(whole["elapsed_s"] - 36_000)
     assert rest["goodput"] == pytest.approx(2000 / 2_072, rel=1e-6)
-    assert "without 10 h of being stopped" in run("r", "--without-stopped").output
+    assert rest["program_goodput"] == whole["program_goodput"] == pytest.approx(0.5)
+    assert whole["productivity_goodput"] == pytest.approx(1000 / 38_072, rel=1e-6)
+    assert rest["productivity_goodput"] == pytest.approx(1000 / 2_072, rel=1e-6)
+    shown = run("r", "--without-stopped").output
+    assert "with program: 48.3 %, 16 min 40 s at best of 34 min 32 s paid" in shown
+    assert "without 10 h of being stopped" in shown
     assert "being stopped" not in run("r").output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -214,8 +213,7 @@ def _of_run(
         account = recorded.account(now_ns, max(1, account.end_ns - from_ns))
     findings = findings_of(folder, recorded, account)
     if without_stopped:
-        rolling = {name: one.without_stopped() for name, one in findings.rolling.items()}
-        findings = replace(findings, account=account.without_stopped(), rolling=rolling)
+        findings = findings.without_stopped()
     return findings, document(findings), source_of(recorded, now_ns, findings, store)
 
 

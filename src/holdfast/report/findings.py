@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.core.durations import in_words
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.program import Basis
+from holdfast.core.ledger.summary import spent_of
 from holdfast.core.preloaded import PreloadedPart
 from holdfast.profiles.summary import ProfileSummary
 from holdfast.report.words import counted, duration, percent
@@ -282,9 +283,19 @@ class Findings:
         """All three factors together, and of what that is a share; "": it is not known."""
         if self.productivity is None:
             return ""
-        best = duration(round(self.productivity * self.account.elapsed_ns))
-        paid = duration(self.account.elapsed_ns)
+        paid_ns = self.account.wall_ns(self.account.elapsed)
+        best, paid = duration(round(self.productivity * paid_ns)), duration(paid_ns)
         return f"with program: {percent(self.productivity)}, {best} at best of {paid} paid"
+
+    def without_stopped(self) -> Findings:
+        """The same, as if the time in which a person kept the run stopped had not gone by."""
+        account = self.account.without_stopped()
+        return replace(
+            self,
+            account=account,
+            rolling={name: one.without_stopped() for name, one in self.rolling.items()},
+            productivity=spent_of(account, self.basis).productivity,
+        )
 
     def resumed_after(self, disruption: Disruption) -> Resumed | None:
         """How the attempt after a disrupted one began; None: from scratch, or not at all."""
