@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.report import report
+from holdfast.errors import ConfigurationError
 from holdfast.journal.incidents import story_of, write_incident
 from holdfast.journal.rank_reports import report_path
 from holdfast.journal.store import RunStore
@@ -289,3 +291,17 @@ def test_so_it_is_of_one_run(store: Path) -> None:
     assert "with program: 48.3 %, 16 min 40 s at best of 34 min 32 s paid" in shown
     assert "without 10 h of being stopped" in shown
     assert "being stopped" not in run("r").output
+
+
+@pytest.mark.parametrize("after_s", [0, 1, 3 * 86_400])
+def test_a_run_that_was_over_by_then_has_nothing_to_report(store: Path, after_s: int) -> None:
+    _, end_ns = make_run(RunStore(store), "r", [Made(100)], requested_ns=time.time_ns() - 9 * DAY)
+    asked = datetime.fromtimestamp(end_ns // S + 1 + after_s, UTC).isoformat()
+    refused = run("r", "--since", asked)
+    assert isinstance(refused.exception, ConfigurationError)
+    assert f"--since {asked}: the run's time line is over by then: it ends at 20" in str(
+        refused.exception
+    )
+    before = datetime.fromtimestamp(end_ns // S - 1000, UTC).isoformat()
+    told = json.loads(run("r", "--since", before, "--json").output)
+    assert 1000 <= told["elapsed_s"] <= 1001

@@ -201,6 +201,7 @@ def _of_run(
     from holdfast.journal.recorded import load_run
     from holdfast.report.document import document
     from holdfast.report.of_run import findings_of
+    from holdfast.report.words import iso
 
     folder = open_run(name, store)
     recorded = load_run(folder.path, live_journals(folder))
@@ -210,7 +211,12 @@ def _of_run(
     account = recorded.account(now_ns, window_ns)
     if since is not None:
         from_ns = moment_ns(since, "--since")
-        account = recorded.account(now_ns, max(1, account.end_ns - from_ns))
+        if from_ns >= account.end_ns:
+            raise ConfigurationError(
+                f"--since {since}: the run's time line is over by then: it ends at "
+                f"{iso(account.end_ns)}"
+            )
+        account = recorded.account(now_ns, account.end_ns - from_ns)
     findings = findings_of(folder, recorded, account)
     if without_stopped:
         findings = findings.without_stopped()
