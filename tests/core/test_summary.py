@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.ledger.account import Account, Disruption
+from holdfast.core.ledger.facts import AttemptFact, Fact, RestoreFact, RunFact, StepsFact
+from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.program import Basis, Declared
 from holdfast.core.ledger.summary import (
     NOTHING,
@@ -91,3 +94,32 @@ def test_a_run_outside_of_a_window_adds_nothing() -> None:
     assert (run.step_s(), run.step_s("1d")) == (2.0, None)
     assert fleet([run, run], "all").productive == 16 * S
     assert fleet([], "all").goodput is None
+
+
+CRASH_LOOP: list[Fact] = [
+    RunFact("r", 0, None, 8),
+    AttemptFact(0, 0, 100 * S, "host_lost"),
+    StepsFact(0, 1, 10, 0, 100 * S),
+    *(AttemptFact(n, (90 + 10 * n) * S, (100 + 10 * n) * S, "failed") for n in range(1, 61)),
+    AttemptFact(61, 700 * S, None, None),
+    RestoreFact(61, 700 * S, 701 * S, 10, 0),
+]
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_starts_that_fail_one_after_another_cost_what_they_took(is_over: bool) -> None:
+    ledger = Ledger()
+    resumed = StepsFact(61, 11, 20, 701 * S, 801 * S)
+    ledger.add([*CRASH_LOOP, *([resumed] if is_over else [])])
+    account = ledger.account(801 * S)
+    spent = spent_of(account)
+    first, second, *_, last = account.disruptions
+    latest_s = 701 if is_over else 801  # down up to there
+    assert [one.down_ns // S for one in (first, second, last)] == [
+        latest_s - 100, latest_s - 100, latest_s - 690
+    ], "of each story all"  # fmt: skip
+    assert spent.causes() == [
+        ("failed", 60, (latest_s - 100) * 8 * S),
+        ("host_lost", 1, 0),  # the first start began and failed as soon as the host was away
+    ]
+    assert sum(one.chip_ns for one in spent.errors()) == spent.elapsed - spent.productive

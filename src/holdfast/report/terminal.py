@@ -320,7 +320,7 @@ def _disruptions(findings: Findings, page: Page, every_story: bool) -> Iterator[
     )
     yield _row("", "lost", "down", "chip-hours", style="dim")
     if len(shown) < len(disruptions):
-        yield _earlier(disruptions[: -len(shown)])
+        yield _earlier(list(account.summands())[: -len(shown)])
     for disruption in shown:
         yield from _story(findings, disruption, page)
         yield Text()
@@ -336,9 +336,9 @@ def _row(cause: str | Text, lost: str, down: str, price: str, style: str = "") -
 
 
 def _earlier(disruptions: Sequence[Disruption]) -> Table:
-    """One line for those whose stories are not shown."""
+    """One line for those whose stories are not shown, as they add up."""
     lost = sum(d.lost_steps for d in disruptions)
-    down = sum(d.downtime_ns or 0 for d in disruptions)
+    down = sum(d.down_ns for d in disruptions)
     price = sum(d.price_chip_ns for d in disruptions)
     words = f"{counted(len(disruptions), 'earlier disruption')} (all of them: --all)"
     return _row(words, counted(lost, "step"), duration(down), chip_hours(price), style="dim")

@@ -26,7 +26,7 @@ from holdfast.journal.atomic import make_folder, read_json, write_atomic
 from holdfast.journal.fields import field, text, texts, whole, whole_or_none
 from holdfast.journal.metric_lines import as_json, values_of
 
-VERSION = 8
+VERSION = 9
 MAX_BYTES = 256 << 20
 MAX_CHIP_NS = 2**100
 MAX_PARTS = 256

@@ -35,6 +35,7 @@ from holdfast.core.ledger.facts import (
 )
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import STEP
+from holdfast.core.ledger.summary import spent_of
 
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 from few_rows import FEW_ROWS, plain_up_to
@@ -290,6 +291,27 @@ def test_the_shares_of_equal_parts_are_the_courses(data: st.DataObject) -> None:
     assert all(len(piece.kinds) == 1 for piece in course.pieces)
     widths = (b - a for a, b in pairwise(edges))
     assert found == tuple(round(100 * ns / width) for ns, width in zip(kept, widths, strict=True))
+
+
+@fewer
+@given(st.data())
+def test_disruptions_add_up_to_no_more_than_what_was_not_kept(data: st.DataObject) -> None:
+    """On chips that are as many all the time, from a request before all else to now."""
+    facts = [
+        dataclasses.replace(fact, requested_ns=0, ended_ns=None)
+        if isinstance(fact, RunFact)
+        else dataclasses.replace(fact, of=None)
+        if isinstance(fact, CapacityFact)
+        else fact
+        for fact in data.draw(histories())
+    ]
+    ledger = Ledger()
+    ledger.add(facts)
+    told = ledger.account(data.draw(questions(facts))[0])
+    spent = spent_of(told)
+    assert sum(price for *_, price in spent.causes()) <= told.elapsed - told.productive
+    rest = spent_of(told.without_stopped())
+    assert rest.losses == tuple(one.without_stopped() for one in spent.losses)
 
 
 @fewer

@@ -7,8 +7,9 @@ chip-time of the wall time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from itertools import zip_longest
 from typing import Any
 
 from holdfast.core.durations import SECOND_NS
@@ -44,12 +45,31 @@ class Disruption:
         return self.waterfall_ns.get(STOPPED, 0)
 
     @property
+    def down_ns(self) -> int:
+        """Downtime so far."""
+        if self.downtime_ns is None:  # not over: its waterfall runs to the end of the time line
+            return sum(self.waterfall_ns.values())
+        return self.downtime_ns
+
+    @property
     def price_chip_ns(self) -> int:
         """What it cost: (lost steps' own time + downtime so far) × chips."""
-        down_ns = self.downtime_ns
-        if down_ns is None:  # not over: its waterfall runs to the end of the time line
-            down_ns = sum(self.waterfall_ns.values())
-        return (self.lost_ns + down_ns) * self.chips
+        return (self.lost_ns + self.down_ns) * self.chips
+
+    def up_to(self, after: Disruption | None) -> Disruption:
+        """As a summand: its downtime ends where that of the next one begins, if both end together.
+
+        Those of attempts that completed no step do: they last up to the same first step.
+        """
+        if after is None or after.resumed_ns != self.resumed_ns:
+            return self
+        shared = after.waterfall_ns
+        waterfall = {k: ns - shared.get(k, 0) for k, ns in self.waterfall_ns.items()}
+        return replace(
+            self,
+            downtime_ns=max(0, self.down_ns - after.down_ns),
+            waterfall_ns={kind: ns for kind, ns in waterfall.items() if ns > 0},
+        )
 
     def without_stopped(self) -> Disruption:
         """The same, as if that time had not gone by."""
@@ -141,6 +161,11 @@ class Account:
             disruptions=disruptions,
             first_start_ns=first,
         )
+
+    def summands(self) -> Iterator[Disruption]:
+        """The disruptions as they add up, no moment of downtime in two of them."""
+        for one, after in zip_longest(self.disruptions, self.disruptions[1:]):
+            yield one.up_to(after)
 
     @property
     def productive(self) -> int:

@@ -32,7 +32,7 @@ def rolling(now_ns: int) -> tuple[Window, ...]:
 
 
 class Loss(NamedTuple):
-    """One disruption: when its attempt ended, why, and what it cost.
+    """One disruption: when its attempt ended, why, and what it cost, as those of a run add up.
 
     `error`: of a script that failed, the exception and where its code raised it, of one that hung
     where; "": nobody said.
@@ -210,7 +210,7 @@ def spent_of(
                 errors.get(one.attempt, ""),
                 one.stopped_ns * one.chips,
             )
-            for one in account.disruptions
+            for one in account.summands()
         ),
         wall_ns=account.elapsed_ns,
     )
