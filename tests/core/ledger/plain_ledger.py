@@ -26,6 +26,7 @@ from holdfast.core.ledger.kinds import (
     RESCHEDULE,
     STARTUP,
     STEP,
+    STOPPED,
     UNDER_WAY,
     is_disruption,
     waiting_kind,
@@ -216,6 +217,7 @@ def _chip_time(story: Story, pieces: Iterable[Piece]) -> dict[str, int]:
         for a, b in _between([at for at, _, _ in story.capacity], piece.start_ns, piece.end_ns):
             of = _chips_of(story, a)
             working = min(of, [of, *(chips for at, chips, _ in story.capacity if at <= a)][-1])
+            working = of if piece.kind == STOPPED else working
             _add(kinds, piece.kind, (b - a) * working)
             _add(kinds, RESCHEDULE, (b - a) * (of - working))
     return kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from plain_ledger import account as plain_account
 
-from holdfast.core.ledger.facts import AttemptFact, RunFact, StepsFact, WaitFact
+from holdfast.core.ledger.facts import AttemptFact, CapacityFact, RunFact, StepsFact, WaitFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.summary import spent_of
 
@@ -45,3 +45,21 @@ def test_without_it_goodput_is_a_share_of_the_rest():
     assert "stopped" not in told.waterfall_ns
     assert [one.chip_ns for one in spent.losses] == [100, 20]
     assert [one.chip_ns for one in spent.without_stopped().losses] == [0, 20]
+
+
+def test_all_chips_are_stopped_where_fewer_trained():
+    facts = [
+        RunFact("r", 0, 100, 4),
+        AttemptFact(0, 0, 10, "stopped"),
+        CapacityFact(0, 3),
+        StepsFact(0, 1, 10, 0, 10),
+        WaitFact("stopped", 10, None),
+        AttemptFact(1, 90, 100, "done"),
+        StepsFact(1, 11, 20, 90, 100),
+    ]
+    ledger = Ledger()
+    ledger.add(facts)
+    account = ledger.account()
+    assert account.kinds == plain_account(facts).kinds
+    assert account.kinds == {"step": 60, "stopped": 4 * 80, "reschedule": 20}
+    assert account.without_stopped().goodput == 0.75

@@ -20,7 +20,7 @@ from holdfast.core.ledger.course import MOST, Course, CourseAttempt, pieces_of
 from holdfast.core.ledger.facts import AttemptFact, NoticeFact, RunFact
 from holdfast.core.ledger.few import Cut, time_of
 from holdfast.core.ledger.gaps import Gaps
-from holdfast.core.ledger.kinds import RESCHEDULE, STEP, is_disruption
+from holdfast.core.ledger.kinds import RESCHEDULE, STEP, STOPPED, is_disruption
 from holdfast.core.ledger.lineage import Part, Stretch, trace
 from holdfast.core.ledger.spans import SpanColumns
 from holdfast.core.ledger.stretches import OWN_KINDS, Stretches, of_attempt
@@ -271,7 +271,7 @@ class TimeLine:
             for level in _overlapping(levels, gap.start_ns, gap.end_ns):
                 is_whole = level.start_ns <= gap.start_ns and gap.end_ns <= level.end_ns
                 part = between if is_whole else self._gaps.time(gap, level.start_ns, level.end_ns)
-                _add(kinds, part, level.chips)
+                _add_gap(kinds, part, level)
             cuts = view.cuts(self._kinds)
             for level in _overlapping(levels, view.start_ns, view.stop_ns):
                 during = self._attempt_time(i, cuts, level.start_ns, level.end_ns)
@@ -291,11 +291,8 @@ class TimeLine:
             else:
                 _add(time, self._attempt_time(i, cuts, view.start_ns, view.stop_ns))
         for level in levels:
-            _add(
-                kinds,
-                self._gaps.time(self._gaps.in_order[0], level.start_ns, level.end_ns),
-                level.chips,
-            )
+            part = self._gaps.time(self._gaps.in_order[0], level.start_ns, level.end_ns)
+            _add_gap(kinds, part, level)
         kinds = {kind: ns for kind, ns in kinds.items() if ns or kind == STEP}
         begins_here = with_disruptions and from_ns <= self._run.requested_ns
         first_start = {kind: ns for kind, ns in time.items() if ns} if begins_here else {}
@@ -380,3 +377,11 @@ def _overlapping(levels: Sequence[_Level], start_ns: int, end_ns: int) -> Iterat
 def _add(totals: dict[str, int], more: Mapping[str, int], times: int = 1) -> None:
     for kind, ns in more.items():
         totals[kind] = totals.get(kind, 0) + ns * times
+
+
+def _add_gap(kinds: dict[str, int], part: Mapping[str, int], level: _Level) -> None:
+    """Count time between attempts; STOPPED are all chips, also those that did not work before."""
+    _add(kinds, part, level.chips)
+    if STOPPED in part and level.chips < level.of:
+        missing = part[STOPPED] * (level.of - level.chips)
+        _add(kinds, {STOPPED: missing, RESCHEDULE: -missing})
