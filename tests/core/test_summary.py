@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.ledger.account import Account, Disruption
-from holdfast.core.ledger.facts import AttemptFact, Fact, RestoreFact, RunFact, StepsFact
+from holdfast.core.ledger.facts import (
+    AttemptFact,
+    CapacityFact,
+    Fact,
+    RestoreFact,
+    RunFact,
+    StepsFact,
+)
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.program import Basis, Declared
 from holdfast.core.ledger.summary import (
@@ -88,7 +95,7 @@ def test_a_run_outside_of_a_window_adds_nothing() -> None:
         "1",
         "done",
         chips=2,
-        within={"all": Spent({"step": 8 * S}, steps_kept=2, wall_ns=4 * S)},
+        within={"all": Spent({"step": 8 * S}, steps_kept=2, wall_ns=4 * S, kept_ns=4 * S)},
     )
     assert run.spent("1d") is NOTHING
     assert (run.step_s(), run.step_s("1d")) == (2.0, None)
@@ -123,3 +130,23 @@ def test_starts_that_fail_one_after_another_cost_what_they_took(is_over: bool) -
         ("host_lost", 1, 0),  # the first start began and failed as soon as the host was away
     ]
     assert sum(one.chip_ns for one in spent.errors()) == spent.elapsed - spent.productive
+
+
+@pytest.mark.parametrize("queued_s", [0, 1000])
+def test_a_step_takes_as_long_whatever_chips_do_it_and_however_long_a_run_waited(
+    queued_s: int,
+) -> None:
+    """Ten steps of 2 s on 8 chips, ten on 32, and ten on 32 of which 16 are away."""
+    facts: list[Fact] = [RunFact("r", 0, None, 8)]
+    for n, (chips, of) in enumerate([(8, 8), (32, 32), (16, 32)]):
+        at_ns = (queued_s + 20 * n) * S
+        facts += [
+            CapacityFact(at_ns, chips, of),
+            AttemptFact(n, at_ns, at_ns + 20 * S, "preempted"),
+            StepsFact(n, 10 * n + 1, 10 * n + 10, at_ns, at_ns + 20 * S),
+        ]
+    ledger = Ledger()
+    ledger.add(facts)
+    spent = spent_of(ledger.account(), Basis(Declared(ideal_step_ns=S)))
+    run = RunSummary("r", "1", "done", chips=32, within={"all": spent})
+    assert (run.step_s(), spent.program) == (2.0, 0.5)

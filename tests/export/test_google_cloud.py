@@ -80,7 +80,9 @@ class FakeLogger:
 
 
 def a_look(at_s: float = 1000.5, runs: int = 1) -> ExportLook:
-    spent = Spent(KINDS, steps_kept=6, losses=(Loss(5, "killed", 9),), wall_ns=100 * S)
+    spent = Spent(
+        KINDS, steps_kept=6, losses=(Loss(5, "killed", 9),), wall_ns=100 * S, kept_ns=60 * S
+    )
     samples = tuple(
         Sample(
             RunSummary(f"r{n}", f"id{n}", "running", chips=1, step=7,

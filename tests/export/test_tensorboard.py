@@ -25,7 +25,7 @@ KINDS = {"step": 60 * S, "startup": 20 * S, "custom:eval": 10 * S, "lost": 5 * S
 
 
 def a_look(*names: str, step: int = 7) -> ExportLook:
-    spent = Spent(KINDS, steps_kept=6, ideal=48 * S, paced=60 * S, wall_ns=100 * S)
+    spent = Spent(KINDS, steps_kept=6, ideal=48 * S, paced=60 * S, wall_ns=100 * S, kept_ns=60 * S)
     runs = tuple(
         RunSummary(n, n, "running", chips=1, step=step, within={ALL: spent, "1h": spent})
         for n in names

@@ -151,6 +151,7 @@ def _plain(one: RunSummary) -> dict[str, Any]:
         "lost_steps": spent.lost_steps,
         **{key: getattr(spent, key) for key in _CHIP_TIMES},
         "wall_ns": spent.wall_ns,
+        "kept_ns": spent.kept_ns,
         "losses": [list(loss) for loss in spent.losses],
     }
 
@@ -182,6 +183,7 @@ def _summary(row: Mapping[str, Any]) -> RunSummary:
         lost_steps=whole(row, "lost_steps"),
         **{key: whole(row, key, high=MAX_CHIP_NS) for key in _CHIP_TIMES},
         wall_ns=whole(row, "wall_ns"),
+        kept_ns=whole(row, "kept_ns"),
         losses=tuple(_loss(one) for one in losses),
     )
     course = _course(field(row, "course"))

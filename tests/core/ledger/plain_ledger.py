@@ -82,6 +82,11 @@ def account(
         ),
         first_start_ns=_first_start(story, pieces) if from_ns <= story.requested_ns else {},
         kept_of={attempt: count for attempt, count in kept_of.items() if count},
+        kept_ns=sum(
+            piece.end_ns - piece.start_ns
+            for piece in _cut(pieces, from_ns, story.end_ns)
+            if piece.kind == STEP
+        ),
     )
 
 

@@ -58,7 +58,14 @@ def test_seconds_of_a_run_whose_chips_changed_add_up_to_the_wall_time() -> None:
     changed = account(chips=6, paid=40 * S, kinds={"step": 30 * S, "reschedule": 10 * S})
     assert (changed.goodput, changed.in_seconds(changed.elapsed)) == (0.75, 10.0)
     assert (changed.seconds("step"), changed.seconds("reschedule")) == (7.5, 2.5)
-    assert (changed.wall_ns(30 * S), changed.chip_ns(S)) == (75 * S // 10, 4 * S)
+    assert changed.wall_ns(30 * S) == 75 * S // 10
+
+
+def test_time_of_kept_steps_is_that_of_the_chips_that_did_them() -> None:
+    # 5 s of steps on 2 chips, then 5 s on 4
+    changed = account(chips=4, paid=30 * S, kinds={"step": 30 * S}, kept_ns=10 * S)
+    assert changed.kept_chip_ns(S) == 3 * S
+    assert account().kept_chip_ns(S) == 2 * S
 
 
 def test_json() -> None:

@@ -99,7 +99,8 @@ class Account:
     `paid`, the chip-nanoseconds of all chips that the run had, exactly: `elapsed_ns × chips` where
     it had as many all the time. A ValueError says that a ledger broke that law.
 
-    `kept_of`: how many of the kept steps each attempt did, of those that did any.
+    `kept_of`: how many of the kept steps each attempt did, of those that did any. `kept_ns`: their
+    own wall time, of all of them.
 
     `first_start_ns`: the wall time by kind from the beginning of the first attempt to the end of
     the first step that any completed, or up to now; empty where the account begins later.
@@ -117,6 +118,7 @@ class Account:
     first_start_ns: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0  # chip-nanoseconds that do not count: see `without_stopped`
     kept_of: Mapping[int, int] = field(default_factory=dict)
+    kept_ns: int = 0
 
     def __post_init__(self) -> None:
         total = sum(self.kinds.values())
@@ -144,9 +146,9 @@ class Account:
         """The same in seconds, not rounded to nanoseconds."""
         return chip_ns * self.elapsed_ns / (self.paid * SECOND_NS) if self.paid else 0.0
 
-    def chip_ns(self, wall_ns: int) -> int:
-        """So much wall time as time of all the run's chips."""
-        return wall_ns * self.paid // self.elapsed_ns if self.elapsed_ns else wall_ns * self.chips
+    def kept_chip_ns(self, wall_ns: int) -> int:
+        """So much wall time of kept steps as time of the chips that did them."""
+        return wall_ns * self.productive // self.kept_ns if self.kept_ns else wall_ns * self.chips
 
     def without_stopped(self) -> Account:
         """The same, as if the time in which a person kept the run stopped had not gone by."""

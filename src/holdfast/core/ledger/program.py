@@ -132,7 +132,7 @@ class Basis:
     def ideal_chip_ns(self, account: Account) -> int | None:
         """What the kept steps of an account would take at best; None: it is not known."""
         if self.declared.ideal_step_ns:
-            return account.chip_ns(account.steps_kept * self.declared.ideal_step_ns)
+            return account.kept_chip_ns(account.steps_kept * self.declared.ideal_step_ns)
         return self._chip_ns(account, self._peak_of)
 
     def least_chip_ns(self, account: Account) -> int | None:

@@ -68,7 +68,8 @@ class Spent:
     chip-time of the runs that declared one: both 0 where nobody did. `at_reached` and `calibrated`
     are the same by the peak that the devices were measured to reach. `least` and `least_reached`
     are `ideal` and `at_reached` at the highest peak of any type of numbers, which quantised
-    products may come to; 0: as these are. `wall_ns`: how long that was.
+    products may come to; 0: as these are. `wall_ns`: how long that was. `kept_ns`: the kept steps'
+    own wall time.
     """
 
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Spent:
     calibrated: int = 0
     least: int = 0
     least_reached: int = 0
+    kept_ns: int = 0
 
     @property
     def elapsed(self) -> int:
@@ -213,6 +215,7 @@ def spent_of(
             for one in account.summands()
         ),
         wall_ns=account.elapsed_ns,
+        kept_ns=account.kept_ns,
     )
 
 
@@ -237,6 +240,7 @@ def added(parts: Sequence[Spent]) -> Spent:
         losses=tuple(loss for part in parts for loss in part.losses),
         left_out=sum(part.left_out for part in parts),
         wall_ns=sum(part.wall_ns for part in parts),
+        kept_ns=sum(part.kept_ns for part in parts),
     )
 
 
@@ -286,9 +290,7 @@ class RunSummary:
     def step_s(self, window: str = ALL) -> float | None:
         """The mean wall time of a step that was kept in a window; None: there was none."""
         spent = self.spent(window)
-        if not spent.steps_kept or not self.chips:
-            return None
-        return self.seconds(spent.productive, window) / spent.steps_kept
+        return _ratio(spent.kept_ns, spent.steps_kept * SECOND_NS)
 
     def seconds(self, chip_ns: int, window: str = ALL) -> float:
         """So much chip-time of a window as seconds of wall time."""

@@ -88,21 +88,20 @@ class TimeLine:
         if from_ns > self._run.requested_ns:
             total -= sum(view.steps.completed_until(from_ns) for view in self._views)
         levels = self._levels(from_ns)
-        kinds, disruptions, first_start = self._walk(
-            from_ns, levels, with_disruptions=with_disruptions
-        )
+        found = self._walk(from_ns, levels, with_disruptions=with_disruptions)
         return Account(
             name=self._run.name,
             start_ns=from_ns,
             end_ns=self._end_ns,
             chips=self._chips_at(self._end_ns),
-            kinds=kinds,
+            kinds=found.kinds,
             steps_kept=kept,
             lost_steps=total - kept,
-            disruptions=disruptions,
+            disruptions=found.disruptions,
             paid=sum((level.end_ns - level.start_ns) * level.of for level in levels),
-            first_start_ns=first_start,
+            first_start_ns=found.first_start_ns,
             kept_of={attempt: count for attempt, count in kept_of.items() if count},
+            kept_ns=found.kept_ns,
         )
 
     def last_kept_step(self) -> int:
@@ -251,9 +250,7 @@ class TimeLine:
         before = self._views[i - 1].fact
         return i - 1 if is_disruption(before.end_ns, before.cause) else None
 
-    def _walk(
-        self, from_ns: int, levels: Sequence[_Level], *, with_disruptions: bool
-    ) -> tuple[dict[str, int], tuple[Disruption, ...], dict[str, int]]:
+    def _walk(self, from_ns: int, levels: Sequence[_Level], *, with_disruptions: bool) -> _Walked:
         """Chip-nanoseconds by kind (rules 5 and 6), what each disruption cost, and the first start.
 
         A disruption lasts up to the end of the first step that a later attempt completed. All in
@@ -261,7 +258,7 @@ class TimeLine:
         backwards, so that a crash loop of n attempts costs n sums and not n².
         """
         lost = self._lost_by_disruption(from_ns) if with_disruptions else {}
-        kinds = _without_work(levels)
+        kinds, kept_ns = _without_work(levels), 0
         found: list[Disruption] = []
         resumed: _Resumed | None = None
         time: dict[str, int] = {}  # from the end of the attempt to there
@@ -276,6 +273,7 @@ class TimeLine:
             for level in _overlapping(levels, view.start_ns, view.stop_ns):
                 during = self._attempt_time(i, cuts, level.start_ns, level.end_ns)
                 _add(kinds, during, level.chips)
+                kept_ns += during.get(STEP, 0)
             if not with_disruptions:
                 continue
             _add(time, between)
@@ -296,7 +294,7 @@ class TimeLine:
         kinds = {kind: ns for kind, ns in kinds.items() if ns or kind == STEP}
         begins_here = with_disruptions and from_ns <= self._run.requested_ns
         first_start = {kind: ns for kind, ns in time.items() if ns} if begins_here else {}
-        return kinds, tuple(found[::-1]), first_start
+        return _Walked(kinds, kept_ns, tuple(found[::-1]), first_start)
 
     def _is_disrupted(self, fact: AttemptFact, from_ns: int) -> bool:
         if fact.end_ns is None or not is_disruption(fact.end_ns, fact.cause):
@@ -315,6 +313,15 @@ def _launch(view: AttemptView) -> CourseAttempt:
         last_step=steps.last[len(steps) - 1] if len(steps) else 0,
         resume_step=view.parts[0].restore.step if view.parts and view.parts[0].restore else 0,
     )
+
+
+class _Walked(NamedTuple):
+    """What a walk adds up: see `Account`."""
+
+    kinds: dict[str, int]
+    kept_ns: int
+    disruptions: tuple[Disruption, ...]
+    first_start_ns: dict[str, int]
 
 
 class _Resumed(NamedTuple):
