@@ -397,8 +397,9 @@ def _only_one(scratch: Path, name: str, index: int, limit_s: float) -> ExitStack
 
     The folder is locked for who looks at what lies there. A process of another scratch folder has
     a folder of its own, so a name that the machine gives to one process only is taken as well.
+    Anybody may take it: where somebody else has, the folder is all there is.
     """
-    give_up_s = time.monotonic() + limit_s
+    give_up_s, alone_name = time.monotonic() + limit_s, f"holdfast/{name}/{index}"
     with ExitStack() as stack:
         lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, lock)
@@ -406,11 +407,13 @@ def _only_one(scratch: Path, name: str, index: int, limit_s: float) -> ExitStack
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                alone.bind(f"\0holdfast/{name}/{index}")  # it is nobody's file: it ends with us
+                alone.bind(f"\0{alone_name}")  # it is nobody's file: it ends with us
             except OSError as error:
                 if error.errno not in (errno.EWOULDBLOCK, errno.EADDRINUSE):
                     raise
                 if time.monotonic() > give_up_s:
+                    if error.errno == errno.EADDRINUSE and not _is_taken_by_us(alone_name):
+                        return stack.pop_all()
                     raise RunHeld(
                         f"another process runs as host {index} of this run on this machine; give "
                         "each host an index of its own, or this run another name"
@@ -418,3 +421,14 @@ def _only_one(scratch: Path, name: str, index: int, limit_s: float) -> ExitStack
                 time.sleep(TRY_S)
             else:
                 return stack.pop_all()
+
+
+def _is_taken_by_us(name: str) -> bool:
+    """Whether a process of this user holds that name of the machine's."""
+    rows = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+    sockets = {f"socket:[{row.split()[6]}]" for row in rows if row.endswith(f" @{name}")}
+    for held in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if str(held.readlink()) in sockets:
+                return held.parents[1].stat().st_uid == os.getuid()
+    return False
