@@ -28,6 +28,7 @@ from holdfast.journal.flow import Flow
 from holdfast.link.certificate import make_certificate
 from holdfast.link.exchange import BLOCK_BYTES, Exchange
 from holdfast.link.frames import LinkError
+from holdfast.link.reception import Reception
 from holdfast.link.values import Peer
 from holdfast.snapshot.part import (
     OwnTensors,
@@ -51,7 +52,6 @@ NOT_WANTED = "it is not wanted any more"
 _flows: dict[int, Flow] = {}  # of what is being brought
 _connections: dict[int, socket.socket] = {}  # over which it comes
 _were_alike: dict[str, int] = {}  # by array, in how many sets in a row
-MOST_AT_ONCE = 16  # connections that are served; a stranger has no more than a few seconds of one
 
 
 class RemotePart:
@@ -214,31 +214,22 @@ class PartServer:
         self._ram_dir = Path(command["ram"])
         self._run, self._secret = command["run"], bytes.fromhex(command["secret"])
         self._certificate = make_certificate()  # None: it answers in the clear
-        self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._listening = socket.create_server((command["at"], 0), backlog=BACKLOG)
-        self.port = int(self._listening.getsockname()[1])
+        listening = socket.create_server((command["at"], 0), backlog=BACKLOG)
+        self.port = int(listening.getsockname()[1])
+        self._reception = Reception(listening, self._talk)
 
     def serve(self) -> None:
         """For ever."""
-        while True:
-            self._room.acquire()
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                self._room.release()
-                time.sleep(0.1)  # out of descriptors, say
-                continue
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+        self._reception.serve()
 
     def _talk(self, connection: socket.socket) -> None:
-        try:
-            with connection, contextlib.suppress(LinkError, OSError):
-                exchange = Exchange.answer(connection, self._run, self._secret, self._certificate)
-                with contextlib.closing(_Asked(self._ram_dir, exchange)) as asked:
-                    while True:
-                        asked.answer(exchange.hear())
-        finally:
-            self._room.release()
+        exchange = Exchange.answer(connection, self._run, self._secret, self._certificate)
+        with (
+            self._reception.proved(connection),
+            contextlib.closing(_Asked(self._ram_dir, exchange)) as asked,
+        ):
+            while True:
+                asked.answer(exchange.hear())
 
 
 class _Asked:

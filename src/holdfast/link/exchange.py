@@ -95,7 +95,7 @@ class Exchange:
         secret: bytes,
         certificate: Certificate | None = None,
     ) -> Exchange:
-        """Somebody has dialled."""
+        """Somebody has dialled. How long all of that may take is limited by `link.reception`."""
         _set_up(connection)
         stream: Stream = ClearStream(connection)
         if certificate is not None:

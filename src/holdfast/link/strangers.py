@@ -13,7 +13,8 @@ Stranger = TypeVar("Stranger")
 class Strangers(Generic[Stranger]):
     """The oldest first. Who only holds connections open keeps nobody out."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = STRANGERS) -> None:
+        self._most = most
         self._since_s: dict[Stranger, float] = {}
 
     def __len__(self) -> int:
@@ -21,7 +22,7 @@ class Strangers(Generic[Stranger]):
 
     def admit(self, one: Stranger, now_s: float) -> Stranger | None:
         """It has come; who is to go for it."""
-        oldest = next(iter(self._since_s)) if len(self._since_s) >= STRANGERS else None
+        oldest = next(iter(self._since_s)) if len(self._since_s) >= self._most else None
         if oldest is not None:
             del self._since_s[oldest]
         self._since_s[one] = now_s
