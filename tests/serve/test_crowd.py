@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import Served, serving
 
+from holdfast.serve.access import LOGIN, Access
 from holdfast.serve.crowd import MOST, Crowd
+from holdfast.serve.guard import AccessGuard
 from holdfast.serve.polite import polite
 
 PROXY = "10.0.0.9"
@@ -126,7 +128,8 @@ def test_a_head_has_its_time_and_an_answer_has_any() -> None:
 
     async def story() -> None:
         app, crowd, made = Waiting(), Crowd[Any](), []
-        config = uvicorn.Config(app, log_config=None, lifespan="off")
+        guard = AccessGuard(app, Access(names=("x",)), 1)
+        config = uvicorn.Config(guard, log_config=None, lifespan="off")
         config.load()
 
         def protocol() -> Any:
@@ -153,6 +156,54 @@ def test_a_head_has_its_time_and_an_answer_has_any() -> None:
                 assert await reader.read() == b"", "and asked nothing more"
             writer.close()
         assert len(crowd) == 0
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\ntoken=bad",
+        b"GET /login?token=bad HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["a body that does not come", "a wrong token", "a wrong link"],
+)
+def test_who_is_about_to_log_in_keeps_nobody_out(slow: bytes) -> None:
+    import uvicorn
+    from uvicorn.server import ServerState
+
+    async def story() -> None:
+        waiting, asking = Waiting(), asyncio.Semaphore(0)
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            asking.release()
+            if scope["path"] != LOGIN:
+                waiting.answer.set()
+            await waiting(scope, receive, send)
+
+        crowd = Crowd[Any](most_of_one=3)
+        guard = AccessGuard(app, Access(names=("x",), token="good"), 1)
+        config = uvicorn.Config(guard, log_config=None, lifespan="off")
+        config.load()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: polite(crowd)(config, ServerState(), {}), "127.0.0.1", 0
+        )
+        address = server.sockets[0].getsockname()
+        async with server:
+            writers = []
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(slow)
+                writers.append((reader, writer))
+                await asking.acquire()
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\n\r\n")
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+            with contextlib.suppress(ConnectionError):
+                assert await writers[0][0].read() == b"", "the oldest went for it"
+            for _, one in [*writers, (reader, writer)]:
+                one.close()
 
     asyncio.run(asyncio.wait_for(story(), 60))
 

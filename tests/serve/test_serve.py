@@ -82,6 +82,11 @@ def test_the_list_has_every_run_and_what_cannot_be_read(
     assert "\x1b" not in answer.text
 
 
+def test_a_login_that_is_broken_off_is_no_error(asked: Any) -> None:
+    """It is broken off where others need the place: that would fill the terminal."""
+    asked._ask("/login", "POST", {}).close()
+
+
 def test_a_runs_page_is_the_reports(asked: Any) -> None:
     page = asked.get("/run/bad", Accept="text/html").text
     assert 'id="goodput"' in page

@@ -1,9 +1,9 @@
 """Who may stay connected: whoever only holds a connection open never keeps others out.
 
-A connection is idle until the head of a request is whole, and again once that is answered. Idle
-ones get `HEAD_S`, and where there are too many, in all or of one address, the one that has been
-idle the longest leaves for the newcomer. The newcomer goes only where all others are being
-answered.
+A connection is idle until it has asked for something that it may see, and again once that is
+answered: who is refused, or is about to log in, is idle all the time. Idle ones get `HEAD_S`, and
+where there are too many, in all or of one address, the one that has been idle the longest leaves
+for the newcomer. The newcomer goes only where all others are being answered.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-HEAD_S = 10.0  # from a connection's start, or its last answer, to the end of the next head
-BODY_S = 10.0  # of the one form there is
+HEAD_S = 10.0  # from a connection's start, or its last answer, until it may see what it asks for
+GRANTED = "holdfast.granted"  # in a request's state: to be called once it may see that
 MOST = 512
 MOST_OF_ONE = 128  # address; a proxy's, which is everybody's, may have all
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from holdfast.serve.access import LOGIN, Access, AccessVerdict, RequestHead
+from holdfast.serve.crowd import GRANTED
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,6 +56,8 @@ class AccessGuard:
 
         verdict, why = self._judge(scope)
         if verdict is AccessVerdict.SERVE:
+            if scope["path"] != LOGIN and (granted := scope.get("state", {}).get(GRANTED)):
+                granted()
             await self._app(scope, receive, with_headers)
         elif verdict is AccessVerdict.LOG_IN and _wants_page(scope):
             place = f"{LOGIN}?to={quote(scope['path'], safe='/')}"

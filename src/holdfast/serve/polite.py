@@ -1,11 +1,14 @@
-"""uvicorn's connections, with the manners of `crowd`: whole heads in time, room for others."""
+"""uvicorn's connections, with the manners of `crowd`: little time for strangers, room for others.
+
+Whether somebody is one is known to the application, which says so (`GRANTED`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from holdfast.serve.crowd import HEAD_S, Crowd
+from holdfast.serve.crowd import GRANTED, HEAD_S, Crowd
 
 
 def polite(crowd: Crowd[Any], head_s: float = HEAD_S) -> type[asyncio.Protocol]:
@@ -17,30 +20,25 @@ def polite(crowd: Crowd[Any], head_s: float = HEAD_S) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self.app_state = {**self.app_state, GRANTED: self._granted}
             leaves = crowd.come(self, self.client[0] if self.client else "")
             if leaves is not None:
                 leaves.transport.abort()
             self._begin_limit()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._look()
-
         def on_response_complete(self) -> None:
-            super().on_response_complete()
             crowd.idle(self)
             self._begin_limit()
-            self._look()  # the next request may have come already
+            super().on_response_complete()  # the next request may have come already
 
         def connection_lost(self, exc: Exception | None) -> None:
             crowd.go(self)
             self._end_limit()
             super().connection_lost(exc)
 
-        def _look(self) -> None:
-            if self.cycle is not None and not self.cycle.response_complete:
-                crowd.busy(self)
-                self._end_limit()
+        def _granted(self) -> None:
+            crowd.busy(self)
+            self._end_limit()
 
         def _begin_limit(self) -> None:
             self._end_limit()
