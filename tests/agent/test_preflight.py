@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import queue
 import select
@@ -18,6 +20,7 @@ from holdfast.agent.launch import LOOPBACK, free_ports
 from holdfast.agent.preflight import PAIR_BYTES, TOKEN_BYTES, PreflightJob, UnfitError
 from holdfast.agent.preflight_runner import HostFacts, PreflightRunner
 from holdfast.core.hosts.preflight import Neighbour, PreflightAnswer, PreflightOrder
+from holdfast.link import strangers
 
 TOKEN = b"t" * TOKEN_BYTES
 Serve = Callable[[socket.socket], None]
@@ -73,6 +76,37 @@ def test_a_network_that_hardly_carries_anything_is_no_network(
     address, port = served(lambda one: preflight._answer(one, TOKEN))
     with pytest.raises(UnfitError, match=r"its network to host 3 \(127.0.0.1\) carries"):
         preflight.exchange(3, address, port, TOKEN)
+
+
+def test_a_token_that_comes_byte_by_byte_has_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "HANDSHAKE_S", 0.0)
+    monkeypatch.setattr(preflight, "PAIR_LIMIT_S", 60.0)
+    server = socket.create_server((LOOPBACK, 0))
+    threading.Thread(target=preflight.answer_all, args=(server, TOKEN), daemon=True).start()
+    with socket.create_connection(server.getsockname(), timeout=20) as slow:
+        slow.sendall(TOKEN[:-1])
+        with contextlib.suppress(ConnectionError):
+            assert slow.recv(1) == b""
+
+
+def test_a_host_without_descriptors_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FullHost:
+        asked = 0
+
+        def settimeout(self, _: float | None) -> None:
+            pass
+
+        def accept(self) -> None:
+            self.asked += 1
+            assert self.asked == 1, "it asks again at once"
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    def paused(_: float) -> None:
+        raise StopIteration
+
+    monkeypatch.setattr("time.sleep", paused)
+    with pytest.raises(StopIteration):
+        preflight.answer_all(FullHost(), TOKEN)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("has_numpy", [True, False])

@@ -20,10 +20,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from holdfast.link.reception import Reception
 
 TOKEN_BYTES = 32
 PAIR_BYTES = 4 << 20  # each way
@@ -179,20 +182,23 @@ def listen(at: tuple[str, int]) -> socket.socket | None:
 
 def answer_all(server: socket.socket, token: bytes) -> None:
     """Answer whoever knows the token, for as long as this process lives."""
-    while True:
-        with contextlib.suppress(OSError):
-            connection, _ = server.accept()
-            threading.Thread(target=_answer, args=(connection, token), daemon=True).start()
+    reception = Reception(server, lambda one: _answer(one, token, reception.proved))
+    reception.serve()
 
 
-def _answer(connection: socket.socket, token: bytes) -> None:
-    with contextlib.suppress(OSError, EOFError), connection:
+def _answer(
+    connection: socket.socket,
+    token: bytes,
+    proved: Callable[[socket.socket], AbstractContextManager[Any]] = contextlib.nullcontext,
+) -> None:
+    with contextlib.suppress(OSError, EOFError):
         connection.settimeout(PAIR_LIMIT_S)
         if not hmac.compare_digest(_receive(connection, TOKEN_BYTES), token):
             return
-        connection.sendall(token)
-        connection.sendall(_receive(connection, PAIR_BYTES))
-        connection.recv(1)  # the other one ends the connection
+        with proved(connection):
+            connection.sendall(token)
+            connection.sendall(_receive(connection, PAIR_BYTES))
+            connection.recv(1)  # the other one ends the connection
 
 
 def exchange(index: int, address: str, port: int, token: bytes) -> str:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import io
+import itertools
+import json
+import socket
 import sys
 import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,6 +68,48 @@ def test_what_a_power_cut_has_left_half_unpacked_is_in_nobodys_way(
     assert sorted(one.name for one in host.folder.iterdir()) == [
         f"{digest}.tar.gz", "pushed.json", "trees",
     ]  # fmt: skip
+
+
+@pytest.fixture
+def dial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[], socket.socket]]:
+    """A connection to where an archive is given to who says `token`."""
+    host = HostHere(tmp_path, io.BytesIO())
+    (tmp_path / "a").write_bytes(b"a tree")
+    host._serve(Archive(tmp_path / "a", 6, 6), "token")
+    port = json.loads(capsys.readouterr().out)["port"]
+    with contextlib.ExitStack() as stack:
+        yield lambda: stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+
+
+def is_over(one: socket.socket) -> bool:
+    with contextlib.suppress(ConnectionError):
+        return one.recv(1) == b""
+    return True
+
+
+def test_strangers_are_few_and_keep_no_host_out(dial: Callable[[], socket.socket]) -> None:
+    strangers = [dial() for _ in range(66)]
+    assert is_over(strangers[0])
+    host = dial()
+    host.sendall(b"token")
+    with host.makefile("rb") as given:
+        assert given.read() == b"a tree"
+    guesses = dial()
+    guesses.sendall(b"guess")
+    assert is_over(guesses)
+
+
+def test_a_token_that_comes_byte_by_byte_has_little_time(
+    dial: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = itertools.count()  # two of them are longer than the limit
+    clock = SimpleNamespace(monotonic=lambda: 0.9 * host_side.TOKEN_S * next(turns))
+    monkeypatch.setattr(host_side, "time", clock)
+    slow = dial()
+    slow.sendall(b"t")
+    assert is_over(slow)
 
 
 def test_who_waits_for_more_of_a_broken_archive_is_let_go(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ LOG_BYTES = 1 << 16  # of an answer
 TAIL_BYTES = 2000
 DIAL_S = 10.0
 STALL_S = 60.0
+TOKEN_S = 5.0  # for who has dialled to say all of it
+MOST_STRANGERS = 64  # who have not; each has a thread
+PAUSE_S = 0.1
 KILL_S = 5.0
 MARK = "HOLDFAST_SSH_JOB"  # in the environment of all that a job has started
 # What a job ended with is known although nobody was connected then.
@@ -90,6 +93,54 @@ class Archive:
         with self.changed:
             self.changed.wait_for(lambda: self.there > count or self.is_broken, STALL_S)
             return self.there > count and not self.is_broken
+
+
+class ArchiveServer:
+    """Gives an archive to who knows the token; of others the oldest goes for the next."""
+
+    def __init__(self, archive: Archive, token: str) -> None:
+        self.archive, self.token = archive, token.encode()
+        self.lock = threading.Lock()
+        self.strangers: list[socket.socket] = []  # the oldest first
+
+    def serve(self, server: socket.socket) -> None:
+        """Until that is closed."""
+        while server.fileno() >= 0:
+            try:
+                peer, _ = server.accept()
+            except OSError:  # closed, or there are no descriptors left
+                time.sleep(PAUSE_S)
+                continue
+            with self.lock:
+                self.strangers.append(peer)
+                if len(self.strangers) > MOST_STRANGERS:
+                    with contextlib.suppress(OSError):  # its thread hears of it
+                        self.strangers.pop(0).shutdown(socket.SHUT_RDWR)
+            threading.Thread(target=self._give, args=(peer,), daemon=True).start()
+
+    def _give(self, peer: socket.socket) -> None:
+        with contextlib.suppress(OSError), peer:
+            try:
+                is_known = self._knows(peer)
+            finally:
+                with self.lock, contextlib.suppress(ValueError):  # it had to go
+                    self.strangers.remove(peer)
+            if is_known:
+                peer.settimeout(STALL_S)
+                self.archive.give(peer)
+
+    def _knows(self, peer: socket.socket) -> bool:
+        said, until_s = b"", time.monotonic() + TOKEN_S
+        while len(said) < len(self.token):
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            peer.settimeout(left_s)
+            piece = peer.recv(len(self.token) - len(said))
+            if not piece:
+                return False
+            said += piece
+        return hmac.compare_digest(said, self.token)
 
 
 class HostHere:
@@ -247,20 +298,8 @@ class HostHere:
         server = self.serving = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         server.bind(("0.0.0.0", 0))  # noqa: S104 - whoever dials must know the token
         server.listen(64)
-
-        def give(peer: socket.socket) -> None:
-            peer.settimeout(STALL_S)
-            with contextlib.suppress(OSError), peer, peer.makefile("rb") as said:
-                if hmac.compare_digest(said.read(len(token)), token.encode()):
-                    archive.give(peer)
-
-        def accept() -> None:
-            with contextlib.suppress(OSError):  # closed
-                while True:
-                    peer, _ = server.accept()
-                    threading.Thread(target=give, args=(peer,), daemon=True).start()
-
-        threading.Thread(target=accept, daemon=True).start()
+        serve = ArchiveServer(archive, token).serve
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
         say({"port": server.getsockname()[1]})
 
     def _unpack(self, archive: Path, digest: str) -> None:
