@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -41,12 +42,16 @@ def serve(collector: Collector, port: int, who: str) -> tuple[int, Callable[[], 
     Raises ConfigurationError as `registry_of`, StoreUnavailable when the port is taken.
     """
     registry = registry_of(collector, who)
-    from prometheus_client import start_http_server
+    from prometheus_client import make_wsgi_app
+
+    from holdfast.export.scrape_server import ScrapeServer
 
     try:
-        server, thread = start_http_server(port, addr=LOOPBACK, registry=registry)
+        server = ScrapeServer(LOOPBACK, port, make_wsgi_app(registry))
     except (OSError, OverflowError) as error:
         raise StoreUnavailable(f"port {port} of {LOOPBACK} cannot be served: {error}") from error
+    thread = threading.Thread(target=server.serve_forever, name="holdfast-numbers", daemon=True)
+    thread.start()
 
     def close() -> None:
         server.shutdown()
