@@ -25,6 +25,7 @@ from holdfast.journal.facts.proven import Proof, prove
 from holdfast.journal.facts.rank_steps import Ints, UnderWay
 from holdfast.journal.facts.steps import AttemptSteps, FirstStep, SaveSpans
 from holdfast.journal.layout import RankPhase
+from holdfast.journal.regular import is_real_folder
 
 _SPACING_NS = 20_000_000_000  # of signs of life
 
@@ -217,7 +218,8 @@ class KnownAttempts:
             folder = self._folder / f"{attempt.number:04d}"
             if attempt.record_looks is None:
                 attempt.record_looks = Touched(folder / ATTEMPT_FILE, folder / END_FILE)
-            if attempt.record_looks.again():
+            are_ours = is_real_folder(self._folder) and is_real_folder(folder)
+            if are_ours and attempt.record_looks.again():
                 attempt.record = launched_and_ended(folder, attempt.number)
         return attempt.record
 
