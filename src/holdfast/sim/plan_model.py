@@ -27,6 +27,7 @@ from holdfast.sim.plan_input import Question
 LONGEST = 1e-12  # this share of the waits, the longest, is left out
 QUANTILES = 12  # that stand for a law
 SEEN = 1_000_000  # failures after which a policy knows how often they come
+NEVER = 1e-12  # failures per second
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def as_run(question: Question) -> Question:
             save_blocked_ns=to_ns(blocked_s),
             save_total_ns=to_ns(total_s),
             failures_seen=SEEN if rate else 0,
-            observed_ns=round(SECOND * SEEN / (rate or 1 / question.between.mean_s)),
+            observed_ns=round(SECOND * SEEN / max(rate, NEVER)),
             tier=tier,
         )
         return step_s * max(1, ceil(policy.interval_s(view) / step_s))
