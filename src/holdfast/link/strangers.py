@@ -13,8 +13,9 @@ Stranger = TypeVar("Stranger")
 class Strangers(Generic[Stranger]):
     """The oldest first. Who only holds connections open keeps nobody out."""
 
-    def __init__(self, most: int = STRANGERS) -> None:
-        self._most = most
+    def __init__(self, most: int | None = None) -> None:
+        """`most` at a time; None: as many as on the link."""
+        self._most = STRANGERS if most is None else most
         self._since_s: dict[Stranger, float] = {}
 
     def __len__(self) -> int:
