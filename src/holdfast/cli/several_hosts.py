@@ -330,17 +330,9 @@ def _elastic(settings: Settings) -> ElasticLimits | None:
 
 def _start(controls: Sequence[str], watched: WatchedHolder) -> subprocess.Popen[bytes]:
     """In a session of its own: what a terminal sends is for the agents, which pass it on."""
+    program = (sys.executable, "-P", "-m", "holdfast.cli.main")
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "holdfast.cli.main",
-            "run",
-            AS_CONTROLLER,
-            str(watched),
-            *controls,
-        ],
+        [*program, "run", AS_CONTROLLER, str(watched), *controls],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
