@@ -27,8 +27,11 @@ from holdfast.session.memory import RamPlace, RankBuffers
 from holdfast.session.saver import Saver
 from holdfast.snapshot import ram
 from holdfast.snapshot.ram_folder import buffer_name, claim_ram
+from holdfast.snapshot.receipt import DeclaredReplicas, Receipt, receipt_name
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.seal import seal_buffer
+from holdfast.snapshot.sealed import read_sealed
+from holdfast.snapshot.sets import set_name
 
 __all__ = ["driver"]
 
@@ -38,7 +41,7 @@ ATTEMPT = 2
 class Trainer:
     """One rank under orders: what `Run` puts together."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, ranks: int = 1) -> None:
         self.folder = claim_ram(base, "run").path
         self.writer = JournalWriter.create(
             base / "rank-00000.hfj", Identity("r", ATTEMPT, "i", 0, "host", 0, "boot")
@@ -51,8 +54,8 @@ class Trainer:
             self.contents,
             attempt=lambda: ATTEMPT,
             rank=0,
-            world_size=1,
-            memory=RankBuffers(RamPlace(self.folder, 3, 0, 1), self.words, 0, 1),
+            world_size=ranks,
+            memory=RankBuffers(RamPlace(self.folder, 3, 0, ranks), self.words, 0, ranks),
         )
         self.rung = 0
         self.boundary = Boundary(self.writer, self.saver)
@@ -109,6 +112,26 @@ def test_buffers_are_told_once_they_are_ready(trainer: Trainer) -> None:
     assert trainer.words.load(Word.BUFFERS) == 3
     held = [path.stat().st_blocks * 512 for path in trainer.folder.glob("buffer-*/*")]
     assert min(held) >= 24_000_000
+
+
+def test_a_set_beside_the_buffers_says_what_its_ranks_are_compared_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for an array that no whole set in memory had: that is this rank's own."""
+    trainer = Trainer(tmp_path, ranks=2)
+    (tmp_path / "ckpt").mkdir()
+    monkeypatch.setattr(trainer.contents, "replicated", lambda _: ("state/model",))
+    state = {"model": {"w": np.zeros(8)}, "own": np.zeros(8)}
+    trainer.saver.prepare(state, is_external=False)
+    trainer.prepared()
+    trainer.saver.save(state, 1, 1, with_buffer(0, 0))
+    state["model"]["late"] = np.zeros(8)
+    trainer.saver.save(state, 2, 2, with_buffer(0, None))
+    trainer.written()
+    trainer.close()
+    folder = tmp_path / "ckpt" / set_name(ATTEMPT, 2)
+    receipt = Receipt.from_json(read_sealed(folder / receipt_name(0)))
+    assert receipt.declared == DeclaredReplicas(("state/model",), ("state/model/late",))
 
 
 def test_a_driver_is_called_where_its_descriptors_are(
