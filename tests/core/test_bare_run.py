@@ -24,7 +24,7 @@ SEEN = SeenSets("r", 0, ((0, None),), (OLD, NEW))
 
 
 def machine(ranks: int = 1) -> RunMachine:
-    return RunMachine(bare_policy(saves.Never(), ranks, 1800))
+    return RunMachine(bare_policy(saves.Never(), ranks, 1800, ranks))
 
 
 def only(kind: type[T], actions: tuple[act.Action, ...]) -> T:

@@ -201,6 +201,24 @@ def test_a_rank_that_shows_itself_before_the_last_is_started_is_not_forgotten() 
     assert not [action for action in answer if isinstance(action, act.Relay)]
 
 
+# Else a run that is started again with other chips would count its past with those.
+@pytest.mark.parametrize(
+    ("chips", "told", "counted"),
+    [(0, None, None), (8, None, (8, 8)), (8, (4, 12), (4, 12)), (0, (4, 12), (4, 12))],
+)
+def test_each_launch_tells_how_many_chips_it_has(
+    chips: int, told: tuple[int, int] | None, counted: tuple[int, int] | None
+) -> None:
+    run = RunMachine(RunPolicy(ranks=1, save=saves.Never(), chips=chips))
+    for event in (SAMPLES[ev.Opened], SAMPLES[ev.SetsSeen], SAMPLES[ev.Chosen]):
+        run.handle(event)
+    launched = ev.Launched(2, 0, chips=None if told is None else ev.CountedChips(*told))
+    facts = [one for one in records(run.handle(launched)) if one["fact"] == "capacity"]
+    assert [(one["at_ns"], one["chips"], one["of"]) for one in facts] == (
+        [(2, *counted)] if counted else []
+    )
+
+
 @pytest.mark.parametrize(
     "ask", [SAMPLES[ev.StopAsked], SAMPLES[ev.StopNowAsked], SAMPLES[ev.Interrupted]]
 )

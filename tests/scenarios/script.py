@@ -187,7 +187,7 @@ class Script:
                 policy = replace(policy, save=_save_policy(value))
             elif key == "supervised":
                 ranks = shape.get("ranks", self.shape.ranks)
-                bare = bare_policy(policy.save, ranks, policy.hold_finished_ns / SECOND)
+                bare = bare_policy(policy.save, ranks, policy.hold_finished_ns / SECOND, ranks)
                 policy = bare if value == "no" else policy
                 shape["hosts"] = policy.hosts
             elif key == "budget":

@@ -221,6 +221,7 @@ def run_policy(settings: Settings, around: SourceSurroundings) -> RunPolicy:
         has_standbys=settings.standby != OFF,
         replicates=settings.hosts > 1,
         is_elastic=settings.elastic is not None,
+        chips=settings.total_chips,
     )
 
 

@@ -43,7 +43,6 @@ class Alone(Attachment):
         policy: RunPolicy,
         keep: Keep,
         grace_s: float,
-        chips: int,
     ) -> None:
         lease = acquire(folder, on_wait=say)
         attempt, incarnation = next_number(folder), new_id()
@@ -56,7 +55,7 @@ class Alone(Attachment):
         self._has_sigterm = False
         self._is_opened = False
         self._refused = 0  # the number of the last proposal that this rank could not read
-        facts = AttemptFacts(chips, incarnation, _command_line())
+        facts = AttemptFacts(policy.chips, incarnation, _command_line())
         flush, declared = writer.flush_for_owner, session_settings().settings.declared()
         run = BareRun(folder, lease, policy, keep, facts, live, attempt, flush, declared)
         host = OwnHost(writer.page, _process_started_ns(), lambda: self._controlling.killed())

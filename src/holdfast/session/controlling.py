@@ -67,7 +67,7 @@ LAST_S = 1.0  # rank 0 outlives a deadline by this, so that the others do not lo
 REACTION_NS = 150_000_000
 
 
-def bare_policy(save: SavePolicy, ranks: int, hold_s: float) -> RunPolicy:
+def bare_policy(save: SavePolicy, ranks: int, hold_s: float, chips: int) -> RunPolicy:
     """What the run's machine decides by. Each rank is a host of its own.
 
     A stop's deadline is the moment at which the scripts are ended, and so has no margin.
@@ -80,6 +80,7 @@ def bare_policy(save: SavePolicy, ranks: int, hold_s: float) -> RunPolicy:
         margin_ns=0,
         store_patience_ns=0,
         hold_finished_ns=round(hold_s * SECOND_NS),
+        chips=chips,
         request_reaction_ns=REQUEST_REACTION_NS if ranks == 1 else REACTION_NS,
     )
 

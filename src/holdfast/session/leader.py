@@ -40,10 +40,9 @@ class Leader(Alone):
         policy: RunPolicy,
         keep: Keep,
         grace_s: float,
-        chips: int,
     ) -> None:
         self._world = world
-        super().__init__(folder, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
+        super().__init__(folder, policy=policy, keep=keep, grace_s=grace_s)
         self._others.on_news = self._controlling.hurry
         self._others.attach()
 

@@ -138,15 +138,15 @@ def _bare(
     from holdfast.session.controlling import bare_policy
 
     hold_s, grace_s = settings.settings.hold_finished_s, settings.grace_s
-    policy = bare_policy(settings.save_policy(), world.size, hold_s)
     chips = settings.chips_of(world.size)
+    policy = bare_policy(settings.save_policy(), world.size, hold_s, chips)
     if world.size > 1:
         from holdfast.session.leader import Leader
 
-        return Leader(folder, world, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
+        return Leader(folder, world, policy=policy, keep=keep, grace_s=grace_s)
     from holdfast.session.alone import Alone
 
-    alone = Alone(folder, policy=policy, keep=keep, grace_s=grace_s, chips=chips)
+    alone = Alone(folder, policy=policy, keep=keep, grace_s=grace_s)
     alone.on_close(lambda: carrier.close(CARRY_LIMIT_S))
     return alone
 

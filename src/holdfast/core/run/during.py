@@ -32,8 +32,8 @@ def on_launched(run: RunState, event: ev.Launched) -> list[act.Action]:
         answer.append(records.back_off(since_ns, began_ns))
     if not run.is_adopted:  # else that is on record
         answer.append(records.attempt_start(run.attempt, began_ns, run.resume.step))
-        if event.chips is not None:
-            answer.append(records.capacity(began_ns, event.chips))
+        if (chips := event.chips or run.policy.all_chips) is not None:
+            answer.append(records.capacity(began_ns, chips))
     answer += run.hangs.begin(event.at_ns, run.placement.ranks)
     if run.stopping.now is not None:
         run.state = State.KILLING

@@ -52,6 +52,7 @@ class RunPolicy:
     waits for that. `has_standbys`: processes wait for the next attempt, and are told what to do.
     `replicates`: what is in the memory of one host is copied to another one.
     `request_reaction_ns` as of `saving.Saving`. `is_elastic`: an attempt may do with fewer hosts.
+    `chips`: of all hosts together, while no host says what it has; 0: nobody counts them.
     """
 
     ranks: int
@@ -71,6 +72,12 @@ class RunPolicy:
     replicates: bool = False
     request_reaction_ns: int = REQUEST_REACTION_NS
     is_elastic: bool = False
+    chips: int = 0
+
+    @property
+    def all_chips(self) -> ev.CountedChips | None:
+        """An attempt has all of them; None: nobody counts them."""
+        return ev.CountedChips(self.chips, self.chips) if self.chips else None
 
     def place(self, hosts: tuple[int, ...] = ()) -> Placement:
         """An attempt on these hosts; on all of them if none is named."""
