@@ -176,6 +176,20 @@ def test_a_run_that_is_removed_leaves_nothing(
         remove_run(runs, "lm")
 
 
+def test_a_copied_store_has_folders_of_its_own(runs: RunStore, tmp_path: Path) -> None:
+    shutil.copytree(runs.root, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(runs.root)
+    original, copy = runs.get("lm"), RunStore(tmp_path / "copy").get("lm")
+    assert copy.identity == original.identity
+    assert RunStore(tmp_path / "link").get("lm").scratch_key == original.scratch_key
+    base = tmp_path / "local"
+    base.mkdir()
+    kept = scratch_dir(original.scratch_key, bases=[base])
+    removed = scratch_dir(copy.scratch_key, bases=[base])
+    remove_run(RunStore(tmp_path / "copy"), "lm", (str(base),))
+    assert (kept.exists(), removed.exists()) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("what", "name"), [(moving, "sync_folder"), (moving, "_remove_here"), (shutil, "rmtree")]
 )

@@ -19,6 +19,7 @@ import errno
 import os
 import re
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -61,8 +62,13 @@ class RunFolder:
 
     @property
     def scratch_key(self) -> str:
-        """The run's key among local scratch folders: unique across stores, and for life."""
-        return f"{self.identity.first_name or self.identity.name}-{self.identity.run_id}"
+        """The run's key among local scratch folders: unique across stores, and for life.
+
+        Who copies a store copies its runs' ids, so that the place of the store is part of it.
+        """
+        name = self.identity.first_name or self.identity.name
+        place = zlib.crc32(os.fsencode(os.path.realpath(self.path.parent)))
+        return f"{name}-{self.identity.run_id}-{place:08x}"
 
     @property
     def store(self) -> str:
