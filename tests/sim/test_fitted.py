@@ -90,6 +90,20 @@ def test_a_story_is_read_off():
     assert (seen.chips, seen.hosts) == (4, 0)
 
 
+def test_until_somebody_starts_it_again_is_part_of_a_restart():
+    """A log of other trainers knows no hosts that are lost, and no wait for them."""
+    story = """
+{"event": "run", "name": "r", "requested": 0, "ended": null, "chips": 1}
+{"event": "attempt", "attempt": 0, "start": 0, "end": 50, "cause": "unknown"}
+{"event": "steps", "attempt": 0, "first": 1, "last": 5, "start": 0, "end": 50}
+{"event": "attempt", "attempt": 1, "start": 1850, "end": null, "cause": null}
+{"event": "steps", "attempt": 1, "first": 6, "last": 9, "start": 1853, "end": 1893}
+"""
+    seen = observe(gathered_history(parse_text(story.strip())))
+    assert seen.restarts_s == pytest.approx((1803,))
+    assert seen.waits_s == ()
+
+
 def test_back_off_by_policy_is_no_restart():
     """After an attempt without a new step the policy waits on purpose, and a plan knows that."""
     story = """

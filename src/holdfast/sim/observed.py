@@ -183,8 +183,8 @@ def _restarts(run: Gathered) -> Iterator[tuple[float, str]]:
     """How long each restart after a failure took that came to a step, and what kind it was.
 
     It is cold if some rank had no standby, where others had them; else from memory, or from disk.
-    One that was struck itself is left out, and so is the time of the policy's back-off: after an
-    attempt without a new step it waits on purpose.
+    One that was struck itself is left out, and so are waits for hosts, and the policy's back-off:
+    after an attempt without a new step it waits on purpose.
     """
     pauses = _pauses(run)
     had_standbys = any(one.ready_ns is not None for one in run.standbys.values())
@@ -197,7 +197,9 @@ def _restarts(run: Gathered) -> Iterator[tuple[float, str]]:
         first_step_ns = stretch_ns - (one.downtime_ns or 0)
         broke_ns, unnoticed_ns = _broke(run, one, one.resumed_ns - stretch_ns)
         back_off_ns, waited_ns = pauses[one.attempt]
-        took_ns = one.resumed_ns - first_step_ns - broke_ns - unnoticed_ns - waited_ns
+        took_ns = one.resumed_ns - first_step_ns - broke_ns - unnoticed_ns
+        if one.cause in OF_HOSTS:
+            took_ns -= waited_ns  # for another one: see `waits_s`
         before = max((step for n, step in highest.items() if n < one.attempt), default=0)
         if highest.get(one.attempt, 0) <= before:
             took_ns -= back_off_ns

@@ -155,6 +155,12 @@ def _notes(question: Question, view: Outlook, best: Outlook) -> Iterator[str]:
             f"{_percent(view.goodput)}; every {in_words(best.pattern.durable_interval_s)} "
             f"they would keep {_percent(best.goodput)}."
         )
+    for given_s in (saves.interval_s, saves.memory_interval_s):
+        if given_s is not None and given_s < scenario.step_s:
+            yield (
+                f"An interval of {in_words(given_s)} is one of {in_words(scenario.step_s)}: "
+                "nothing is saved within a step."
+            )
     if saves.interval_s is not None and saves.interval_s < saves.write_s:
         yield (
             f"A save takes {in_words(saves.write_s)} to become durable, longer than the interval "

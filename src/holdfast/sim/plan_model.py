@@ -139,6 +139,14 @@ def least_interval_s(question: Question) -> float:
     return max(question.scenario.saves.write_s, question.scenario.step_s)
 
 
+def given_intervals_s(question: Question) -> tuple[float | None, float | None]:
+    """To disk and to memory, as asked for; None: nobody did. Saves are between steps."""
+    saves, step_s = question.scenario.saves, question.scenario.step_s
+    given = (saves.interval_s, saves.memory_interval_s)
+    durable_s, copies_s = (None if one is None else max(one, step_s) for one in given)
+    return durable_s, copies_s
+
+
 def rates_of(question: Question) -> Rates:
     """How often what fails, per second of time in which the run has its hosts.
 
@@ -379,9 +387,9 @@ def mean_away(question: Question) -> float:
 
 
 def _pattern(question: Question, *, best: bool) -> tuple[Pattern, Shares]:
-    saves = question.scenario.saves
+    step_s = question.scenario.step_s
     costs, rates, least_s = costs_of(question), rates_of(question), least_interval_s(question)
-    given_s = None if best else saves.interval_s
+    given_s, copies_s = (None, None) if best else given_intervals_s(question)
     if not is_memoryless(question):
         return _renewed(question, costs, given_s, least_s)
     if costs.copy_s is None and given_s is None and not rates.announced and not rates.false:
@@ -390,9 +398,9 @@ def _pattern(question: Question, *, best: bool) -> tuple[Pattern, Shares]:
         costs,
         rates,
         least_s=least_s,
-        least_copy_s=question.scenario.step_s,
+        least_copy_s=step_s,
         durable_interval_s=given_s,
-        memory_interval_s=None if best else saves.memory_interval_s,
+        memory_interval_s=copies_s,
     )
     return pattern, shares(pattern, costs, rates)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.plan.pattern import Costs, Pattern, Rates, in_vain
 from holdfast.sim.laws import Exponential, Law, Weibull
+from holdfast.sim.model import Recovery
 from holdfast.sim.plan_changes import with_saves
 from holdfast.sim.plan_input import Question
 from holdfast.sim.plan_model import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 RUNS = 2000
 MOST_FAILURES = 400  # on average in a run that is drawn
 MOST_FAILURES_OF_EACH = 50  # where parameters are drawn, too
+WAITS = 2000
 SEED = 1
 LOW, HIGH = 0.05, 0.95
 
@@ -107,6 +109,7 @@ class _Runs:
         self._hang_s = hang_s(question)  # and how many of the failures are hangs
         self._hang = mean_hang_s(question) / self._hang_s if self._hang_s else 0.0
         self._losses = losses_of(question)
+        self._wait_shares = self._shares_of_a_wait(question.scenario.recovery)
         self._left: Array | None = None if stock is None else np.full(runs, stock)
         self._notice_s = self._costs.notice_save_s + in_vain(view.pattern, self._costs)
 
@@ -160,15 +163,26 @@ class _Runs:
 
     def _until_failure_s(self) -> Array:
         """Draws of the time between failures."""
-        law: Law = self._law
+        return self._drawn(self._law, self._runs)
+
+    def _drawn(self, law: Law, count: int) -> Array:
         if isinstance(law, Exponential):
-            return self._rng.exponential(law.mean_s, self._runs)
+            return self._rng.exponential(law.mean_s, count)
         drawn: Array
         if isinstance(law, Weibull):
-            drawn = self._rng.weibull(law.shape, self._runs) * law.scale_s
+            drawn = self._rng.weibull(law.shape, count) * law.scale_s
         else:
-            drawn = self._np.array([law.age_at_s(1.0 - u) for u in self._rng.random(self._runs)])
+            drawn = self._np.array([law.age_at_s(1.0 - u) for u in self._rng.random(count)])
         return drawn
+
+    def _shares_of_a_wait(self, recovery: Recovery) -> Array:
+        """Waits that are equally likely, each as a share of their mean; the first host ends it."""
+        waits_s = self._drawn(recovery.replace, WAITS)
+        if recovery.repair not in (None, recovery.replace):
+            waits_s = self._np.minimum(waits_s, self._drawn(recovery.repair, WAITS))
+        mean_s = waits_s.mean()
+        shares: Array = waits_s / mean_s if mean_s else self._np.ones(1)
+        return shares
 
     def _hangs_s(self) -> Array:
         """Until hangs are noticed."""
@@ -189,7 +203,8 @@ class _Runs:
             lost = drawn < waiting.lost
             self._left = self._left - np.where(lost, self._at_once(), 0)
             waits = lost & (self._left < 0)
-        waits_s: Array = np.where(waits, waiting.per_loss_s / chance, 0.0)
+        each_s = waiting.per_loss_s / chance * self._rng.choice(self._wait_shares, self._runs)
+        waits_s: Array = np.where(waits, each_s, 0.0)
         return waits_s
 
     def _at_once(self) -> Array:
