@@ -248,15 +248,21 @@ def make_place(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable. Filesystems that cannot sync a folder are forgiven."""
+    """Make the names in a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_open(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_open(descriptor: int) -> None:
+    """Fsync what is open for reading alone. Filesystems that cannot are forgiven."""
     try:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF):
             raise
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

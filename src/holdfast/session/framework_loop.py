@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +48,18 @@ NOTHING_SAVED = "the framework saved nothing"
 # What frameworks raise where a checkpoint is of another model.
 NO_FIT = (AssertionError, AttributeError, KeyError, TypeError, ValueError)
 _OF_TORCH = "in loading state_dict"  # a RuntimeError there, as of a lost neighbour, too
+# How TensorStore, which reads Orbax's arrays, begins what it says; and what of it is of the model.
+_STATUS = re.compile(r"([A-Z_]{6,}): ")
+_OF_THE_MODEL = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "OUT_OF_RANGE")
+
+
+def _is_of_the_model(error: BaseException) -> bool:
+    """Whether that may be raised because a checkpoint does not fit; not for a broken disk."""
+    words = str(error)
+    status = _STATUS.match(words)
+    if status is not None and status[1] not in _OF_THE_MODEL:
+        return False
+    return isinstance(error, NO_FIT) or _OF_TORCH in words
 
 
 class Due(Enum):
@@ -104,7 +117,10 @@ class FrameworkFiles:
         sets, damage = list_sets(self.ckpt_dir)
         if damage or not sets:
             return  # nobody knows what those stand for
-        used = {Path(one.external) for one in sets} | {self.folder / name}
+        used = {self.folder / name}
+        for one in sets:  # the folder may have been moved, or be mounted elsewhere, since
+            if one.external:
+                used.add(self.folder / Path(one.external).relative_to(one.external_folder))
         for path in self.folder.glob(own):
             if path not in used:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -136,6 +152,7 @@ class FrameworkLoop:
         self._is_told = False  # of that one: the training goes on
         self._stop: _Order | None = None
         self._has_begun = self._is_prepared = False
+        self._busy: int | None = None  # the span of what is under way beside the steps
 
     @property
     def resume_step(self) -> int:
@@ -145,25 +162,35 @@ class FrameworkLoop:
     # --- the loop ---------------------------------------------------------------------------
 
     def begin(
-        self, *, after: int | None = None, until: int | None = None, generators: bool = True
+        self,
+        *,
+        after: int | None = None,
+        until: int | None = None,
+        generators: bool = True,
+        is_retried: bool = False,
     ) -> None:
         """The framework has restored its state: the next step is the one after `after`.
 
         Steps count from 1; without `after` they go on from the chosen checkpoint. `until`: the last
         one, if it is known. `generators`: random generators are put back now, as they were at that
-        step; False where the framework does that itself.
+        step; False where the framework does that itself. `is_retried`: the framework may try its
+        loop anew, and begin once more before a step is done.
         """
-        if self._has_begun:
+        boundary = self._boundary
+        first, last = boundary.resume_step + 1, until or MAX_STEP
+        if not self._has_begun:
+            self._has_begun = True
+            self._ready(after, generators)
+            first = boundary.resume_step + 1
+        elif not is_retried or boundary.expected != first:
             raise StepOrderError(
                 "the loop began twice: register the adapter once, and train once in a run"
             )
-        self._has_begun = True
-        self._ready(after, generators)
-        first, last = self._boundary.resume_step + 1, until or MAX_STEP
+        self.ends()
         if first <= last:
-            self._boundary.begin(first, last, 1)
+            boundary.begin(first, last, 1)
         else:
-            self._boundary.writer.page.store(Word.PHASE, RankPhase.FINISHED)
+            boundary.writer.page.store(Word.PHASE, RankPhase.FINISHED)
 
     def due(self, step: int, *, tokens: int = 0) -> Due:
         """`step` is done: what is due at its boundary.
@@ -171,6 +198,7 @@ class FrameworkLoop:
         Raises StepOrderError; at the first step Unstorable, of a tracked part that has no state.
         """
         boundary = self._boundary
+        self.ends()
         if step != boundary.expected:
             boundary.out_of_order(step, "due")
         self._settle()
@@ -188,8 +216,22 @@ class FrameworkLoop:
         """A few numbers of that step by name, for the report; those of rank 0 are kept."""
         self._boundary.measure(step, metrics)
 
+    def begins(self, kind: str) -> None:
+        """From now on the loop is busy with something else: `evaluate`, say, or `save`.
+
+        Up to `ends`, or what is called next of the loop's own: it is no step, and no hang.
+        """
+        self.ends()
+        self._busy = self._boundary.writer.open_span(kind)
+
+    def ends(self) -> None:
+        """That is over; no effect where nothing has begun."""
+        busy, self._busy = self._busy, None
+        if busy is not None:
+            self._boundary.writer.close_span(busy)
+
     def spent(self, kind: str, seconds: float) -> None:
-        """So long, until now, the loop was busy with something else: `evaluate`, say."""
+        """So long, until now, the loop waited for something short: a batch."""
         now = now_ns()
         self._boundary.writer.record_span(kind, now - int(seconds * 1e9), now)
 
@@ -216,7 +258,7 @@ class FrameworkLoop:
         while (before := whole[-1].__cause__ or whole[-1].__context__) is not None:
             whole.append(before)
         # A failure may come while a library handles one of these, as where it looks something up.
-        does_not_fit = all(isinstance(one, NO_FIT) or _OF_TORCH in str(one) for one in whole)
+        does_not_fit = all(map(_is_of_the_model, whole))
         if self.checkpoint is None or not does_not_fit:
             return
         first = error
@@ -264,6 +306,7 @@ class FrameworkLoop:
         """
         from holdfast.snapshot.external import below
 
+        self.ends()
         pending = self._pending
         if pending is None or pending.step != step:
             return
@@ -291,6 +334,7 @@ class FrameworkLoop:
 
         It returns where the stop was called off meanwhile: train on.
         """
+        self.ends()
         if self._pending is not None:
             self.failed(self._pending.step, RuntimeError(NOTHING_SAVED))
         stop, self._stop = self._stop, None
@@ -315,6 +359,7 @@ class FrameworkLoop:
         """
         boundary = self._boundary
         page, writer = boundary.writer.page, boundary.writer
+        self.ends()
         if page.load(Word.PHASE) == RankPhase.FINISHED:
             return False
         self._settle()

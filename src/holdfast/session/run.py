@@ -375,8 +375,14 @@ class Run:
         it counts as a failure, and is started again. `state` replaces the one that `done` was given
         for that step, unless that was saved already (a line says so). In the middle of a step
         `state` is required, since that of the last step may be changed already; raises
-        StepOrderError without it. A second call has no effect.
+        StepOrderError without it. A second call has no effect. A loop of `framework` has its own:
+        StepOrderError there.
         """
+        if self._is_frameworks:
+            raise StepOrderError(
+                "run.finish() would save without the framework's checkpoint: end the loop with "
+                "`while loop.finishing():`, and save there"
+            )
         if not self._attachment.is_inert:
             self._boundary.finish(state)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.core.value import value
 from holdfast.errors import ConfigurationError, CorruptCheckpoint, StoreUnavailable
+from holdfast.journal.atomic import sync_folder, sync_open
 from holdfast.snapshot.receipt import number, objects, text
 
 READ_BYTES = 16 << 20
@@ -88,7 +89,8 @@ def below(folder: Path, path: str | os.PathLike[str]) -> str:
 def read_external(folder: Path, path: str, rank: int, world_size: int) -> External:
     """What lies there now, the checksums of this rank's share. Raises CorruptCheckpoint.
 
-    All ranks must call it when all of the checkpoint is there: each reads some of its files.
+    All ranks must call it when all of the checkpoint is there: each reads some of its files, and
+    brings them to the disk, for frameworks leave that to the kernel.
     """
     place = folder / path
     names = sorted(_names(place))
@@ -96,7 +98,9 @@ def read_external(folder: Path, path: str, rank: int, world_size: int) -> Extern
         raise CorruptCheckpoint(f"{place}: no checkpoint was written there")
     if len(names) > MAX_FILES:
         raise CorruptCheckpoint(f"{place}: {len(names)} files are more than {MAX_FILES}")
-    mine = [_read(place, name) for name in names[rank::world_size]]
+    mine = [_read(place, name, is_new=True) for name in names[rank::world_size]]
+    if rank == 0:
+        _sync_names(folder, place, names)
     return External(str(folder.absolute()), path, len(names), tuple(mine))
 
 
@@ -177,7 +181,25 @@ def _names(place: Path) -> Iterator[str]:
                 yield whole.relative_to(place).as_posix()
 
 
-def _read(place: Path, name: str) -> ExternalFile:
+def _sync_names(folder: Path, place: Path, names: Sequence[str]) -> None:
+    """Make the names themselves durable, from the files up to the folder."""
+    folders = {folder}
+    for name in names:
+        for above in (place / name).parents:
+            if above in folders:
+                break
+            folders.add(above)
+    try:
+        for one in sorted(folders):
+            sync_folder(one)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{place} cannot be brought to the disk: {error.strerror}"
+        ) from error
+
+
+def _read(place: Path, name: str, *, is_new: bool = False) -> ExternalFile:
+    """Its checksum. `is_new`: it was just written, and is brought to the disk, too."""
     import xxhash
 
     digest, nbytes = xxhash.xxh3_64(), 0
@@ -193,6 +215,8 @@ def _read(place: Path, name: str) -> ExternalFile:
             while count := file.readinto(buffer):
                 digest.update(buffer[:count])
                 nbytes += count
+            if is_new:
+                sync_open(descriptor)
     except FileNotFoundError as error:
         raise CorruptCheckpoint(f"{where} of the framework's checkpoint is gone") from error
     except OSError as error:
