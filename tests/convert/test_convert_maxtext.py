@@ -86,6 +86,41 @@ def test_silence_is_a_restart_only_beyond_what_a_step_takes(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ([(1250, "Finished blocking save in 1200.00 seconds. Continuing @ /c/5.")], "save"),
+        (
+            [
+                (900, "a word in between"),
+                (1250, "Finished blocking save in 1200.00 seconds. Continuing @ /c/5."),
+            ],
+            "save",
+        ),
+        (
+            [(50, "Starting eval after train step 5"), (1250, "Completed eval after train step 5")],
+            "custom:eval",
+        ),
+    ],
+)
+def test_what_the_log_names_is_no_silence(
+    told: list[tuple[int, str]], kind: str, tmp_path: Path
+) -> None:
+    """A save or an evaluation of twenty minutes, in the seconds of the next step or not."""
+    for seconds in (10.0, 1210.0):
+        log = "".join(line_of(n, 10.0, 10.0 * n) for n in range(1, 6))
+        log += "".join(f"{at(time)}{words}\n" for time, words in told)
+        log += line_of(6, seconds, 1260.0) + line_of(7, 10.0, 1270.0)
+        account = account_of(converted(tmp_path, "maxtext", log))
+        assert (account["disruptions"], account["badput_s"]) == ([], {kind: 1200.0})
+
+
+def test_what_a_step_itself_took_is_no_silence(tmp_path: Path) -> None:
+    log = "".join(line_of(n, 10.0, 10.0 * n) for n in range(1, 6))
+    log += at(900.0) + "a word in between\n" + line_of(6, 1210.0, 1260.0)
+    assert len(attempts(converted(tmp_path, "maxtext", log).facts)) == 1
+
+
 def test_last_steps_that_a_killed_process_did_not_log_were_done(tmp_path: Path) -> None:
     """It logs a step late, so its newest checkpoint may hold a step that no line tells of."""
     log = "".join(line_of(n, 1.0, 10.0 + n) for n in range(10))

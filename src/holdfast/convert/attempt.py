@@ -108,7 +108,9 @@ class Attempt:
             pace_ns, took_ns = self.usual_ns or self.pace_ns, seen.took_ns
             if took_ns is None and pace_ns is not None:
                 took_ns = pace_ns * (seen.step - last)
-            is_silent |= took_ns is not None and seen.at_ns - self.seen_ns - took_ns > gap_ns
+            if took_ns is not None:
+                is_late = seen.at_ns - self.seen_ns - took_ns > gap_ns
+                is_silent = is_late or (is_silent and seen.took_ns is None)
         if is_silent:
             return f"nothing was written for over {in_words(gap_ns)}: counted as a restart (--gap)"
         if self.is_new_file and not (has_time and seen.first in (None, last + 1)):

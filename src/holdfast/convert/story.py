@@ -254,6 +254,7 @@ class LogStory:
             if seen.step >= 0 and len(attempt.after) < 2 * HOLD:
                 insort(attempt.after, seen, key=lambda one: one.step)
         elif seen.took_ns is None:
+            self._was_busy(attempt, attempt.seen_ns, seen.at_ns + attempt.shift_ns)
             if len(attempt.paused) < 2 * HOLD:
                 attempt.paused.append(seen)
         else:
@@ -261,9 +262,19 @@ class LogStory:
             start_ns = max(end_ns - seen.took_ns, attempt.least_ns)
             if start_ns <= end_ns <= MAX_NS:
                 attempt.has_times = self.has_times = True
-                self._alive(seen.at_ns)
+                self._was_busy(attempt, start_ns, end_ns)
                 attempt.reach(start_ns, end_ns)
                 yield SpanFact(attempt.number, seen.name, start_ns, end_ns)
+
+    def _was_busy(self, attempt: Attempt, start_ns: int | None, end_ns: int) -> None:
+        """What the log names is no silence, though other lines broke it before."""
+        if start_ns is None or abs(end_ns) > MAX_NS:
+            return
+        if start_ns < (attempt.silent_until_ns or start_ns) <= end_ns:
+            attempt.silent_until_ns = None
+        self._alive(start_ns - attempt.shift_ns)
+        if attempt.silent_until_ns is None:
+            attempt.seen_ns = max(attempt.seen_ns or end_ns, end_ns)
 
     def _paused_in_parts(self, seen: Seen) -> Iterator[Fact]:
         pause = self._pausing
