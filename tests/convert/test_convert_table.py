@@ -53,6 +53,16 @@ def test_ten_minutes_in_many_spellings(text: str, columns: dict[str, str], tmp_p
     )
 
 
+def test_a_list_on_one_line_may_be_long(tmp_path: Path) -> None:
+    """As json.dump writes it; of other lines what is over a mebibyte is left out, and named."""
+    rows = [{"step": n, "time": 10 * n, "words": "x" * 3000} for n in range(1, 1001)]
+    assert goodput_of(tmp_path, json.dumps(rows)) == 10_000.0
+    rows[3]["words"] = "x" * (2 << 20)
+    done = converted(tmp_path, "table", "".join(json.dumps(row) + "\n" for row in rows[:6]))
+    assert any("log:4: the line is longer than 1,048,576 bytes" in note for note in done.notes)
+    assert [r.last for r in steps(done.facts)] == [1, 2, 3, 5, 6]
+
+
 def test_a_sampled_log_has_rows_of_equal_steps(tmp_path: Path) -> None:
     text = "step,time\n" + "".join(f"{n},{3 * n}\n" for n in range(10, 101, 10))
     rows = steps(converted(tmp_path, "table", text).facts)

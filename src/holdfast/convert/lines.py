@@ -21,11 +21,15 @@ GZIP = b"\x1f\x8b"
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
-def lines(path: Path, notes: Notes) -> Generator[tuple[int, str], None, None]:
+def lines(
+    path: Path, notes: Notes, longest_list: int = MAX_LINE_BYTES
+) -> Generator[tuple[int, str], None, None]:
     """Each line with its number, without line end and terminal escapes; gzip is unpacked.
 
     A carriage return begins the line anew, as progress bars do: each such state is a line of its
-    own, with the same number. Raises ConfigurationError for what cannot be opened or read.
+    own, with the same number. Of a line that is too long nothing is told, but a first one that
+    begins with a bracket may have `longest_list` bytes. Raises ConfigurationError for what cannot
+    be opened or read.
     """
     number, rest, is_too_long = 1, b"", False
     with opened(path) as file:
@@ -38,11 +42,13 @@ def lines(path: Path, notes: Notes) -> Generator[tuple[int, str], None, None]:
                 yield from ((number, _text(state)) for state in states if state)
             if is_whole:
                 number, is_too_long = number + 1, False
-            elif len(rest) > MAX_LINE_BYTES:
+                continue
+            longest = longest_list if number == 1 and rest[:1] == b"[" else MAX_LINE_BYTES
+            if len(rest) > longest:
                 if not is_too_long:
                     notes.odd(
                         LogPlace(str(path), number),
-                        f"the line is longer than {MAX_LINE_BYTES:,} bytes: its rest is left out",
+                        f"the line is longer than {longest:,} bytes: it is left out",
                     )
                 rest, is_too_long = b"", True
     if rest and not is_too_long:

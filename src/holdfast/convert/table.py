@@ -185,7 +185,9 @@ def _some(row: Mapping[str, Any]) -> str:
 def rows(path: Path, notes: Notes) -> Rows:
     """Each row, by the names of its columns, with the number of its line."""
     found: Lines = (
-        (number, text) for number, text in lines(path, notes) if text.strip() and text[0] != "#"
+        (number, text)
+        for number, text in lines(path, notes, DOCUMENT_LIMIT_CHARS)
+        if text.strip() and text[0] != "#"
     )
     first = next(found, None)
     if first is None:
