@@ -72,7 +72,7 @@ def test_a_sampled_log_has_rows_of_equal_steps(tmp_path: Path) -> None:
 
 def test_durations_of_sampled_steps_are_those_of_each(tmp_path: Path) -> None:
     text = "step,seconds\n" + "".join(f"{n},2\n" for n in range(10, 101, 10))
-    assert goodput_of(tmp_path, text) == 2.0 * 91  # of the steps before the tenth nothing is known
+    assert goodput_of(tmp_path, text) == 200.0
     asked = ConvertOptions(
         columns={"row_seconds": TableColumn("seconds"), "seconds": TableColumn("none")}
     )
@@ -83,6 +83,30 @@ def test_durations_of_sampled_steps_are_those_of_each(tmp_path: Path) -> None:
         goodput_of(tmp_path, whole, ConvertOptions(columns={"row_seconds": TableColumn("all")}))
         == 20.0
     )
+
+
+@pytest.mark.parametrize("column", ["seconds", "loss"])
+def test_the_first_line_of_an_attempt_stands_for_as_many_steps_as_others(
+    column: str, tmp_path: Path
+) -> None:
+    """Three attempts go back from step 500 to 300; of the second only one line is left."""
+    rows = [(n, 0) for n in range(100, 501, 100)] + [(400, 1)]
+    rows += [(n, 2) for n in range(400, 801, 100)]
+    lines = [f"{step},{1000 * n},10,{a}\n" for n, (step, a) in enumerate(rows, 1)]
+    account = account_of(
+        converted(tmp_path, "table", f"step,time,{column},attempt\n" + "".join(lines))
+    )
+    found = (account["steps_kept"], account["lost_steps"], account["elapsed_s"])
+    assert found == (800, 300, 11_000.0)
+
+
+def test_a_first_line_between_the_others_stands_for_one_step(tmp_path: Path) -> None:
+    """Many log the first step of each process, and it compiles."""
+    text = "step,seconds,attempt\n" + "".join(f"{n},2,a\n" for n in range(10, 51, 10))
+    text += "31,60,b\n" + "".join(f"{n},2,b\n" for n in range(40, 101, 10)) + "91,60,c\n"
+    account = account_of(done := converted(tmp_path, "table", text))
+    assert [(r.first, r.last) for r in steps(done.facts) if r.attempt][:2] == [(31, 31), (32, 40)]
+    assert (account["lost_steps"], account["elapsed_s"]) == (30, 100 + 60 + 138 + 60)
 
 
 def test_what_was_held_up_is_no_step(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ class Attempt:
     first: int = 0
     last: int | None = None  # the highest step of its lines
     count: int = 0  # of steps beyond the last
+    apart: int = 0  # so many steps usually lie between lines; 0: not known
+    near: int = 0  # a step with a line, in this attempt or the one before
     rows: list[Seen] = field(default_factory=list)
     held: Seen | None = None  # it ended in the same second as the row before, or was the first
     paused: list[Seen] = field(default_factory=list)

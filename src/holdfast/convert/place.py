@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median_low
 
@@ -34,6 +35,8 @@ def place(
     """
     is_first = attempt.placed is None
     placing = _Placing(attempt, clock_ns, asked, notes)
+    if is_first:
+        attempt.rows[0] = placing.whole(attempt.rows[0])
     now = attempt.rows[:count]
     for row, end_ns in zip(now, _latest_ends(attempt.rows), strict=False):
         placing.add(row, end_ns)
@@ -99,6 +102,13 @@ class _Placing:
         attempt.placed_ns = self._last_ns = max(end_ns, start_ns)
         self.steps.append(StepsFact(attempt.number, first, row.step, start_ns, self._last_ns))
 
+    def whole(self, row: Seen) -> Seen:
+        """An attempt's first row, for all the steps that it stands for."""
+        if not row.is_sample or row.took_ns is None:
+            return row
+        first = self._first_of(replace(row, first=None))
+        return replace(row, first=first, took_ns=row.took_ns * (row.step - first + 1))
+
     def _first_of(self, row: Seen) -> int:
         attempt = self._attempt
         if attempt.placed is not None:
@@ -108,7 +118,11 @@ class _Placing:
         if attempt.restoring is not None and attempt.restoring.step < row.step:
             return attempt.restoring.step + 1
         apart = [after.step - before.step for before, after in pairwise(self._seen)]
-        interval = median_low(apart) if apart else row.step
+        if apart:
+            attempt.apart, attempt.near = median_low(apart), self._seen[1].step
+        interval = attempt.apart or row.step
+        if row.is_sample and (not attempt.apart or (row.step - attempt.near) % interval):
+            return row.step  # a process's first step often has a line of its own between the others
         is_runs_first = attempt.number == 0 and row.step <= 2 * interval
         return 1 if is_runs_first else max(row.step - interval + 1, 1)
 

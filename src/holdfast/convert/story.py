@@ -299,6 +299,8 @@ class LogStory:
         elif start_ns is not None:
             start_ns = max(start_ns, floor_ns)
         self._now = Attempt(self._attempts, floor_ns, start_ns, start_ns)
+        if self._before is not None:
+            self._now.apart, self._now.near = self._before.apart, self._before.placed or 0
         self._attempts += 1
         return self._now
 

@@ -133,9 +133,10 @@ class _Table:
             )
         if is_another:
             yield Seen("began", place, began_ns, is_sure=True)
-        first = None
+        first, is_sample = None, False
         if row_seconds is None and seconds is not None:
-            steps = step - self._last if 0 < self._last < step else 1
+            is_sample = not 0 < self._last < step
+            steps = 1 if is_sample else step - self._last
             if steps > 1:
                 self._notes.assume(
                     "of several steps with one line, each took what that line says (row_seconds= "
@@ -144,7 +145,7 @@ class _Table:
                 )
             row_seconds, first = seconds * steps, step - steps + 1
         self._last = step
-        yield Seen("step", place, time, step, first, row_seconds, rank)
+        yield Seen("step", place, time, step, first, row_seconds, rank, is_sample=is_sample)
 
 
 def _value(what: str, text: object, column: TableColumn, clock: StampClock, place: LogPlace) -> Any:
