@@ -326,6 +326,23 @@ def test_years_are_not_in_the_log(tmp_path: Path) -> None:
     assert [r.end_ns for r in rows] == [1767225599 * S, 1767225601 * S]
 
 
+def test_a_late_line_of_the_old_year_makes_no_year_more(tmp_path: Path) -> None:
+    """Threads write a little out of order; what is assumed is said of both years."""
+    path = tmp_path / "a.log"
+    line = "I{} 1 m.py:1] completed step: {}, seconds: 10.0, loss\n"
+    log = line.format("1231 23:59:50.0", 0) + line.format("0101 00:00:00.0", 1)
+    log += "I1231 23:59:59.9 2 m.py:1] a thread's word\n" + line.format("0101 00:00:10.0", 2)
+    path.write_text(log)
+    os.utime(path, (1767225700, 1767225700))  # 1 January 2026
+    done = converted(path, "maxtext")
+    assert account_of(done)["elapsed_s"] == 30.0
+    assert any("2025 to 2026 is assumed" in note for note in done.notes)
+    asked = ConvertOptions(start_ns=1767225599 * S)  # the process started just before the new year
+    path.write_text(line.format("0101 00:00:10.0", 1))
+    (row,) = steps(converted(path, "maxtext", asked=asked).facts)
+    assert row.end_ns == 1767225610 * S
+
+
 def test_numbers_that_cannot_be(tmp_path: Path) -> None:
     log = line_of(0, 1.0, 1.0) + line_of(10**17, 1.0, 2.0) + line_of(1, 1.0, 3.0)
     done = converted(tmp_path, "maxtext", log)

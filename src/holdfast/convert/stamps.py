@@ -29,14 +29,15 @@ _EPOCH, _SECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 class StampClock:
     """Reads the stamps of one log, in its order.
 
-    `zone`: of stamps that name none. `year`: of the last stamp of a log whose stamps have no year.
+    `zone`: of stamps that name none. `year`, `month`: near the first stamp of a log whose stamps
+    have no year; the next ones are each near the one before.
     """
 
-    def __init__(self, zone: tzinfo = UTC, year: int | None = None) -> None:
+    def __init__(self, zone: tzinfo = UTC, year: int | None = None, month: int = 0) -> None:
         self._zone = zone
-        self._year = year
-        self._month = 0
-        self._has_no_zone = self._has_no_year = False
+        self._year, self._month = year, month
+        self._years: set[int] = set()  # that were assumed
+        self._has_no_zone = False
 
     def read(self, line: str) -> int | None:
         """The time in the line; None: there is none, or one that cannot be."""
@@ -48,24 +49,32 @@ class StampClock:
             if self._year is None:
                 return None
             month, day, clock, decimals = glog
-            self._year += self._month == 12 and month == "01"
-            self._has_no_year, year, self._month = True, f"{self._year:04}", int(month)
+            year = f"{self._year_near(int(month)):04}"
         zone = _zone(name)
         self._has_no_zone = self._has_no_zone or zone is None
         try:
             moment = datetime.fromisoformat(f"{year}-{month}-{day}T{clock}")
             since = moment.replace(tzinfo=zone or self._zone) - _EPOCH
-            return since // _SECOND * SECOND_NS + int((decimals or "").ljust(9, "0"))
         except (ValueError, OverflowError):
             return None
+        if glog[0] is not None:
+            self._year, self._month = moment.year, moment.month
+            self._years.add(moment.year)
+        return since // _SECOND * SECOND_NS + int((decimals or "").ljust(9, "0"))
+
+    def _year_near(self, month: int) -> int:
+        """That of the last stamp, or one beside it where the month is nearer to it then."""
+        later = month - self._month if self._month else 0
+        return (self._year or 0) + (later < -6) - (later > 6)
 
     def say(self, file: str, notes: Notes) -> None:
         """Note what had to be assumed of the stamps so far."""
         if self._has_no_zone:
             notes.assume(f"times without a zone are taken for {self._zone} (--timezone)", "zone")
-        if self._has_no_year:
+        if self._years:
+            years = " to ".join(map(str, sorted({min(self._years), max(self._years)})))
             notes.assume(
-                f"{file}: its times have no year; {self._year} is assumed, from when the file was "
+                f"{file}: its times have no year; {years} is assumed, from when the file was "
                 "last changed, or --start",
                 f"year of {file}",
             )
@@ -108,7 +117,7 @@ def clock_of(path: Path, asked: ConvertOptions) -> StampClock:
         return StampClock(asked.zone)
     if asked.start_ns is not None:
         changed = datetime.fromtimestamp(asked.start_ns / SECOND_NS, asked.zone)
-        return StampClock(asked.zone, changed.year)
+        return StampClock(asked.zone, changed.year, changed.month)
     stamps = _STAMP.finditer(head(path).decode("utf-8", "replace") if path.is_file() else "")
     month = next((int(found[7]) for found in stamps if found[7]), 0)
     return StampClock(asked.zone, changed.year - (month > changed.month))
