@@ -6,7 +6,9 @@ import gzip
 import itertools
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from converting import account_of, converted, line_of, spans, steps
@@ -341,6 +343,21 @@ def test_a_late_line_of_the_old_year_makes_no_year_more(tmp_path: Path) -> None:
     path.write_text(line.format("0101 00:00:10.0", 1))
     (row,) = steps(converted(path, "maxtext", asked=asked).facts)
     assert row.end_ns == 1767225610 * S
+
+
+def test_the_hour_that_comes_twice_in_autumn(tmp_path: Path) -> None:
+    """Local times without a zone, and each line with another just late, or half an hour of none."""
+    zone = ZoneInfo("Europe/Berlin")
+    for minutes in (1, 40):
+        log = ""
+        for n in range(360 // minutes):
+            end = datetime(2024, 10, 26, 22, tzinfo=UTC) + timedelta(minutes=minutes * (n + 1))
+            late = (end - timedelta(seconds=5)).astimezone(zone)
+            log += f"{end.astimezone(zone):%Y-%m-%d %H:%M:%S} completed step: {n}, "
+            log += f"seconds: {60 * minutes}.0, loss\n{late:%Y-%m-%d %H:%M:%S} a thread's word\n"
+        done = converted(tmp_path, "maxtext", log, ConvertOptions(zone=zone))
+        account = account_of(done)
+        assert (account["elapsed_s"], account["goodput"]) == (6 * 3600.0, 1.0)
 
 
 def test_numbers_that_cannot_be(tmp_path: Path) -> None:

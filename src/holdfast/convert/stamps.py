@@ -23,6 +23,7 @@ _HOURS = {
     "Z": 0, "UTC": 0, "GMT": 0, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5,
     "EST": -5, "EDT": -4, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3,
 }  # fmt: skip
+_LATE = timedelta(minutes=1)  # a thread's line stands so far behind a later one
 _EPOCH, _SECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 
 
@@ -38,6 +39,7 @@ class StampClock:
         self._year, self._month = year, month
         self._years: set[int] = set()  # that were assumed
         self._has_no_zone = False
+        self._last: timedelta | None = None  # the last stamp without a zone
 
     def read(self, line: str) -> int | None:
         """The time in the line; None: there is none, or one that cannot be."""
@@ -54,13 +56,20 @@ class StampClock:
         self._has_no_zone = self._has_no_zone or zone is None
         try:
             moment = datetime.fromisoformat(f"{year}-{month}-{day}T{clock}")
-            since = moment.replace(tzinfo=zone or self._zone) - _EPOCH
+            since = self._since(moment) if zone is None else moment.replace(tzinfo=zone) - _EPOCH
         except (ValueError, OverflowError):
             return None
         if glog[0] is not None:
             self._year, self._month = moment.year, moment.month
             self._years.add(moment.year)
         return since // _SECOND * SECOND_NS + int((decimals or "").ljust(9, "0"))
+
+    def _since(self, moment: datetime) -> timedelta:
+        """Of an hour that comes twice, as clocks are set back in autumn, the one that goes on."""
+        twice = [moment.replace(tzinfo=self._zone, fold=fold) - _EPOCH for fold in (0, 1)]
+        least = twice[0] if self._last is None else self._last - _LATE
+        self._last = next((since for since in twice if since >= least), twice[0])
+        return self._last
 
     def _year_near(self, month: int) -> int:
         """That of the last stamp, or one beside it where the month is nearer to it then."""
