@@ -260,6 +260,25 @@ def test_a_clock_that_goes_back(tmp_path: Path) -> None:
     assert any("clock was set back" in note for note in done.notes)
 
 
+@pytest.mark.parametrize("has_banner", [True, False])
+def test_an_attempt_on_a_host_whose_clock_is_behind(has_banner: bool, tmp_path: Path) -> None:
+    """It counts from the end of the one before: what it read, saved and trained, too."""
+    log = "".join(line_of(n, 10.0, 10.0 * (n + 1)) for n in range(300))
+    started = -300.0 if has_banner else -310.0
+    if has_banner:
+        log += at(-310.0) + "System Information: Jax Version: 0.9.1\n"
+        log += at(-305.0) + "restoring from this run's directory step 199\n"
+        log += at(-300.0) + "Finished restoring\n"
+    log += "".join(line_of(n, 10.0, started + 10.0 * (n - 199)) for n in range(200, 500))
+    log += at(started + 3007.0) + "Finished blocking save in 7.00 seconds.\n"
+    done = converted(tmp_path, "maxtext", log)
+    account = account_of(done)
+    assert (account["elapsed_s"], account["productive_s"]) == (6007.0 + 10 * has_banner, 5000.0)
+    restore = {"startup": 5.0, "restore": 5.0} if has_banner else {}
+    assert account["badput_s"] == {"lost": 1000.0, "save": 7.0} | restore
+    assert any("the clock of its host is behind" in note for note in done.notes)
+
+
 def test_gzip_and_carriage_returns(tmp_path: Path) -> None:
     path = tmp_path / "a.log.gz"
     log = line_of(0, 1.0, 1.0) + "a bar 1%\ra bar 2%\r" + line_of(1, 1.0, 2.0)

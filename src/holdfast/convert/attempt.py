@@ -14,6 +14,7 @@ from holdfast.convert.seen import Seen
 from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.ledger.facts import DONE
 
+SAME_START_NS = 60 * SECOND_NS  # the ranks of one attempt start within it
 YOUNG_ROWS = 3
 MAX_WRITERS = 100_000
 NEXT, ECHO, RESTART = "next", "echo", "restart"  # what a step line is
@@ -46,6 +47,7 @@ class Attempt:
     silent_until_ns: int | None = None  # a long silence ended then
     back_ns: int | None = None  # the time of a line that lay before the one before it
     shift_ns: int = 0
+    behind_ns: int = 0  # of that, what its first time lay before the floor
     usual_ns: int | None = None  # of a step
     pace_ns: int | None = None  # of a step of the last row
     cause: str | None = None
@@ -69,6 +71,18 @@ class Attempt:
         """Something of the attempt lies there."""
         self.low_ns = start_ns if self.low_ns is None else min(self.low_ns, start_ns)
         self.end_ns = end_ns if self.end_ns is None else max(self.end_ns, end_ns)
+
+    def on_clock(self, at_ns: int, took_ns: int | None = None) -> int:
+        """The time of a line as it counts, which took so long; a clock may be another host's.
+
+        If the first lies well before the floor, all are shifted so that it lies there.
+        """
+        if self.seen_ns is None and self.floor_ns is not None:
+            behind_ns = self.floor_ns - at_ns
+            if behind_ns > SAME_START_NS:
+                self.behind_ns, self.shift_ns = behind_ns, behind_ns + (took_ns or 0)
+                self.seen_ns = self.floor_ns
+        return at_ns + self.shift_ns
 
     def judge(self, seen: Seen) -> str:
         """Take note of a step line, and say what it is."""
@@ -106,12 +120,13 @@ class Attempt:
         last = self.rows[-1].step if self.rows else self.placed or 0
         is_silent = self.silent_until_ns is not None
         has_time = seen.at_ns is not None and self.seen_ns is not None
-        if seen.at_ns is not None and self.seen_ns is not None:
+        if has_time:
+            at_ns, seen_ns = (seen.at_ns or 0) + self.shift_ns, self.seen_ns or 0
             pace_ns, took_ns = self.usual_ns or self.pace_ns, seen.took_ns
             if took_ns is None and pace_ns is not None:
                 took_ns = pace_ns * (seen.step - last)
             if took_ns is not None:
-                is_late = seen.at_ns - self.seen_ns - took_ns > gap_ns
+                is_late = at_ns - seen_ns - took_ns > gap_ns
                 is_silent = is_late or (is_silent and seen.took_ns is None)
         if is_silent:
             return f"nothing was written for over {in_words(gap_ns)}: counted as a restart (--gap)"

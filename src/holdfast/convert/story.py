@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from holdfast.convert.asked import MAX_NS, ConvertOptions
-from holdfast.convert.attempt import ECHO, Attempt
+from holdfast.convert.attempt import ECHO, SAME_START_NS, Attempt
 from holdfast.convert.notes import LogPlace, Notes
 from holdfast.convert.place import place
 from holdfast.convert.seen import BAR, Seen
-from holdfast.core.durations import SECOND_NS
+from holdfast.core.durations import SECOND_NS, in_words
 from holdfast.core.ledger.facts import (
     DONE,
     AttemptFact,
@@ -33,7 +33,6 @@ from holdfast.errors import ConfigurationError
 
 HOLD = 4096  # rows are placed when so many more are known
 BACK_NS = SECOND_NS  # clocks that are set right go back by less
-SAME_START_NS = 60 * SECOND_NS  # the ranks of one attempt start within it
 UNKNOWN = "unknown"
 
 
@@ -156,7 +155,8 @@ class LogStory:
         if why is not None:
             self._notes.odd(seen.place, why)
             yield from self._close(attempt)
-            attempt = self._open(attempt.silent_until_ns)
+            until_ns = attempt.silent_until_ns
+            attempt = self._open(None if until_ns is None else until_ns - attempt.shift_ns)
             attempt.judge(seen)
         if seen.at_ns is None and seen.took_ns is None:
             self._notes.odd(
@@ -189,7 +189,7 @@ class LogStory:
         """The step, without its time if that lies before that of the step before."""
         if seen.at_ns is None:
             return seen
-        at_ns = seen.at_ns + attempt.shift_ns
+        at_ns = attempt.on_clock(seen.at_ns, seen.took_ns)
         before_ns, back_ns, attempt.back_ns = attempt.line_ns, attempt.back_ns, None
         if before_ns is None or at_ns >= before_ns - BACK_NS:
             return replace(seen, at_ns=at_ns) if attempt.shift_ns else seen
@@ -209,7 +209,7 @@ class LogStory:
         attempt = self._now
         if attempt is None or at_ns is None or abs(at_ns) > MAX_NS:
             return
-        at_ns += attempt.shift_ns
+        at_ns = attempt.on_clock(at_ns)
         heard_ns, pace_ns = attempt.seen_ns, attempt.usual_ns or attempt.pace_ns
         is_told = heard_ns is not None and pace_ns is not None and attempt.rows
         if is_told and at_ns - (heard_ns or 0) - (pace_ns or 0) > self._asked.gap_ns:
@@ -240,11 +240,11 @@ class LogStory:
         attempt = self._now
         if attempt is None or attempt.restoring is None or attempt.last is not None:
             return
-        start_ns, end_ns = attempt.restoring.at_ns, seen.at_ns
-        if start_ns is None or end_ns is None:
+        if attempt.restoring.at_ns is None or seen.at_ns is None:
             return
+        start_ns, end_ns = map(attempt.on_clock, (attempt.restoring.at_ns, seen.at_ns))
         if attempt.least_ns <= start_ns <= end_ns <= MAX_NS:
-            self._alive(end_ns)
+            self._alive(seen.at_ns)
             attempt.reach(start_ns, end_ns)
             yield RestoreFact(attempt.number, start_ns, end_ns, attempt.restoring.step)
 
@@ -254,11 +254,12 @@ class LogStory:
             if seen.step >= 0 and len(attempt.after) < 2 * HOLD:
                 insort(attempt.after, seen, key=lambda one: one.step)
         elif seen.took_ns is None:
-            self._was_busy(attempt, attempt.seen_ns, seen.at_ns + attempt.shift_ns)
+            seen = replace(seen, at_ns=attempt.on_clock(seen.at_ns))
+            self._was_busy(attempt, attempt.seen_ns, seen.at_ns or 0)
             if len(attempt.paused) < 2 * HOLD:
                 attempt.paused.append(seen)
         else:
-            end_ns = seen.at_ns + attempt.shift_ns
+            end_ns = attempt.on_clock(seen.at_ns, seen.took_ns)
             start_ns = max(end_ns - seen.took_ns, attempt.least_ns)
             if start_ns <= end_ns <= MAX_NS:
                 attempt.has_times = self.has_times = True
@@ -296,9 +297,10 @@ class LogStory:
         floor_ns = self.clock_ns if self._attempts else None
         if floor_ns is None:
             start_ns = self._asked.start_ns if start_ns is None else start_ns
-        elif start_ns is not None:
-            start_ns = max(start_ns, floor_ns)
-        self._now = Attempt(self._attempts, floor_ns, start_ns, start_ns)
+        self._now = Attempt(self._attempts, floor_ns, None)
+        if start_ns is not None:
+            start_ns = max(self._now.on_clock(start_ns), self._now.least_ns)
+            self._now.start_ns = self._now.seen_ns = start_ns
         if self._before is not None:
             self._now.apart, self._now.near = self._before.apart, self._before.placed or 0
         self._attempts += 1
@@ -339,6 +341,13 @@ class LogStory:
         """No more lines of this attempt will come."""
         if attempt.held is not None:
             attempt.rows.append(attempt.held)
+        if attempt.behind_ns:
+            self._notes.odd(
+                LogPlace(f"attempt {attempt.number}"),
+                f"it began {in_words(attempt.behind_ns)} before the last entry of the attempt "
+                "before it: the clock of its host is behind by at least that. It counts as begun "
+                "right after that entry; the wait is not known, so goodput may be too high",
+            )
         yield from self._place(attempt, None)
         over_ns = self.clock_ns if attempt.over_ns is None else attempt.over_ns
         self.clock_ns = max(self.clock_ns, over_ns) if self._attempts > 1 else over_ns
