@@ -231,6 +231,25 @@ def test_lines_of_several_processes(prefix: str, tmp_path: Path) -> None:
     assert len(attempts(facts)) == 1
 
 
+@pytest.mark.parametrize("prefix", ["[rank{}]: ", "[pod/run-0-{}-abc/main] "])
+def test_logs_of_several_processes_one_after_another(prefix: str, tmp_path: Path) -> None:
+    """Each with its starts, restores, saves and restart; the last one is a step ahead."""
+    log = ""
+    for rank in (0, 1, 2):
+        told = at(0.1 * rank) + "System Information: Jax Version: 0.9.1\n"
+        told += "".join(line_of(n, 10.0, 10.0 * (n + 1) + 0.1 * rank) for n in range(50))
+        told += at(900.0 + 0.1 * rank) + "System Information: Jax Version: 0.9.1\n"
+        told += at(901.0 + 0.1 * rank) + "restoring from this run's directory step 39\n"
+        told += "".join(
+            line_of(n, 10.0, 920.0 + 10.0 * (n - 39) + 0.1 * rank) for n in range(40, 60 + rank)
+        )
+        log += "".join(prefix.format(rank) + line for line in told.splitlines(keepends=True))
+    account = account_of(converted(tmp_path, "maxtext", log))
+    assert (account["steps_kept"], account["lost_steps"]) == (62, 10)
+    assert len(account["disruptions"]) == 1
+    assert account["elapsed_s"] == pytest.approx(920 + 220, abs=0.3)
+
+
 def test_two_threads_numbers_are_two_processes(tmp_path: Path) -> None:
     log = "".join(
         f"I0317 10:00:{step:02d}.{rank}00000 {7000 + rank} m.py:1] completed "

@@ -2,7 +2,8 @@
 
 Several processes may write into one log, and some lines say which (a rank, a pod, a thread's
 number). A step below the last one is a restart where the process that says it has been further
-itself; of a process that was not heard before, it is an echo only while the attempt is young.
+itself; of a process that was not heard before, it is an echo only while the attempt is young. What
+another process wrote before the last line is an echo: their logs stand one after another.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Attempt:
     seen_ns: int | None = None  # the time of the last line
     began_by: dict[str, int | None] = field(default_factory=dict)
     by_writer: dict[str | None, int] = field(default_factory=dict)  # how far each has been
+    leader: str | None = None  # who wrote the highest step
     first: int = 0
     last: int | None = None  # the highest step of its lines
     count: int = 0  # of steps beyond the last
@@ -92,7 +94,10 @@ class Attempt:
             self.first = seen.step if self.last is None else self.first
             self.last = seen.step
             self.count += 1
+            self.leader = seen.writer
             judged = NEXT
+        elif self.is_past(seen):
+            pass
         elif own is None:
             is_young = self.count <= YOUNG_ROWS and seen.step >= self.first
             judged = ECHO if is_young else RESTART
@@ -101,6 +106,12 @@ class Attempt:
         if judged is not RESTART and (own is not None or len(self.by_writer) < MAX_WRITERS):
             self.by_writer[seen.writer] = seen.step
         return judged
+
+    def is_past(self, seen: Seen, slack_ns: int = 0) -> bool:
+        """Whether another process than the one that is ahead wrote it before: its log follows."""
+        if seen.writer in (None, self.leader) or seen.at_ns is None or self.seen_ns is None:
+            return False
+        return seen.at_ns + self.shift_ns < self.seen_ns - slack_ns
 
     def _was_repeated(self, seen: Seen) -> bool:
         """Whether a step that is told again was done again, too."""

@@ -13,11 +13,13 @@ BAR = "bar"  # a progress bar says that a process began, and shows whole seconds
 class Seen:
     """One thing. Times are nanoseconds; None: the log has none. The first step is 1.
 
+    `writer` tells processes apart that write into one log.
+
     `what` is one of:
 
     - step: `step` was over at `at_ns`, or before: the line may have been written later. `first` of
       those that the line stands for (None: the one after the line before) to it took `took_ns`.
-      `writer` tells processes apart whose lines are mixed. `is_sample`: if it is an attempt's
+      `is_sample`: if it is an attempt's
       first, it stands for as many steps as lines are usually apart, and each took `took_ns`.
     - pause: no step advanced, for a kind of span that `name` says. It ended at `at_ns` and took
       `took_ns` (None: what the row of steps around it took too long). Without `at_ns`: it came

@@ -67,6 +67,8 @@ class LogStory:
                 attempt.is_new_file = True
         elif self._is_of_another_rank(seen):
             return
+        elif attempt is not None and attempt.is_past(seen, SAME_START_NS) and seen.what != "step":
+            return  # its steps are left out one by one
         match seen.what:
             case "step":
                 yield from self._stepped(seen)
@@ -254,10 +256,10 @@ class LogStory:
             if seen.step >= 0 and len(attempt.after) < 2 * HOLD:
                 insort(attempt.after, seen, key=lambda one: one.step)
         elif seen.took_ns is None:
-            seen = replace(seen, at_ns=attempt.on_clock(seen.at_ns))
-            self._was_busy(attempt, attempt.seen_ns, seen.at_ns or 0)
+            at_ns = attempt.on_clock(seen.at_ns)
+            self._was_busy(attempt, attempt.seen_ns, at_ns)
             if len(attempt.paused) < 2 * HOLD:
-                attempt.paused.append(seen)
+                attempt.paused.append(replace(seen, at_ns=at_ns))
         else:
             end_ns = attempt.on_clock(seen.at_ns, seen.took_ns)
             start_ns = max(end_ns - seen.took_ns, attempt.least_ns)

@@ -120,8 +120,8 @@ class TextReader:
         elif what == "pause" and self._total is not None:
             fields["step"] = self._done
         if what == "step":
-            fields |= {"first": fields["step"], "writer": _writer_of(found.string)}
-        return Seen(what, place, at_ns, **fields)
+            fields["first"] = fields["step"]
+        return Seen(what, place, at_ns, writer=_writer_of(found.string), **fields)
 
     def _bar(self, place: LogPlace, found: re.Match[str]) -> Iterator[Seen]:
         """A progress bar: steps done, and whole seconds since the training began."""
