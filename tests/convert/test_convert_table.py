@@ -119,6 +119,36 @@ def test_what_was_held_up_is_no_step(tmp_path: Path) -> None:
     assert goodput_of(tmp_path, text, ConvertOptions(pause=30.0)) == 400.0
 
 
+@pytest.mark.parametrize("took", [60, 1200])
+def test_a_validation_has_a_row_of_the_step_before(took: int, tmp_path: Path) -> None:
+    """As in Lightning's metrics.csv: it is no restart, and what it took is no step."""
+    text, time = "epoch,step,time,train_loss,val_loss,val_accuracy\n", 1000
+    for step in range(10, 451, 10):
+        time += 20
+        text += f"0,{step},{time},0.5,,\n"
+        if step % 100 == 0:
+            time += took
+            text += f"0,{step},{time - 1},,0.6,\n0,{step},{time},,,0.7\n"
+    done = converted(tmp_path, "table", text)
+    account = account_of(done)
+    assert (account["steps_kept"], account["productive_s"]) == (450, 900.0)
+    assert (account["disruptions"], account["badput_s"]) == ([], {"custom:eval": 4.0 * took})
+    assert any("because of an evaluation" in note for note in done.notes)
+
+
+def test_a_step_that_is_told_again_is_no_restart(tmp_path: Path) -> None:
+    """Micro-batches have a line each, with one step, and some are slow; silence is a restart."""
+    parts = ((n, part) for n in range(100) for part in (0, 10, 25, 35))
+    rows = [(n, 1000 + 40 * n + part) for n, part in parts]
+    text = "step,time,loss\n" + "".join(f"{step},{time},0.5\n" for step, time in rows)
+    account = account_of(converted(tmp_path, "table", text))
+    assert (account["disruptions"], account["lost_steps"]) == ([], 0)
+    assert account["goodput"] > 0.99
+    text += "".join(f"{n},{6000 + 40 * n},0.5\n" for n in range(99, 200))
+    account = account_of(converted(tmp_path, "table", text))
+    assert len(account["disruptions"]) == 1
+
+
 def test_attempts_and_ranks_have_columns(tmp_path: Path) -> None:
     text = "step,time,attempt,rank\n"
     for attempt, first, start in (("a", 1, 0), ("b", 6, 100)):

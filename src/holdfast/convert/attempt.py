@@ -69,6 +69,11 @@ class Attempt:
         known = [t for t in (self.floor_ns, self.start_ns) if t is not None]
         return max(known, default=-MAX_NS)
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether a step that is told again must have been done again: lines alone do not say."""
+        return self.cause not in (None, DONE) or self.is_new_file
+
     def reach(self, start_ns: int, end_ns: int) -> None:
         """Something of the attempt lies there."""
         self.low_ns = start_ns if self.low_ns is None else min(self.low_ns, start_ns)
@@ -101,7 +106,7 @@ class Attempt:
         elif own is None:
             is_young = self.count <= YOUNG_ROWS and seen.step >= self.first
             judged = ECHO if is_young else RESTART
-        elif seen.step < own or (seen.step == own and self._was_repeated(seen)):
+        elif seen.step < own or (seen.step == own and self._is_over):
             judged = RESTART
         if judged is not RESTART and (own is not None or len(self.by_writer) < MAX_WRITERS):
             self.by_writer[seen.writer] = seen.step
@@ -112,15 +117,6 @@ class Attempt:
         if seen.writer in (None, self.leader) or seen.at_ns is None or self.seen_ns is None:
             return False
         return seen.at_ns + self.shift_ns < self.seen_ns - slack_ns
-
-    def _was_repeated(self, seen: Seen) -> bool:
-        """Whether a step that is told again was done again, too."""
-        if self.cause not in (None, DONE) or self.is_new_file:
-            return True
-        took_ns = self.pace_ns if seen.took_ns is None else seen.took_ns
-        if seen.at_ns is None or self.line_ns is None or took_ns is None:
-            return False
-        return seen.at_ns - self.line_ns > max(took_ns, SECOND_NS)
 
     def why_another(self, seen: Seen, judged: str, gap_ns: int) -> str | None:
         """Why this step is another process's than the ones before; None: it is not."""

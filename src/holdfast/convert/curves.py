@@ -29,7 +29,7 @@ MOST_CHECKPOINTS = 100_000
 LATE_NS = 60 * SECOND_NS  # a checkpoint's files are not newer than the run by more
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})", re.ASCII)
 # Pax says of each step whether it is_valid: that is no evaluation.
-_WITHOUT_TRAINING = re.compile(
+WITHOUT_TRAINING = re.compile(
     r"(?:^|[/_.\-])(?<!is_)"
     r"(?:val|valid|validation|validate|eval|evaluation|test|testing|predict)(?:$|[/_.\-])"
 )
@@ -90,13 +90,9 @@ def _curve(
     notes.assume(f"the steps are those of the scalar {tag!r} (--tag)", f"tag {tag}")
     held_up = None  # the scalar that tells of evaluations without their length
     if _EVAL_SECONDS not in tags:
-        held_up = next((s.tag for s in first if _WITHOUT_TRAINING.search(s.tag)), None)
+        held_up = next((s.tag for s in first if WITHOUT_TRAINING.search(s.tag)), None)
     if held_up is not None:
-        notes.assume(
-            f"a row of steps in which {held_up!r} was written is longer than usual because of an "
-            "evaluation",
-            "evaluations",
-        )
+        notes.evaluates(held_up)
     has_steps = False
     for place, at_ns, step, name, value in chain(first, found):
         if name == tag:
@@ -122,7 +118,7 @@ def _tag_of_steps(found: Iterable[Scalar]) -> str | None:
     """The scalar that is written as steps go: one of training, a loss if there is one."""
     steps: dict[str, set[int]] = {}
     for scalar in found:
-        if scalar.tag not in _NO_STEPS and not _WITHOUT_TRAINING.search(scalar.tag):
+        if scalar.tag not in _NO_STEPS and not WITHOUT_TRAINING.search(scalar.tag):
             steps.setdefault(scalar.tag, set()).add(scalar.step)
     most = max(map(len, steps.values()), default=0)
     often = [tag for tag, those in steps.items() if 2 * len(those) >= most]

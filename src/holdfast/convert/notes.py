@@ -34,6 +34,14 @@ class Notes:
         if sort in self._assumed or len(self._assumed) < SORTS:
             self._assumed[sort or sentence] = sentence
 
+    def evaluates(self, name: str) -> None:
+        """Say that a value of that name tells of evaluations."""
+        self.assume(
+            f"a row of steps in which {name!r} was written is longer than usual because of an "
+            "evaluation",
+            "evaluations",
+        )
+
     def odd(self, place: LogPlace, words: str) -> None:
         """Say what is wrong at a place; the same words elsewhere are counted."""
         words = words[:MAX_CHARS]

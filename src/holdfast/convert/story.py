@@ -152,6 +152,7 @@ class LogStory:
         judged = attempt.judge(seen)
         if judged is ECHO:
             self._notes.odd(seen.place, "a step that was there already: the line is left out")
+            self._alive(seen.at_ns)
             return
         why = attempt.why_another(seen, judged, self._asked.gap_ns)
         if why is not None:

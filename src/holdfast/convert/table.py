@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.convert.asked import MAX_NS, ConvertOptions, TableColumn
+from holdfast.convert.curves import WITHOUT_TRAINING
 from holdfast.convert.lines import lines
 from holdfast.convert.notes import LogPlace, Notes
 from holdfast.convert.seen import Seen
@@ -57,6 +58,8 @@ class _Table:
         self._notes = notes
         self._shift: int | None = None  # 1 where the table's first step is 0
         self._last = 0
+        self._step: int | None = None  # of the row before, as it says
+        self._of_step: Mapping[str, Any] = {}  # the first row of it
         self._attempt: str | None = None
         self._elapsed = ElapsedClock(asked)
 
@@ -85,7 +88,7 @@ class _Table:
                 if values.get("step") is None:
                     break  # many rows are about something else
             else:
-                yield from self._row(place, **values)
+                yield from self._row(place, self._is_evaluation(row, values["step"]), **values)
         if not columns and trouble is not None:
             raise trouble
         clock.say(str(path), self._notes)
@@ -110,10 +113,25 @@ class _Table:
         self._notes.assume(f"columns: {said}", f"columns {said}")
         return {what: found[what] for what in USUAL if what in found}  # the step first
 
+    def _is_evaluation(self, row: Mapping[str, Any], step: int) -> bool:
+        """Whether it is one more row of the step before, and tells how an evaluation after it went.
+
+        Lightning's validation has a row of its own, with the step that was the last.
+        """
+        if step != self._step:
+            self._step, self._of_step = step, row
+            return False
+        empty, before = ("", None), self._of_step
+        new = (n for n, v in row.items() if v not in empty and before.get(n) in empty)
+        name = next(filter(WITHOUT_TRAINING.search, new), None)
+        if name is not None:
+            self._notes.evaluates(name)
+        return name is not None
+
     def _row(
-        self, place: LogPlace, step: int, time: int | None = None, seconds: int | None = None,
-        row_seconds: int | None = None, elapsed: int | None = None, attempt: str | None = None,
-        rank: str | None = None,
+        self, place: LogPlace, is_evaluation: bool, step: int, time: int | None = None,
+        seconds: int | None = None, row_seconds: int | None = None, elapsed: int | None = None,
+        attempt: str | None = None, rank: str | None = None,
     ) -> Iterator[Seen]:  # fmt: skip
         """What a row says; times are nanoseconds."""
         if self._shift is None:
@@ -145,6 +163,9 @@ class _Table:
                 )
             row_seconds, first = seconds * steps, step - steps + 1
         self._last = step
+        if is_evaluation and time is not None and not is_another:
+            yield Seen("pause", place, time, name="custom:eval")
+            return
         yield Seen("step", place, time, step, first, row_seconds, rank, is_sample=is_sample)
 
 
