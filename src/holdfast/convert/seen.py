@@ -19,8 +19,8 @@ class Seen:
 
     - step: `step` was over at `at_ns`, or before: the line may have been written later. `first` of
       those that the line stands for (None: the one after the line before) to it took `took_ns`.
-      `is_sample`: if it is an attempt's
-      first, it stands for as many steps as lines are usually apart, and each took `took_ns`.
+      `is_sample`: if it is an attempt's first, it stands for as many steps as lines are usually
+      apart, and each took `took_ns`.
     - pause: no step advanced, for a kind of span that `name` says. It ended at `at_ns` and took
       `took_ns` (None: what the row of steps around it took too long). Without `at_ns`: it came
       right after `step` (-1: nobody said).
