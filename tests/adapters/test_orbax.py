@@ -135,6 +135,22 @@ def test_a_loop_that_asks_before_each_save_ends_as_done(rank: Adapter, fake: Fak
     assert rank.words.load(Word.PHASE) == RankPhase.FINISHED
 
 
+@pytest.mark.parametrize("is_known_before", [True, False])
+def test_a_loop_that_ends_sooner_is_done_with_its_last_step(
+    is_known_before: bool, rank: Adapter, fake: FakeManager
+) -> None:
+    manager = wrapped(rank, fake)
+    assert not manager.save(0)
+    if not is_known_before:
+        assert not manager.save(1)
+    manager.end_at(1)
+    rank.order(1, 2)
+    assert manager.save(1)
+    rank.words.store(Word.COMMITTED, 2)
+    manager.close()
+    assert rank.words.load(Word.PHASE) == RankPhase.FINISHED
+
+
 def test_a_loop_that_never_saves_its_last_step_is_told(rank: Adapter, fake: FakeManager) -> None:
     manager = wrapped(rank, fake)
     for step in range(UNTIL):

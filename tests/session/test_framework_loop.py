@@ -235,6 +235,50 @@ def test_what_no_set_stands_for_is_removed_and_nothing_else(adapter: Adapter) ->
     assert {path.name for path in adapter.folder.iterdir()} == {"step-2", "step-3", "best"}
 
 
+def test_a_folder_that_was_moved_keeps_its_checkpoints(adapter: Adapter) -> None:
+    for step in (1, 2):
+        adapter.order(step, step)
+        adapter.loop.due(step)
+        adapter.loop.saved(step, adapter.write(step))
+        adapter.written()
+        commit(adapter.ckpt_dir / set_name(ATTEMPT, step), 1)
+    moved = adapter.folder.rename(adapter.folder.with_name("moved"))
+    (moved / "step-9").mkdir()  # of an attempt that was given up
+    FrameworkFiles(moved, "step-*", adapter.ckpt_dir, 0, 1).read("step-2")
+    assert {path.name for path in moved.iterdir()} == {"step-1", "step-2"}
+
+
+def test_what_the_loop_is_busy_with_is_open_until_it_is_over(adapter: Adapter) -> None:
+    """Else a long evaluation would be a step that hangs."""
+
+    def kinds() -> list[int]:
+        return [one.kind for one in adapter.words.snapshot().open_spans]
+
+    loop = adapter.loop
+    loop.begins("save")
+    saving = kinds()
+    loop.begins("restore")
+    assert len(kinds()) == 1
+    assert kinds() != saving
+    loop.ends()
+    loop.ends()
+    assert kinds() == []
+    loop.begins("evaluate")
+    assert loop.due(1) is Due.NONE
+    assert kinds() == []
+    loop.begins("evaluate")
+    adapter.order(1, 1)
+    assert loop.finishing()
+    assert kinds() == []
+
+
+def test_a_loop_that_is_tried_anew_begins_once_more_before_a_step(adapter: Adapter) -> None:
+    adapter.loop.begin(until=4, is_retried=True)
+    adapter.loop.due(1)
+    with pytest.raises(StepOrderError, match="register the adapter once"):
+        adapter.loop.begin(until=4, is_retried=True)
+
+
 def test_ranks_begin_a_save_together(one_of_two: Adapter) -> None:
     one_of_two.order(1, 2)
     one_of_two.verdict(1, 2, AGREED)
@@ -289,6 +333,9 @@ class Broken:
         (RuntimeError("[pair.cc:536] Connection closed by peer"), False),
         (MemoryError("no memory for 2 GB"), False),
         (OSError("Input/output error"), False),
+        (ValueError("UNKNOWN: Error reading 'params/1/.zarray' [Input/output error]"), False),
+        (ValueError("RESOURCE_EXHAUSTED: Failed to open file: Too many open files"), False),
+        (ValueError("NOT_FOUND: Error opening driver: no array there"), True),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_told_from_a_failure(

@@ -28,6 +28,7 @@ START = "run = hf.start()\nstate = run.restore(init=lambda: {'x': np.zeros(2)})\
             "restore() comes before the first step",
         ),
         ('run.framework("c")\nrun.framework("c")', "this process has two adapters for its loop"),
+        ('run.framework("c").begin()\nrun.finish()', "end the loop with `while loop.finishing():`"),
         ("for s in run.steps(3, base=2): pass", "counts from 0 or from 1, not from 2"),
     ],
 )

@@ -52,6 +52,25 @@ def test_it_is_read_whole_by_any_number_of_ranks(folder: Path, whole: External) 
         assert united(parts) == whole
 
 
+def test_what_was_written_is_brought_to_the_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    whole = read_external(folder, "step-3", 0, 1)
+    names = ["a", "a/one", "two", "empty"]
+    assert {*synced} == {folder, folder / "step-3", *(folder / "step-3" / one for one in names)}
+    synced.clear()
+    verify_external(whole, folder)
+    assert synced == []
+
+
 def test_it_survives_json(whole: External) -> None:
     assert External.from_json(whole.to_json()) == whole
     assert external_of({"external": whole.to_json()}) == whole

@@ -53,6 +53,13 @@ class OrbaxDecisions(ABC):
         """Whether the run wants this step saved; the last one is always given to `save`."""
         return self._due(step).saves or self._is_last(step)
 
+    def end_at(self, step: int) -> None:
+        """The loop ends with this step, and not with `until`; before that step is given to `save`.
+
+        After it as well, where that only shows then: give the step to `save` once more.
+        """
+        self._until = step + self._shift
+
     def close(self) -> None:
         """Let what is being written end. After the last step, the run is done then."""
         self._await_saved()

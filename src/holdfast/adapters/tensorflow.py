@@ -55,6 +55,7 @@ class TensorFlowLoop:
         self._checkpoint = checkpoint
         self._folder = folder
         self._until = until
+        self._is_ended = False
 
     def steps(self) -> Iterator[int]:
         """Restores, then gives the numbers of the steps, from 1. Raises Stop when a stop counts."""
@@ -66,15 +67,23 @@ class TensorFlowLoop:
                 status = self._checkpoint.read(str(loop.checkpoint / PREFIX))
                 status.assert_existing_objects_matched()
         loop.begin(until=self._until)
-        for step in range(loop.resume_step + 1, self._until + 1):
+        step = loop.resume_step
+        while step < self._until:
+            step += 1
             yield step
             due = loop.due(step)
             if due.saves:
                 self._save(loop, step)
             if due.stops:
                 loop.leave()
+            if self._is_ended:
+                break
         while loop.finishing():
-            self._save(loop, self._until)
+            self._save(loop, step)
+
+    def end(self) -> None:
+        """The step that is under way is the last one, and not `until`; the loop ends by itself."""
+        self._is_ended = True
 
     def _save(self, loop: FrameworkLoop, step: int) -> None:
         path = loop.folder / f"{self.run.name}.step-{step:0{DIGITS}d}"
