@@ -234,6 +234,21 @@ def test_the_global_generators(save: Any) -> None:
         restore_rng({"python": {"version": 3, "words": [1], "gauss": None}})
 
 
+@pytest.mark.parametrize(
+    ("here", "put_back"), [(3, ["a", "b", "c"]), (2, ["b", "b"]), (4, ["b"] * 4), (0, None)]
+)
+def test_a_host_with_another_number_of_gpus_goes_on(
+    here: int, put_back: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the generator of the one that the rank trained on: there may be no GPU to try it with."""
+    given: list[list[str]] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: here > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: here)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", given.append)
+    restore_rng({"torch_cuda": ["a", "b", "c"], "torch_cuda_current": 1})
+    assert given == ([put_back] if put_back else [])
+
+
 @pytest.mark.real
 def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
     script = (

@@ -10,7 +10,7 @@ import array
 import importlib
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import StateMismatch, Unstorable
@@ -140,6 +140,7 @@ def capture_rng() -> dict[str, Any]:
         found["torch"] = torch.get_rng_state()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             found["torch_cuda"] = list(torch.cuda.get_rng_state_all())
+            found["torch_cuda_current"] = torch.cuda.current_device()
     return found
 
 
@@ -162,13 +163,7 @@ def restore_rng(states: Mapping[str, Any]) -> None:
                     f"rng/{name}", f"a state of {name}'s generator", f"one it refuses ({error})"
                 ) from error
     if "torch_cuda" in states:
-        torch = importlib.import_module("torch")
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if count != len(states["torch_cuda"]):
-            raise StateMismatch(
-                "rng/torch_cuda", f"{count} devices", f"those of {len(states['torch_cuda'])}"
-            )
-        torch.cuda.set_rng_state_all(states["torch_cuda"])
+        _torch_cuda(states["torch_cuda"], states.get("torch_cuda_current"))
 
 
 def capture_order(source: Any) -> dict[str, Any]:
@@ -177,7 +172,8 @@ def capture_order(source: Any) -> dict[str, Any]:
     The process's, and torch's `generator` of a data loader.
     """
     found = capture_rng()
-    found.pop("torch_cuda", None)
+    for name in ("torch_cuda", "torch_cuda_current"):
+        found.pop(name, None)
     own = _loaders_generator(source)
     return found if own is None else found | {"loader": own.get_state()}
 
@@ -212,3 +208,16 @@ def _numpy(state: Any) -> None:
 
 def _torch(state: Any) -> None:
     importlib.import_module("torch").set_rng_state(state)
+
+
+def _torch_cuda(saved: Sequence[Any], current: int | None) -> None:
+    """Of each device that this process sees; on a host with another number, that of the current one.
+
+    A rank trains on one of them, whose number may be another one here.
+    """
+    cuda = importlib.import_module("torch").cuda
+    count = cuda.device_count() if cuda.is_available() else 0
+    if count != len(saved):
+        saved = [saved[current or 0]] * count
+    if saved:
+        cuda.set_rng_state_all(saved)
