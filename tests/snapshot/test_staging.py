@@ -240,7 +240,7 @@ def test_the_global_generators(save: Any) -> None:
 def test_a_host_with_another_number_of_gpus_goes_on(
     here: int, put_back: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the generator of the one that the rank trained on: there may be no GPU to try it with."""
+    """With the generator of the one that the rank trained on; there need not be a GPU here."""
     given: list[list[str]] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: here > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: here)

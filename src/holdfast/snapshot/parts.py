@@ -211,7 +211,7 @@ def _torch(state: Any) -> None:
 
 
 def _torch_cuda(saved: Sequence[Any], current: int | None) -> None:
-    """Of each device that this process sees; on a host with another number, that of the current one.
+    """Of each device that this process sees; where others are there, that of the current one.
 
     A rank trains on one of them, whose number may be another one here.
     """
