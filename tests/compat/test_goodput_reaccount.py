@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from holdfast.compat.ml_goodput_measurement import keys, kinds, reaccount
 from holdfast.compat.ml_goodput_measurement.books import JobAnswer
 from holdfast.compat.ml_goodput_measurement.goodput import GoodputCalculator
 from holdfast.compat.ml_goodput_measurement.local import LocalLog
-from holdfast.compat.ml_goodput_measurement.old_number import old_number
+from holdfast.compat.ml_goodput_measurement.old_number import _row_of_steps, old_number
 from holdfast.compat.ml_goodput_measurement.story import JobStory
 from holdfast.errors import ConfigurationError
 
@@ -260,6 +261,33 @@ def test_rubbish_gives_a_sentence(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises((ConfigurationError, ValueError)):
         reaccount.reaccount(path)
+
+
+@pytest.mark.parametrize("now", ["inf", "-inf", "nan", "-1", "1e300"])
+def test_a_now_that_is_no_moment_is_one_sentence(now: str, tmp_path: Path, capsys) -> None:
+    assert reaccount.command([str(write(tmp_path, PLANNED)), f"--now={now}"]) == 78
+    assert capsys.readouterr().err.endswith("is no moment: give unix seconds, such as 1704000000\n")
+
+
+def test_the_old_number_looks_at_each_step_and_each_event_once() -> None:
+    """A job of a million steps, looked at anew for each of them, took days."""
+    looks = []
+
+    class Rows(dict[int, float]):
+        def __iter__(self) -> Iterator[int]:
+            looks.append(len(self))
+            return super().__iter__()
+
+    class Events(list[tuple[float, float]]):
+        def __getitem__(self, at: Any) -> Any:
+            found = super().__getitem__(at)
+            looks.append(len(found) if isinstance(at, slice) else 1)
+            return found
+
+    events = Events((10.0 * n + 4, 10.0 * n + 5) for n in range(500))
+    rows = Rows((n, 10.0 * n) for n in range(501))
+    assert _row_of_steps(rows, 500, events) == pytest.approx(500 * 9)
+    assert sum(looks) <= 501 + 500 + 2 * 500 * 20  # the last: to find the first of a step's
 
 
 def test_the_command(tmp_path: Path, capsys) -> None:

@@ -7,6 +7,7 @@ again; and that events never nest.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -61,22 +62,15 @@ def _row_of_steps(
     rows: Mapping[int, float], until: int, customs: Sequence[tuple[float, float]]
 ) -> float:
     """What it takes for productive of steps below `until`, by their starts."""
-    starts = list(rows.items())
     lengths: list[tuple[int, float]] = []
-    position = 0
-    for (step, since), (after, at) in pairwise(starts):
+    for (step, since), (after, at) in pairwise(rows.items()):
         if after > until or after != step + 1:
             continue
-        while position < len(customs) and customs[position][0] < since:
-            position += 1
-        inside = 0.0
-        for begin, end in customs[position:]:
-            if begin > at:
-                break
-            inside += end - begin if end <= at else 0.0
+        begun = customs[bisect_left(customs, (since,)) : bisect_right(customs, (at,))]
+        inside = sum(end - begin for begin, end in begun if end <= at)
         lengths.append((step, max(0.0, at - since - inside)))
-    total = sum(length for _, length in lengths)
-    others = [length for step, length in lengths if step != min(rows)]
+    total, first_step = sum(length for _, length in lengths), min(rows)
+    others = [length for step, length in lengths if step != first_step]
     if not others:
         return total
     first = total - sum(others)

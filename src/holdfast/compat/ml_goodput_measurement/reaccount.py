@@ -19,7 +19,8 @@ from holdfast.compat.ml_goodput_measurement.exported import Exported, corrected,
 from holdfast.compat.ml_goodput_measurement.old_number import OldNumber, old_number
 from holdfast.compat.ml_goodput_measurement.shapes import flat_badput
 from holdfast.compat.ml_goodput_measurement.story import JobStory
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.journal.layout import MAX_TIME_NS
 
 MIN_S = 0.5  # a reason that is worth less is not named
 
@@ -71,9 +72,13 @@ def reaccount(
 ) -> Reaccounted:
     """Account for the job in a file of exported entries, as of `now_s` (unix seconds; None: now).
 
-    Raises ConfigurationError when the file cannot be read or does not say whose job, ValueError
-    when nothing in it can be accounted for.
+    Raises ConfigurationError when the file cannot be read or does not say whose job, or `now_s` is
+    no moment, ValueError when nothing in it can be accounted for.
     """
+    if now_s is not None and not 0 <= now_s <= MAX_TIME_NS / NS_PER_S:
+        raise ConfigurationError(
+            f"--now {now_s} is no moment: give unix seconds, such as 1704000000"
+        )
     exported = read_export(path, job)
     now_s = clock.unix_ns() / NS_PER_S if now_s is None else now_s
     entries, moved = corrected(exported)
