@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import json
-import os
-import subprocess
+import random
 import sys
+import types
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -299,59 +301,100 @@ def test_the_command(tmp_path: Path, capsys) -> None:
     assert reaccount.command([str(tmp_path / "none")]) == 78
 
 
-REAL = """
-import datetime, json, sys, types
-for name in ("google", "google.cloud", "google.cloud.logging", "google.cloud.storage",
-             "requests", "scipy", "urllib3", "urllib3.util"):
-    sys.modules[name] = types.ModuleType(name)
-sys.modules["scipy"].stats = None
-sys.modules["urllib3.util"].retry = types.SimpleNamespace(Retry=None)
-sys.modules["google.cloud.logging"].Client = object
-sys.modules["google.cloud"].logging = sys.modules["google.cloud.logging"]
-sys.modules["google.cloud"].storage = sys.modules["google.cloud.storage"]
-# Its package imports everything at once; the one module that counts does not need the rest.
-package = types.ModuleType("ml_goodput_measurement")
-from importlib.util import find_spec
-package.__path__ = list(find_spec("ml_goodput_measurement").submodule_search_locations)
-sys.modules["ml_goodput_measurement"] = package
-from ml_goodput_measurement.src import goodput
+# What the library imports: clients of clouds that nothing here calls, and statistics of steps.
+STAND_INS = (
+    "google", "google.cloud", "google.cloud.logging", "google.cloud.storage",
+    "requests", "scipy", "urllib3", "urllib3.util",
+)  # fmt: skip
 
-class Log:
-    def __init__(self, entries):
-        self.entries = entries
-    def read_cloud_logging_entries(self, *_, **__):
-        return self.entries, (datetime.datetime.now(datetime.timezone.utc), "x")
 
-for number, entries in enumerate(json.load(sys.stdin)):
-    folder = f"{sys.argv[1]}/{number}"
-    calculator = goodput.GoodputCalculator("j", "l", Log(entries), cache_dir=folder)
+@pytest.fixture
+def theirs(monkeypatch) -> Iterator[Any]:
+    """The library's own module `goodput`."""
+    named = {name: types.ModuleType(name) for name in STAND_INS}
+    named["scipy"].stats = None
+    named["urllib3.util"].retry = types.SimpleNamespace(Retry=None)
+    named["google.cloud"].logging = named["google.cloud.logging"]
+    named["google.cloud"].storage = named["google.cloud.storage"]
+    named["google.cloud.logging"].Client = object
+    # Its package imports everything at once; the one module that counts does not need the rest.
+    package = types.ModuleType("ml_goodput_measurement")
+    package.__path__ = list(find_spec("ml_goodput_measurement").submodule_search_locations)
+    named["ml_goodput_measurement"] = package
+    for name, module in named.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    yield importlib.import_module("ml_goodput_measurement.src.goodput")
+    for name in [name for name in sys.modules if name.startswith("ml_goodput_measurement.")]:
+        del sys.modules[name]
+
+
+def said(theirs: Any, entries: list[dict[str, Any]], folder: Path) -> tuple[float | None, int]:
+    """Its goodput (None: an error), and its count of disruptions."""
+    log = types.SimpleNamespace(
+        read_cloud_logging_entries=lambda *_, **__: (entries, (datetime.datetime.min, "x"))
+    )
+    calculator = theirs.GoodputCalculator("j", "l", log, cache_dir=str(folder))
     try:
-        print(calculator.get_job_goodput()[0], calculator._number_of_interruptions)
+        goodput = calculator.get_job_goodput()[0]
     except ValueError:
-        print("None", calculator._number_of_interruptions)
-"""
+        goodput = None
+    return goodput, calculator._number_of_interruptions
 
 
-@pytest.mark.real
-def test_the_model_says_what_the_library_says(tmp_path: Path) -> None:
-    """Its own module, with stand-ins for the cloud clients that it names and does not call."""
+def test_the_model_says_what_the_library_says(theirs: Any, tmp_path: Path) -> None:
     fallen = [start(0), *steps(0, 99, 0), start(1050), *steps(90, 94, 1060), start(1150)]
     fallen += [*steps(50, 99, 1200), end(1700)]
     early = [*PLANNED[:51], start(900), *steps(40, 60, 300), end(400)]
     cases = [PLANNED, fallen, early, [*steps(0, 20, 0)], [start(0), *steps(0, 20, 5), end(300)]]
-    result = subprocess.run(
-        [sys.executable, "-c", REAL, str(tmp_path)],
-        input=json.dumps(cases),
-        env={**os.environ, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    told = [line.split() for line in result.stdout.splitlines()]
-    ours = [old_number(case, T + 1e6) for case in cases]
-    for (goodput, disruptions), model in zip(told, ours, strict=True):
-        if goodput == "None":
-            assert model.goodput is None
-        else:
-            assert model.goodput == pytest.approx(float(goodput), abs=1e-6)
-            assert model.disruptions == int(disruptions)
+    cases += [a_job(random.Random(seed)) for seed in range(200)]
+    for number, case in enumerate(cases):
+        goodput, disruptions = said(theirs, case, tmp_path / str(number))
+        model = old_number(case, T + 1e6)
+        assert model.goodput == pytest.approx(goodput, abs=1e-6), number
+        assert goodput is None or model.disruptions == disruptions, number
+
+
+def a_job(luck: random.Random) -> list[dict[str, Any]]:
+    """A few attempts with saves of several hosts, events in and across steps, clocks that jump."""
+    at, step = 0.0, 0
+    entries: list[dict[str, Any]] = []
+    for _ in range(luck.randint(1, 4)):
+        entries.append(start(at))
+        at += luck.choice([0, 5, 30])
+        for _ in range(luck.choice([0, 1, luck.randint(2, 12)])):
+            entries += steps(step, step, at)
+            if luck.random() < 0.3:
+                entries += an_event(luck.choice("ab"), at + luck.choice([-20, 0, 1]), at + 4)
+            at += luck.choice([10, 10, 10, 11, 40, -5])
+            if luck.random() < 0.3:
+                entries += a_save(luck, luck.choice([step, str(step)]))
+            step += luck.choice([1, 1, 1, 1, 2])
+        step = max(0, step - luck.choice([0, 1, 2, 5]))
+        at += luck.choice([0, 10, 300])
+    return [*entries, end(at)]
+
+
+def an_event(name: str, since: float, until: float) -> list[dict[str, Any]]:
+    return [
+        {**JOB, keys.CUSTOM_TYPE: name, keys.CUSTOM_START: T + since},
+        {**JOB, keys.CUSTOM_TYPE: name, keys.CUSTOM_END: T + until},
+    ]
+
+
+def a_save(luck: random.Random, step: int | str) -> list[dict[str, Any]]:
+    """Entries of some hosts, to a bucket, to local disks, or to both."""
+    places = luck.choice([["gs://bucket"], ["/local"], ["gs://bucket", "/local"]])
+    return [
+        {
+            **JOB,
+            keys.EVENT_TYPE: "save",
+            "step": step,
+            "directory": place,
+            keys.SAVE_SECONDS: luck.choice([0.5, 2.0, 3.25]),
+            "checkpointer_blocking_duration_secs": 1.0,
+            "wait_for_prev_duration_secs": 0.0,
+            "get_old_steps_duration_secs": 0.0,
+        }
+        for place in places
+        for _ in range(luck.randint(1, 3))
+    ]

@@ -199,10 +199,10 @@ class CheckpointBadputCalculator:
         chosen = [entry for entry in self.entries if is_valid(entry, operation_type)]
         found: dict[str, float] = {}
         for name, key in fields.items():
-            by_step: dict[tuple[Any, str], list[float]] = {}
+            by_step: dict[tuple[str, str], list[float]] = {}
             for entry in chosen:
                 if entry.get(key) is not None:
-                    hosts = by_step.setdefault((entry.get("step"), _place(entry)), [])
+                    hosts = by_step.setdefault((str(entry.get("step")), _place(entry)), [])
                     hosts.append(float(entry[key]))
             found |= _spread(name, [sum(hosts) / len(hosts) for hosts in by_step.values()])
         return found

@@ -14,6 +14,10 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import keys
+from holdfast.compat.ml_goodput_measurement.checkpoint_badput_calculator import (
+    CheckpointBadputCalculator,
+    CheckpointLoggerOptions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +52,7 @@ def old_number(entries: Sequence[Mapping[str, Any]], now_s: float) -> OldNumber:
         productive_s += _row_of_steps(rows, max(rows), customs)
         if ends:
             productive_s += ends[-1] - rows[max(rows)]
-    productive_s -= sum(
-        float(entry[keys.SAVE_SECONDS] or 0.0)
-        for entry in entries
-        if entry.get(keys.EVENT_TYPE) == "save" and keys.SAVE_SECONDS in entry
-    )
+        productive_s -= _saves_s(entries)
     if elapsed_s <= 0 or not 0 <= productive_s <= elapsed_s:
         return OldNumber(None, disruptions, elapsed_s)
     return OldNumber(productive_s / elapsed_s * 100, disruptions, elapsed_s)
@@ -75,6 +75,14 @@ def _row_of_steps(
         return total
     first = total - sum(others)
     return total - max(0.0, first - sum(others) / len(others))
+
+
+def _saves_s(entries: Sequence[Mapping[str, Any]]) -> float:
+    """What saves blocked for; several entries of one step and place are hosts of one save."""
+    saves = CheckpointBadputCalculator(CheckpointLoggerOptions(use_goodput_logger=True))
+    saves.entries = [dict(entry) for entry in entries if keys.EVENT_TYPE in entry]
+    found = saves.calculate_save_operation_checkpoint_manager_blocking_time()
+    return found.total_checkpoint_manager_blocking_time
 
 
 def _customs(entries: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
