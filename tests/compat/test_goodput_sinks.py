@@ -121,6 +121,20 @@ def test_google_gets_the_metrics_and_labels_that_people_know() -> None:
     }
 
 
+def test_google_gets_each_metric_in_its_own_type_whatever_was_given() -> None:
+    """An ideal step time of 2, or of 2.0; the service refuses a point of another type."""
+    pytest.importorskip("google.cloud.monitoring_v3")
+    client = FakeClient()
+    sink = GoogleCloud(SinkTarget("job", "", True, OPTIONS), lambda: client)
+    sink.cumulative(90, {}, 7, {**DETAILS, "ideal_step_time": 2, "total_elapsed_time": 100})
+    whole = {
+        one.metric.type.rpartition("/")[2]
+        for one in client.series
+        if "int64_value" in one.points[0].value
+    }
+    assert whole == {"disruptions", "max_productive_steps"}
+
+
 @pytest.mark.parametrize(
     "options",
     [

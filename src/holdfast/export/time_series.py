@@ -13,6 +13,7 @@ RESOURCE = "compute.googleapis.com/Workload"
 REPLICA = "0"
 MOST_SERIES = 200  # that one request may hold
 TIMEOUT_S = 20.0
+_INTEGERS = ("disruptions", "max_productive_steps")  # a metric's points are all of one type
 
 
 class Point(NamedTuple):
@@ -101,11 +102,10 @@ def series_of(point: Point, at_s: float, resource: Mapping[str, str]) -> Any:
     series.metric.labels.update(point.labels)
     series.resource.type = RESOURCE
     series.resource.labels.update(resource)
-    kind = "int64_value" if isinstance(point.value, int) else "double_value"
-    series.points.append(
-        monitoring_v3.Point(
-            interval=monitoring_v3.TimeInterval(end_time=end_time),
-            value=monitoring_v3.TypedValue(**{kind: point.value}),
-        )
-    )
+    if point.metric in _INTEGERS:
+        value = monitoring_v3.TypedValue(int64_value=int(point.value))
+    else:
+        value = monitoring_v3.TypedValue(double_value=float(point.value))
+    interval = monitoring_v3.TimeInterval(end_time=end_time)
+    series.points.append(monitoring_v3.Point(interval=interval, value=value))
     return series
