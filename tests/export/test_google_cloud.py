@@ -74,6 +74,7 @@ class FakeLogger:
             json_payload=payload,
             severity=fields["severity"],
             insert_id=fields["insert_id"],
+            timestamp=fields["timestamp"],
             labels=fields["labels"],
         )
         self._client.entries.append((self._name, {**info, **fields}))
@@ -180,6 +181,15 @@ def test_events_of_a_run_are_told_once() -> None:
     assert end["words"] == "killed by <b>SIGKILL"
     assert again["insert_id"] == "id0-1-start"
     assert end["labels"] == {"run_id": "id0"}
+
+
+def test_a_second_exporter_tells_the_same_entries() -> None:
+    """The service takes two for one where the id and the time are the same."""
+    client = FakeLoggingClient()
+    for at_s in (1000.5, 2000.5):
+        CloudLogging(GCP, lambda: client).deliver(a_look(at_s))
+    told = [(entry["insert_id"], entry["timestamp"].timestamp()) for _, entry in client.entries]
+    assert told[:3] == told[3:] == [("id0-0-start", 10.0), ("id0-0-end", 20.0), ("id0-1-start", 30.0)]
 
 
 def test_nothing_is_told_of_a_run_without_records() -> None:

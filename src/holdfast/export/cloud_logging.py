@@ -8,6 +8,7 @@ began and ended. Disruptions carry their cause and words. `holdfast-ml[gcp-expor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.ledger.facts import DONE
@@ -39,18 +40,23 @@ class CloudLogging:
     def deliver(self, look: ExportLook) -> None:
         """What is new; raises what the client does, and then tells it again next time.
 
-        Entries carry an id of what they tell: the service keeps one of several that are the same,
-        so that a second exporter, or one that was started again, repeats nothing.
+        Entries carry an id of what they tell, and its time: the service shows one of several in
+        which both are the same. So a second exporter, or one that was started again, repeats none.
         """
         for sample in look.samples:
-            for key, severity, entry in entries(sample):
+            for at_s, key, severity, entry in entries(sample):
                 if key in self._told:
                     continue
                 if self._client is None:
                     self._client = self._make()
                 logger = self._client.logger(LOG.format(run=sample.run.name))
-                labels = {"run_id": sample.run.run_id}
-                logger.log_struct(entry, severity=severity, insert_id=key, labels=labels)
+                logger.log_struct(
+                    entry,
+                    severity=severity,
+                    insert_id=key,
+                    timestamp=datetime.fromtimestamp(at_s, UTC),
+                    labels={"run_id": sample.run.run_id},
+                )
                 self._told.add(key)
 
     def close(self) -> None:
@@ -59,8 +65,8 @@ class CloudLogging:
             self._client.close()
 
 
-def entries(sample: Sample) -> Iterator[tuple[str, str, Entry]]:
-    """(id, severity, payload) of everything that happened to a run so far, in order."""
+def entries(sample: Sample) -> Iterator[tuple[float, str, str, Entry]]:
+    """(unix s, id, severity, payload) of everything that happened to a run so far, in order."""
     run = sample.run
     rows: list[tuple[float, str, str, Entry]] = []
     for attempt, at_s in sample.started_s:
@@ -76,5 +82,4 @@ def entries(sample: Sample) -> Iterator[tuple[str, str, Entry]]:
         }
         severity = "INFO" if end.cause == DONE else "WARNING"
         rows.append((end.at_s, f"{run.run_id}-{end.attempt}-end", severity, entry))
-    for _, key, severity, entry in sorted(rows, key=lambda row: row[0]):
-        yield key, severity, entry
+    yield from sorted(rows, key=lambda row: row[0])
