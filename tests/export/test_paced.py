@@ -26,7 +26,7 @@ class FakeTarget:
     def deliver(self, look: ExportLook) -> None:
         if self.away:
             raise ConnectionError
-        self.got.append((look.began_unix_s, [one.run.name for one in look.samples]))
+        self.got.append((look.began_s, [one.run.name for one in look.samples]))
 
     def close(self) -> None:
         self.closed = True
@@ -37,7 +37,7 @@ def look(at_s: float, **elapsed: int) -> ExportLook:
         RunSummary(name, name, "running", chips=1, within={ALL: Spent({"step": ns}, wall_ns=ns)})
         for name, ns in elapsed.items()
     ]
-    return ExportLook(tuple(Sample(run, at_s) for run in runs), tuple(runs), began_unix_s=at_s)
+    return ExportLook(tuple(Sample(run, at_s) for run in runs), tuple(runs), began_s=at_s)
 
 
 def test_what_comes_too_soon_waits_for_the_next_or_the_end() -> None:
@@ -49,6 +49,15 @@ def test_what_comes_too_soon_waits_for_the_next_or_the_end() -> None:
     paced.close()
     assert target.got[2:] == [(1041, ["a"])]
     assert target.closed
+
+
+def test_a_wall_clock_that_is_set_back_silences_nothing() -> None:
+    target = FakeTarget()
+    paced = Paced(target, 30.0, 10.0)
+    for at_s, unix_s in ((1000, 90_000), (1030, 86_430), (1060, 86_460), (1075, 82_875)):
+        paced.deliver(replace(look(at_s, a=at_s), began_unix_s=unix_s))
+    paced.close()
+    assert [at_s for at_s, _ in target.got] == [1000, 1030, 1060, 1075]
 
 
 def test_a_last_one_right_behind_another_is_left_out() -> None:

@@ -46,7 +46,7 @@ class Exporters:
     def look(self) -> ExportLook | None:
         """Look at the runs once, and hand on what was found; None: the store cannot be read."""
         now_ns = time.time_ns()
-        began = time.monotonic()
+        began_s = time.monotonic()
         try:
             listing = self._runs.look(now_ns)
         except (HoldfastError, OSError) as error:
@@ -60,9 +60,10 @@ class Exporters:
             samples,
             listing.runs,
             listing.problems,
-            now_ns / 1e9,
-            time.monotonic() - began,
-            self._is_fleet,
+            began_unix_s=now_ns / 1e9,
+            began_s=began_s,
+            took_s=time.monotonic() - began_s,
+            is_fleet=self._is_fleet,
         )
         self.collector.put(look)
         for outlet in self.outlets:

@@ -22,12 +22,13 @@ FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class ExportLook:
-    """One look at the runs, and what came of it."""
+    """One look at the runs, and what came of it. `began_s`: by a clock that nobody sets."""
 
     samples: tuple[Sample, ...]
     runs: tuple[RunSummary, ...]
     problems: tuple[str, ...] = ()
     began_unix_s: float = 0.0
+    began_s: float = 0.0
     took_s: float = 0.0
     is_fleet: bool = False
 

@@ -31,7 +31,7 @@ class Paced:
     def deliver(self, look: ExportLook) -> None:
         """Now, or with a later one; raises what the target does."""
         look = self._with_kept(look)
-        if look.began_unix_s < self._last_s + self._every_s:
+        if look.began_s < self._last_s + self._every_s:
             self._kept = look
         else:
             self._deliver(look)
@@ -39,7 +39,7 @@ class Paced:
     def close(self) -> None:
         """Deliver the last one, if it waits; raises what the target does."""
         try:
-            if self._kept and self._kept.began_unix_s >= self._last_s + self._least_s:
+            if self._kept and self._kept.began_s >= self._last_s + self._least_s:
                 self._deliver(self._kept)
         finally:
             self._target.close()
@@ -56,7 +56,7 @@ class Paced:
         said = {sample.run.name: _said(sample) for sample in look.samples}
         new = [one for one in look.samples if self._told.get(one.run.name) != said[one.run.name]]
         self._target.deliver(replace(look, samples=tuple(new)))
-        self._told, self._last_s, self._kept = said, look.began_unix_s, None
+        self._told, self._last_s, self._kept = said, look.began_s, None
 
 
 def _said(sample: Sample) -> tuple[object, ...]:
