@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from goodput_logs import ListLog
 
-from holdfast.compat.ml_goodput_measurement import clock, goodput, local, monitoring, tape
+from holdfast.compat.ml_goodput_measurement import (
+    clock,
+    goodput,
+    goodput_elastic,
+    local,
+    monitoring,
+    tape,
+)
 from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType
 from holdfast.compat.ml_goodput_measurement.local import LocalLog
 from holdfast.journal.recorded import load_run
@@ -133,6 +145,39 @@ def test_a_store_that_cannot_be_written_costs_a_warning_and_no_step(
     recorder.record_job_end_time()
     assert len(caplog.records) == 1
     log.close()
+
+
+ODD: dict[str, Callable[[Any], object]] = {
+    "no end": lambda r: r.record_step_start_time(float("inf")),
+    "several": lambda r: r.record_step_start_time(np.array([1, 2])),
+    "no number": lambda r: r.record_step_start_time("x", clock.utc_now()),
+    "no moment": lambda r: r.record_step_start_time(2, 5.0),
+    "before all time": lambda r: r.record_data_loading_start_time(datetime.datetime.min),
+    "slices": lambda r: r.record_elastic_slice_counts(float("inf"), 1, 1),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("place", ["store", "injected"])
+def test_nothing_that_is_recorded_raises(
+    odd: str, place: str, tmp_path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    log = ListLog() if place == "injected" else None
+    recorder = goodput_elastic.ElasticGoodputRecorder("odd", "log", True, log)
+    recorder.record_job_start_time()
+    for step in range(3):
+        recorder.record_step_start_time(step)
+    for _ in range(2):
+        ODD[odd](recorder)
+    for step in range(3, 6):
+        recorder.record_step_start_time(step)
+    recorder.record_job_end_time()
+    told = goodput.GoodputCalculator("odd", "log", log).get_job_goodput()
+    LocalLog.of("odd").close()
+    assert told[2] == 5
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    assert all("not everything is recorded: " in words for words in caplog.messages)
 
 
 def test_open_and_crossing_events_are_told_as_they_were(log: LocalLog) -> None:
@@ -265,8 +310,6 @@ def test_a_monitor_tells_its_sinks_and_a_last_time_when_it_is_stopped(
     seconds = iter(range(100))
 
     def moment():
-        import datetime
-
         return datetime.datetime.fromtimestamp(now - 100 + next(seconds), datetime.UTC)
 
     recorder.record_job_start_time(moment())

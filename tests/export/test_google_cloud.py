@@ -189,7 +189,9 @@ def test_a_second_exporter_tells_the_same_entries() -> None:
     for at_s in (1000.5, 2000.5):
         CloudLogging(GCP, lambda: client).deliver(a_look(at_s))
     told = [(entry["insert_id"], entry["timestamp"].timestamp()) for _, entry in client.entries]
-    assert told[:3] == told[3:] == [("id0-0-start", 10.0), ("id0-0-end", 20.0), ("id0-1-start", 30.0)]
+    assert (
+        told[:3] == told[3:] == [("id0-0-start", 10.0), ("id0-0-end", 20.0), ("id0-1-start", 30.0)]
+    )
 
 
 def test_nothing_is_told_of_a_run_without_records() -> None:

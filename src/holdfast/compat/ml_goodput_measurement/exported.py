@@ -26,8 +26,6 @@ WRONG_CLOCK_S = 30.0
 
 MAX_BYTES = 4 << 30
 
-_COUNTS = (keys.STEP, keys.SLICES_ACTIVE, keys.SLICES_TOTAL, keys.SLICES_AVAILABLE)
-
 
 @dataclass(frozen=True, slots=True)
 class Exported:
@@ -170,7 +168,7 @@ def _payload(raw: dict[str, Any]) -> dict[str, Any] | None:
         return None
     payload = {name: value for name, value in fields.items() if value is not None}
     for name, value in payload.items():
-        if name in _COUNTS:
+        if name in keys.COUNTS:
             fits = _is_number(value, 0, MAX_STEP if name == keys.STEP else MAX_CHIPS)
         elif name.endswith(("_time", "_timestamp", "_secs")):
             fits = _is_number(value, 0, MAX_TIME_NS / 1e9)

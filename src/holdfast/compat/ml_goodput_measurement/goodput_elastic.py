@@ -38,9 +38,9 @@ class ElasticGoodputRecorder(GoodputRecorder):
     ) -> None:
         """From now on so many of all slices train, and so many are there."""
         fields = {
-            keys.SLICES_ACTIVE: int(active_slices),
-            keys.SLICES_TOTAL: int(total_slices),
-            keys.SLICES_AVAILABLE: int(available_slices),
+            keys.SLICES_ACTIVE: active_slices,
+            keys.SLICES_TOTAL: total_slices,
+            keys.SLICES_AVAILABLE: available_slices,
         }
         self._record(timestamp, fields, keys.SLICES_AT)
 

@@ -35,6 +35,9 @@ SLICES_ACTIVE: Final = "active_slices"
 SLICES_TOTAL: Final = "total_slices"
 SLICES_AVAILABLE: Final = "available_slices"
 
+COUNTS: Final = (STEP, SLICES_ACTIVE, SLICES_TOTAL, SLICES_AVAILABLE)
+"""Fields that are whole numbers."""
+
 # Entries of Orbax's checkpoint logger, in the same log.
 EVENT_TYPE: Final = "event_type"
 SAVE_START: Final = "checkpoint_manager_blocking_start_time"

@@ -136,7 +136,7 @@ class LocalLog:
             while self._late:
                 self._late.popleft()()
             action()
-        except (HoldfastError, OSError, ValueError, TypeError, KeyError) as problem:
+        except (HoldfastError, OSError, ValueError, TypeError, KeyError, OverflowError) as problem:
             self._give_up(problem)
         finally:
             self._busy.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from typing import TYPE_CHECKING, Any
 
 from holdfast.compat.ml_goodput_measurement import clock, keys
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from holdfast.compat.ml_goodput_measurement.local import LocalLog
 
 _Moment = datetime.datetime | None
+
+logger = logging.getLogger(__name__)
 
 
 class GoodputRecorder:
@@ -41,6 +44,7 @@ class GoodputRecorder:
         self.job_name = job_name
         self._cloud_logger: Any = None
         self._local: LocalLog | None = None
+        self._has_trouble = False
         if not logging_enabled:
             return
         if cloud_logger is None:
@@ -58,10 +62,13 @@ class GoodputRecorder:
 
     def record_step_start_time(self, step: int, start_time: _Moment = None) -> None:
         """A step begins now, or began at `start_time`; the one before it is done."""
-        if self._local is not None and start_time is None:
+        if self._local is None or start_time is not None:
+            self._record(start_time, {keys.STEP: step}, keys.STEP_START)
+            return
+        try:
             self._local.record_step(step)
-        elif self._cloud_logger is not None:
-            self._record(start_time, {keys.STEP: int(step)}, keys.STEP_START)
+        except Exception as problem:
+            self._pass_over(problem)
 
     def record_checkpoint_progress(self, step: int, checkpoint_start_time: _Moment) -> None:
         """Nothing, as in the library: what was kept follows from where the job resumed."""
@@ -112,9 +119,22 @@ class GoodputRecorder:
         self._record(end_time, {keys.CUSTOM_TYPE: custom_badput_event_type}, keys.CUSTOM_END)
 
     def _record(self, at: _Moment, fields: dict[str, Any], time_field: str) -> None:
+        """Write an entry. Its counts may come as anything that is a whole number."""
         if self._cloud_logger is None:
             return
-        moment = clock.utc_now() if at is None else at
-        self._cloud_logger.write_cloud_logging_entry(
-            {keys.JOB_NAME: self.job_name, **fields, time_field: moment.timestamp()}
-        )
+        try:
+            fields |= {name: int(fields[name]) for name in keys.COUNTS if name in fields}
+            moment = clock.utc_now() if at is None else at
+            self._cloud_logger.write_cloud_logging_entry(
+                {keys.JOB_NAME: self.job_name, **fields, time_field: moment.timestamp()}
+            )
+        except Exception as problem:
+            self._pass_over(problem)
+
+    def _pass_over(self, problem: Exception) -> None:
+        """What cannot be recorded is said once, and costs the training nothing."""
+        if not self._has_trouble:
+            self._has_trouble = True
+            logger.warning(
+                "goodput of job %s: not everything is recorded: %s", self.job_name, problem
+            )
