@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from holdfast.compat.ml_goodput_measurement import (
 )
 from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType
 from holdfast.compat.ml_goodput_measurement.local import LocalLog
+from holdfast.compat.ml_goodput_measurement.stored import Stored
 from holdfast.journal.recorded import load_run
 
 STEPS = 50
@@ -178,6 +180,50 @@ def test_nothing_that_is_recorded_raises(
     assert told[2] == 5
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert all("not everything is recorded: " in words for words in caplog.messages)
+
+
+@pytest.mark.parametrize("question", ["get_job_goodput", "get_step_deviation", "window"])
+def test_of_one_job_one_question_is_answered_at_a_time(
+    question: str, tmp_path, monkeypatch
+) -> None:
+    """A monitor and a script ask the same books, each by its own calculator."""
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    recorder = goodput.GoodputRecorder("shared", "log", True)
+    now = clock.utc_now()
+    recorder.record_job_start_time(now - datetime.timedelta(seconds=50))
+    for step in range(5):
+        recorder.record_step_start_time(step, now - datetime.timedelta(seconds=50 - 10 * step))
+    mine = goodput_elastic.ElasticGoodputCalculator("shared", "log")
+    others = goodput_elastic.ElasticGoodputCalculator("shared", "log")
+    waits: list[bool] = []
+
+    def watched(name: str) -> None:
+        real = getattr(Stored, name)
+
+        def asked(books: Stored, *args: Any, **named: Any) -> Any:
+            other = threading.Thread(target=lambda: waits.append(not free(others)))
+            other.start()
+            other.join()
+            return real(books, *args, **named)
+
+        monkeypatch.setattr(Stored, name, asked)
+
+    def free(calculator: Any) -> bool:
+        got = calculator._asking.acquire(blocking=False)
+        if got:
+            calculator._asking.release()
+        return bool(got)
+
+    for name in ("refresh", "ask", "step_times"):
+        watched(name)
+    if question == "window":
+        mine.get_interval_metric_details(now - datetime.timedelta(seconds=40), now)
+    else:
+        getattr(mine, question)()
+    LocalLog.of("shared").close()
+    assert len(waits) >= 2
+    assert all(waits)
+    assert free(others)
 
 
 def test_open_and_crossing_events_are_told_as_they_were(log: LocalLog) -> None:

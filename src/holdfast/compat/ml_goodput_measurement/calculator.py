@@ -6,6 +6,7 @@ import datetime
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 class GoodputCalculator:
     """Answers about a job: of a recorder's run, or of any run in the store, or of a log's entries.
 
-    Percentages are of the time from the job's first start to its end, or to now.
+    Percentages are of the time from the job's first start to its end, or to now. From any thread.
     """
 
     _elastic = False  # whether answers always have the elastic badput types
@@ -64,7 +65,7 @@ class GoodputCalculator:
         self._cloud_logger = cloud_logger
         self._is_local = hasattr(cloud_logger, "books")  # it keeps them itself
         self._goodput_cache = GoodputCache(job_name, cache_dir, gcs_path)
-        self._goodput_cache_lock = threading.RLock()
+        self._own_asking = threading.RLock()
         self._story: JobStory | None = None
         self._number_of_interruptions = 0
 
@@ -79,7 +80,7 @@ class GoodputCalculator:
 
         Raises ValueError when nothing is known of the job.
         """
-        with self._goodput_cache_lock:
+        with self._asking:
             answer = self._ask()
             self._ideal_step_time = configured_ideal_step_time
             return (
@@ -96,7 +97,7 @@ class GoodputCalculator:
         The window ends where it was said to end, or with the job. Raises ValueError when no time of
         the job is in it.
         """
-        with self._goodput_cache_lock:
+        with self._asking:
             answer = self._books(interval_end).ask(
                 clock.ns_of_moment(interval_end), clock.ns_of_moment(interval_start)
             )
@@ -119,7 +120,7 @@ class GoodputCalculator:
 
         Of a stretch that time is left out which something was recorded of.
         """
-        with self._goodput_cache_lock:
+        with self._asking:
             without = [
                 (clock.ns_of(start), clock.ns_of(end))
                 for start, end in exclusion_utils.normalize_intervals(exclusion_intervals)
@@ -138,7 +139,7 @@ class GoodputCalculator:
 
         Raises ValueError when there is no step to compute it from.
         """
-        with self._goodput_cache_lock:
+        with self._asking:
             steps, lengths = self._books().step_times()
             ideal = configured_ideal_step_time
             if ideal is None:
@@ -154,7 +155,7 @@ class GoodputCalculator:
 
     def get_job_goodput_details(self) -> WorkloadMetricDetails:
         """The last answer of `get_job_goodput` in seconds, with the steps' deviations."""
-        with self._goodput_cache_lock:
+        with self._asking:
             info = self._goodput_cache.get_goodput_info()
             if info is None:
                 logger.warning("goodput was not asked for yet: its details are empty")
@@ -199,6 +200,11 @@ class GoodputCalculator:
 
     _ideal_step_time: float | None = None
 
+    @property
+    def _asking(self) -> AbstractContextManager[Any]:
+        """Held over a whole question. Of one log all calculators ask the same books."""
+        return self._cloud_logger.reading if self._is_local else self._own_asking
+
     def _books(self, query_time: datetime.datetime | None = None) -> Books:
         """The job's books with everything that is new."""
         if self._is_local:
@@ -219,7 +225,7 @@ class GoodputCalculator:
 
     def _fetch_new_entries(self, query_time: datetime.datetime) -> Sequence[Mapping[str, Any]]:
         """Ask the log for what came since the last time."""
-        with self._goodput_cache_lock:
+        with self._asking:
             if self._is_local:
                 return []
             last = self._goodput_cache.get_last_entry_info()
@@ -276,8 +282,9 @@ class GoodputCalculator:
     ) -> tuple[float, UnproductiveTimeDict, int, int]:
         """(productive seconds, unproductive ones by type, last productive step, last step)."""
         del interval_query
-        books = self._stored() if self._is_local else self._read_story()
-        answer = books.ask(clock.unix_ns())
+        with self._asking:
+            books = self._stored() if self._is_local else self._read_story()
+            answer = books.ask(clock.unix_ns())
         last = answer.max_productive_step
         return answer.productive_s, answer.badput_s(elastic=self._elastic), last, last
 

@@ -71,7 +71,7 @@ class ElasticGoodputCalculator(goodput.GoodputCalculator):
 
     def get_job_goodput_details(self) -> goodput_utils.ElasticWorkloadMetricDetails:
         """As of any job; with the slices' efficiency if their number was recorded."""
-        with self._goodput_cache_lock:
+        with self._asking:
             details: Any = super().get_job_goodput_details()
             books = self._books()
             if books.requested_ns is not None and books.slices:
@@ -84,7 +84,7 @@ class ElasticGoodputCalculator(goodput.GoodputCalculator):
         self, interval_start: datetime.datetime, interval_end: datetime.datetime
     ) -> goodput_utils.ElasticIntervalWorkloadMetricDetails:
         """As of any job; with the slices' efficiency if their number was recorded."""
-        with self._goodput_cache_lock:
+        with self._asking:
             details: Any = super().get_interval_metric_details(interval_start, interval_end)
             if self._books(interval_end).slices:
                 details |= self._efficiency(interval_start.timestamp(), interval_end.timestamp())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement.books import Books
@@ -37,6 +38,7 @@ class HistoryLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._books = HistoryBooks(read_history(path))
+        self.reading = threading.RLock()
 
     def books(self) -> Books:
         """The job's books."""

@@ -74,6 +74,7 @@ class LocalLog:
         self._has_start = False
         self._is_inert = False
         self._carrier: Carrier | None = None
+        self.reading = threading.RLock()
         self._books: Stored | None = None
         self._beating: threading.Thread | None = None
         self._wake = threading.Event()
@@ -92,7 +93,10 @@ class LocalLog:
     # --- Reading -----------------------------------------------------------------------------
 
     def books(self) -> Stored:
-        """The job's books as of now. Raises ValueError when the store has no such run."""
+        """The job's books as of now. Raises ValueError when the store has no such run.
+
+        They are one for all who ask: call this, and ask them, with `reading` held.
+        """
         if self._books is None:
             from holdfast.compat.ml_goodput_measurement.stored import Stored
             from holdfast.journal.store import RunStore
@@ -378,9 +382,9 @@ class LocalLog:
     def after_fork(self) -> None:
         """In a forked child: what was being recorded is its parent's. A child may begin anew."""
         self._is_inert = self._tape is not None or self._rank is not None
-        self._busy = threading.Lock()
+        self._busy, self.reading = threading.Lock(), threading.RLock()
         self._late.clear()
-        self._carrier = self._beating = None
+        self._carrier = self._beating = self._books = None
         self._wake = threading.Event()
         self.record_step = self._record_step
 
