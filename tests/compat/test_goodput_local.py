@@ -380,6 +380,7 @@ def test_a_monitor_tells_its_sinks_and_a_last_time_when_it_is_stopped(
     assert BadputType.OTHER in badput
     assert details["disruption_count"] == 0
     assert sink.told[2][1]["interval_size"] == 50
+    assert sink.told[2][1]["max_productive_step"] == 18
     assert sorted(sink.told[4][1]) == list(range(19))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +36,20 @@ WINDOW: Any = {
     "interval_goodput": {GoodputType.TOTAL: 50.0},
     "interval_badput": BADPUT,
     "interval_size": 600,
+    "max_productive_step": 7,
 }
 OPTIONS = GCPOptions(project_id="proj", location="here", acc_type="TPU", cluster_name="c")
 
 
 def test_tensorboard_gets_the_tags_that_people_know(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
-    from tensorboardX.proto.event_pb2 import Event
-
     sink = TensorBoard.of(SinkTarget("job", str(tmp_path), True, GCPOptions()))
     assert sink is not None
     sink.cumulative(90.0, BADPUT, 7, DETAILS)
     sink.interval(WINDOW)
     sink.step_deviation({3: 0.25})
     sink.close()
-    events = []
-    for path in tmp_path.iterdir():
-        data = path.read_bytes()
-        while data:  # length, its checksum, the event, its checksum
-            length = int.from_bytes(data[:8], "little")
-            events.append(Event.FromString(data[12 : 12 + length]))
-            data = data[16 + length :]
-    told = {(v.tag, v.simple_value, e.step) for e in events for v in e.summary.value}
-    assert told == {
+    assert told_in(tmp_path) == {
         ("goodput/goodput", 90.0, 7),
         ("badput/tpu_initialization", 2.5, 7),
         ("badput/data_loading_async", 1.0, 7),
@@ -67,6 +60,56 @@ def test_tensorboard_gets_the_tags_that_people_know(tmp_path: Path) -> None:
         ("rolling_window_badput/600/custom_badput_events/eval", 7.5, 7),
         ("step_deviation", 0.25, 3),
     }
+
+
+def told_in(folder: Path) -> set[tuple[str, float, int]]:
+    """(tag, value, step) of all files."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    events = []
+    for path in folder.iterdir():
+        data = path.read_bytes()
+        while data:  # length, its checksum, the event, its checksum
+            length = int.from_bytes(data[:8], "little")
+            events.append(Event.FromString(data[12 : 12 + length]))
+            data = data[16 + length :]
+    return {(v.tag, v.simple_value, e.step) for e in events for v in e.summary.value}
+
+
+def test_two_uploaders_of_one_second_write_a_file_each(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("tensorboardX")
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    folder = tmp_path / "goodput"
+    target = SinkTarget("job", str(folder), False, GCPOptions())
+    first, second = TensorBoard.of(target), TensorBoard.of(target)
+    assert first is not None
+    assert second is not None
+    first.cumulative(90.0, {}, 7, DETAILS)
+    second.interval({**WINDOW, "interval_badput": {}})
+    first.close()
+    second.close()
+    assert told_in(folder) == {
+        ("goodput/goodput", 90.0, 7),
+        ("rolling_window_goodput/600", 50.0, 7),
+    }
+
+
+def test_two_uploaders_may_find_no_folder_at_once(tmp_path: Path, monkeypatch) -> None:
+    """Each sees that there is none; tensorboardX then makes it, and fails for the second."""
+    pytest.importorskip("tensorboardX")
+    folder = tmp_path / "goodput"
+    real = os.path.exists
+
+    def exists(path: object) -> bool:
+        if str(path) != str(folder) or real(folder):
+            return real(path)  # type: ignore[arg-type]
+        folder.mkdir()  # by the other, just now
+        return False
+
+    monkeypatch.setattr(os.path, "exists", exists)
+    sink = TensorBoard.of(SinkTarget("job", str(folder), False, GCPOptions()))
+    assert sink is not None
+    sink.close()
 
 
 class FakeClient:

@@ -182,14 +182,20 @@ class GoodputCalculator:
         """The same of a window, in percent; empty where nothing is known of it."""
         size = int((interval_end - interval_start).total_seconds())
         try:
-            goodput, badput, *_ = self.get_job_goodput_interval(interval_start, interval_end)
+            goodput, badput, step, *_ = self.get_job_goodput_interval(interval_start, interval_end)
         except ValueError as problem:
             logger.warning("no details of the window: %s", problem)
-            return {"interval_goodput": {}, "interval_badput": {}, "interval_size": size}
+            return {
+                "interval_goodput": {},
+                "interval_badput": {},
+                "interval_size": size,
+                "max_productive_step": 0,
+            }
         return {
             "interval_goodput": {GoodputType.TOTAL: goodput},
             "interval_badput": badput,
             "interval_size": size,
+            "max_productive_step": step,
         }
 
     def sync_to_gcs(self) -> None:

@@ -92,11 +92,15 @@ class WorkloadMetricDetails(TypedDict):
 
 
 class IntervalWorkloadMetricDetails(TypedDict):
-    """A window of a job; goodput and badput in percent, the size in seconds."""
+    """A window of a job; goodput and badput in percent, the size in seconds.
+
+    The last productive step by its end is ours: sinks want to know when it was.
+    """
 
     interval_goodput: dict[GoodputType, float]
     interval_badput: dict[BadputType, BadputValue]
     interval_size: int
+    max_productive_step: int
 
 
 class ElasticWorkloadMetricDetails(WorkloadMetricDetails, total=False):

@@ -7,9 +7,12 @@ A sink is made by a factory for each thread that uploads; exporters of others re
 from __future__ import annotations
 
 import importlib
+import itertools
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.compat.ml_goodput_measurement.shapes import (
@@ -25,6 +28,7 @@ from holdfast.export.familiar import badput_tag, goodput_tag
 logger = logging.getLogger(__name__)
 
 _WRITERS = ("tensorboardX", "torch.utils.tensorboard")
+_files = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +82,23 @@ class TensorBoard:
     def __init__(self, writer: Any) -> None:
         """`writer` is a SummaryWriter."""
         self._writer = writer
-        self._step = 0
 
     @classmethod
     def of(cls, target: SinkTarget) -> TensorBoard | None:
-        """With tensorboardX's writer, else PyTorch's; None when neither is installed."""
+        """With tensorboardX's writer, else PyTorch's; None when neither is installed.
+
+        Its file is its own: tensorboardX gives two of one second one name, and one overwrites the
+        other. The folder is made first, for two of them that make it at once fail.
+        """
+        suffix = f".{os.getpid()}.{next(_files)}"
         for name in _WRITERS:
             try:
-                return cls(importlib.import_module(name).SummaryWriter(target.folder))
+                make = importlib.import_module(name).SummaryWriter
             except ImportError:
                 continue
+            if "://" not in target.folder:
+                Path(target.folder).mkdir(parents=True, exist_ok=True)
+            return cls(make(target.folder, filename_suffix=suffix))
         logger.warning(
             "no TensorBoard scalars of job %s: install tensorboardX, or tensorboard for PyTorch's "
             "writer",
@@ -104,19 +115,18 @@ class TensorBoard:
     ) -> None:
         """As scalars of the last productive step."""
         del details
-        self._step = step
         self._writer.add_scalar(goodput_tag(), goodput, step)
         for name, value in flat_badput(badput):
             self._writer.add_scalar(badput_tag(name), value, step)
         self._writer.flush()
 
     def interval(self, details: IntervalWorkloadMetricDetails) -> None:
-        """As scalars of the last productive step that was told."""
-        size = details["interval_size"]
+        """As scalars of the last productive step."""
+        size, step = details["interval_size"], details["max_productive_step"]
         for value in details["interval_goodput"].values():
-            self._writer.add_scalar(goodput_tag(size), value, self._step)
+            self._writer.add_scalar(goodput_tag(size), value, step)
         for name, value in flat_badput(details["interval_badput"]):
-            self._writer.add_scalar(badput_tag(name, size), value, self._step)
+            self._writer.add_scalar(badput_tag(name, size), value, step)
         self._writer.flush()
 
     def step_deviation(self, deviations: Mapping[int, float]) -> None:
