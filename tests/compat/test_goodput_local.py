@@ -15,17 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from goodput_logs import ListLog
+from goodput_logs import BORN_S, ListLog
 
 from holdfast.compat.ml_goodput_measurement import (
     clock,
     goodput,
     goodput_elastic,
+    goodput_utils,
+    keys,
     local,
     monitoring,
     tape,
 )
-from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType
+from holdfast.compat.ml_goodput_measurement.goodput_utils import BadputType, StepInfo
 from holdfast.compat.ml_goodput_measurement.local import LocalLog
 from holdfast.compat.ml_goodput_measurement.stored import Stored
 from holdfast.journal.recorded import load_run
@@ -382,6 +384,43 @@ def test_a_monitor_tells_its_sinks_and_a_last_time_when_it_is_stopped(
     assert sink.told[2][1]["interval_size"] == 50
     assert sink.told[2][1]["max_productive_step"] == 18
     assert sorted(sink.told[4][1]) == list(range(19))
+
+
+def test_a_monitor_makes_no_more_deviations_than_are_wanted(tmp_path, monkeypatch) -> None:
+    """Those of a million steps took half a second, in which no other thread went on."""
+    sinks = [Kept()]
+    log = ListLog()
+    log.entries = [{keys.JOB_NAME: "long", keys.JOB_START: BORN_S}]
+    for step in range(3000):
+        at_s = BORN_S + 10 * step + (step % 7)
+        log.entries.append({keys.JOB_NAME: "long", keys.STEP: step, keys.STEP_START: at_s})
+    monitor = monitoring.GoodputMonitor("long", "log", str(tmp_path), 3600, True)
+    monitor._goodput_calculator = calculator = goodput.GoodputCalculator("long", "log", log)
+    made: list[int] = []
+    real = StepInfo.__init__
+
+    def counted(info: StepInfo, ideal: float, deviations: dict[int, float]) -> None:
+        made.append(len(deviations))
+        real(info, ideal, deviations)
+
+    monkeypatch.setattr(StepInfo, "__init__", counted)
+    tell = monitoring.DeviationsOf(monitor)
+    monitor._tell_goodput(sinks)
+    tell(sinks)
+    log.entries.append({keys.JOB_NAME: "long", keys.STEP: 3000, keys.STEP_START: at_s + 10})
+    tell(sinks)
+    tell(sinks)
+    assert made == [1100, 2999, 1, 0]
+    kinds = [kind for kind, _ in sinks[0].told]
+    assert kinds == ["cumulative", "deviation", "deviation"]
+    assert list(sinks[0].told[2][1]) == [2999]
+    told = sinks[0].told[0][1][3]["step_time_deviation"]
+    whole = calculator.get_job_goodput_details()["step_time_deviation"]
+    assert list(whole) == list(range(3000))
+    assert list(told) == list(range(1899, 2999))
+    baseline = goodput_utils.compute_step_deviation_from_baseline
+    del whole[2999]
+    assert baseline(told) == pytest.approx(baseline(whole), abs=1e-3)
 
 
 def test_on_a_network_filesystem_the_journal_is_local_and_copied(

@@ -71,8 +71,11 @@ class ElasticGoodputCalculator(goodput.GoodputCalculator):
 
     def get_job_goodput_details(self) -> goodput_utils.ElasticWorkloadMetricDetails:
         """As of any job; with the slices' efficiency if their number was recorded."""
+        return self._details(None)
+
+    def _details(self, most: int | None) -> goodput_utils.ElasticWorkloadMetricDetails:
         with self._asking:
-            details: Any = super().get_job_goodput_details()
+            details: Any = super()._details(most)
             books = self._books()
             if books.requested_ns is not None and books.slices:
                 start_s = books.requested_ns / 1e9

@@ -48,6 +48,8 @@ MACHINE_TYPE_TO_ACCELERATOR_TYPE_MAPPING = {
 _METADATA = "http://metadata.google.internal/computeMetadata/v1/"
 _RETRIED = (429, 500, 502, 503, 504)
 _RECENT_STEPS, _BASELINE_STEPS, _SPIKE_PERCENT = 100, 1000, 90
+DEVIATION_STEPS = _RECENT_STEPS + _BASELINE_STEPS
+"""Ours: the last steps, by which `compute_step_deviation_from_baseline` goes."""
 
 logger = logging.getLogger(__name__)
 

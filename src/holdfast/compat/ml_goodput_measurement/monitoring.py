@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from itertools import takewhile
 from typing import Any
 
 from holdfast.compat.ml_goodput_measurement import clock, goodput, goodput_utils
@@ -138,7 +137,7 @@ class GoodputMonitor:
             include_badput_breakdown=self._target.include_badput,
             configured_ideal_step_time=self._ideal_step_time,
         )
-        details = calculator.get_job_goodput_details()
+        details = calculator._details(goodput_utils.DEVIATION_STEPS)
         _each(sinks, lambda sink: sink.cumulative(goodput, badput, step, details))
 
     def _tell_windows(self, sinks: list[GoodputSink]) -> None:
@@ -187,11 +186,10 @@ class DeviationsOf:
     def __call__(self, sinks: list[GoodputSink]) -> None:
         """Tell those that are new."""
         monitor = self._monitor
-        found = monitor._goodput_calculator.get_step_deviation(monitor._ideal_step_time)
-        steps = list(takewhile(lambda step: step > self._told, reversed(found)))[::-1]
-        if steps:
-            self._told = steps[-1]
-            new = {step: found[step] for step in steps}
+        calculator, ideal = monitor._goodput_calculator, monitor._ideal_step_time
+        new = calculator._deviations(ideal, after=self._told).step_deviations
+        if new:
+            self._told = max(new)
             _each(sinks, lambda sink: sink.step_deviation(new))
 
 
