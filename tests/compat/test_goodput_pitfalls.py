@@ -225,6 +225,24 @@ def test_events_that_cross_and_outlast_steps_are_told_whole_and_once(job: Job) -
     }
 
 
+@pytest.mark.parametrize(
+    ("until_s", "right", "startup"), [(0, 40.0, 60.0), (50, 60.0, 40.0), (100, 100.0, 0.0)]
+)
+def test_an_opening_that_is_excluded_is_not_taken_off_twice(
+    until_s: float, right: float, startup: float, job: Job
+) -> None:
+    """A first step of 100 s before six of 10: its first 90 s seem to be the start's."""
+    job.start(0)
+    job.steps(0, 0, 0)
+    job.steps(1, 6, 100)
+    job.now(150)
+    told, badput, _, excluded_s = job.calculator.get_job_goodput_with_exclusions(
+        [(moment(0), moment(until_s))], include_badput_breakdown=True
+    )
+    assert (told, badput[BadputType.PROGRAM_STARTUP]) == pytest.approx((right, startup))
+    assert excluded_s == until_s
+
+
 def test_clocks_that_go_back_cost_no_error(job: Job) -> None:
     job.start(0)
     job.steps(0, 49, 0)

@@ -107,7 +107,7 @@ class Books:
         account = self._since(begins_ns, end_ns)
         time = dict(account.kinds)
         excluded = self._taken_out(time, begins_ns, end_ns, without)
-        self._take_opening(time, begins_ns, end_ns)
+        self._take_opening(time, begins_ns, end_ns, without)
         return JobAnswer(
             by_kind={kind: account.in_seconds(amount) for kind, amount in time.items()},
             elapsed_s=account.in_seconds(account.elapsed - excluded),
@@ -172,10 +172,19 @@ class Books:
         """
         return None
 
-    def _take_opening(self, time: dict[str, int], start_ns: int, end_ns: int) -> None:
+    def _take_opening(
+        self,
+        time: dict[str, int],
+        start_ns: int,
+        end_ns: int,
+        without: Iterable[tuple[int, int]],
+    ) -> None:
+        """What is left of the opening in `time`, from which stretches were taken out."""
         found = self.opening()
         if found is not None:
-            length_ns = max(0, min(found[1], end_ns) - max(found[0], start_ns))
+            since, until = max(found[0], start_ns), min(found[1], end_ns)
+            out_ns = sum(max(0, min(until, b) - max(since, a)) for a, b in without)
+            length_ns = max(0, until - since - out_ns)
             amount = min(length_ns * self.chips, time.get(STEP, 0))
             time[STEP] -= amount
             time[kinds.FIRST_STEP] = time.get(kinds.FIRST_STEP, 0) + amount
