@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,39 @@ def test_of_one_job_one_question_is_answered_at_a_time(
     assert len(waits) >= 2
     assert all(waits)
     assert free(others)
+
+
+@pytest.mark.parametrize("jump_s", [100, -100])
+def test_a_wall_clock_that_is_set_makes_a_job_no_longer(jump_s: int, tmp_path, monkeypatch) -> None:
+    """Nobody gives a moment: all of it goes by the clock that steps go by."""
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    recorder = goodput.GoodputRecorder("set", "log", True)
+    calculator = goodput.GoodputCalculator("set", "log")
+    began_ns = time.monotonic_ns()
+    recorder.record_job_start_time()
+    now_ns = clock.unix_ns
+    for step in range(10):
+        if step == 5:
+            monkeypatch.setattr(clock, "unix_ns", lambda: now_ns() + jump_s * 10**9)
+        if step == 7:
+            recorder.record_job_start_time()
+        recorder.record_data_loading_start_time()
+        recorder.record_data_loading_end_time()
+        recorder.record_step_start_time(step)
+    LocalLog.of("set").beat()
+    for end, last in (lambda: None, 8), (recorder.record_job_end_time, 9):
+        end()
+        _, badput, step = calculator.get_job_goodput(include_badput_breakdown=True)
+        took_s = (time.monotonic_ns() - began_ns) / 1e9
+        details = calculator.get_job_goodput_details()
+        assert 0 < details["total_elapsed_time"] <= took_s
+        assert (step, details["disruption_count"]) == (last, 1)
+        assert badput[BadputType.DATA_LOADING_SYNC] > 0
+    window = calculator.get_job_goodput_interval(
+        calculator._now() - datetime.timedelta(seconds=50), calculator._now()
+    )
+    LocalLog.of("set").close()
+    assert window[1][BadputType.DATA_LOADING_SYNC] > 0
 
 
 def test_open_and_crossing_events_are_told_as_they_were(log: LocalLog) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from holdfast.compat.ml_goodput_measurement import kinds
+from holdfast.compat.ml_goodput_measurement import clock, kinds
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
 from holdfast.compat.ml_goodput_measurement.events import SliceCounts
 from holdfast.compat.ml_goodput_measurement.shapes import BadputType, BadputValue
@@ -83,6 +83,10 @@ class Books:
         self._told: tuple[RunFact, AttemptFact | None] | None = None
 
     # --- Asking ------------------------------------------------------------------------------
+
+    def now_ns(self) -> int:
+        """Now, by the clock of what is recorded."""
+        return clock.unix_ns()
 
     def ask(
         self,

@@ -213,6 +213,12 @@ class GoodputCalculator:
         self._fetch_new_entries(clock.utc_now() if query_time is None else query_time)
         return self._read_story()
 
+    def _now(self) -> datetime.datetime:
+        """By the clock of what is recorded."""
+        with self._asking:
+            now_ns = self._stored().now_ns() if self._is_local else clock.unix_ns()
+        return datetime.datetime.fromtimestamp(now_ns / clock.NS_PER_S, datetime.UTC)
+
     def _stored(self) -> Books:
         books: Books = self._cloud_logger.books()
         return books
@@ -272,7 +278,7 @@ class GoodputCalculator:
 
     def _ask(self, without: Sequence[tuple[int, int]] = ()) -> JobAnswer:
         books = self._books()
-        answer = books.ask(clock.unix_ns(), without=without)
+        answer = books.ask(books.now_ns(), without=without)
         self._number_of_interruptions = answer.disruptions
         self._goodput_cache.update_goodput_info(
             GoodputInfo(
@@ -307,7 +313,7 @@ class GoodputCalculator:
         del interval_query
         with self._asking:
             books = self._stored() if self._is_local else self._read_story()
-            answer = books.ask(clock.unix_ns())
+            answer = books.ask(books.now_ns())
         last = answer.max_productive_step
         return answer.productive_s, answer.badput_s(elastic=self._elastic), last, last
 

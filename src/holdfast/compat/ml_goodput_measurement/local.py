@@ -122,6 +122,11 @@ class LocalLog:
 
     # --- Recording ---------------------------------------------------------------------------
 
+    def now_ns(self) -> int:
+        """Now, as what is recorded has it: unix time that nobody sets while a job is recorded."""
+        tape = self._tape
+        return clock.unix_ns() if tape is None else tape.now_ns()
+
     def write_cloud_logging_entry(self, entry: Mapping[str, Any] | None) -> None:
         """Record what an entry of the library's log says. Entries of another job are ignored."""
         if entry is None or entry.get(keys.JOB_NAME, self.job_name) != self.job_name:
@@ -157,7 +162,7 @@ class LocalLog:
 
     def _record_step(self, step: int) -> None:
         """The long way: the first step of an attempt, or one that does not follow the last."""
-        at_ns = clock.unix_ns()
+        at_ns = self.now_ns()
         self._do(lambda: self._take_step(int(step) + 1, at_ns))
 
     def _shorten(self, tape: AttemptTape) -> None:
@@ -236,7 +241,7 @@ class LocalLog:
         if self._carrier is None:
             self._carrier = Carrier(folder, self._trouble)
         behind_ns = self._behind_ns(folder, at_ns)
-        tape = self._tape = AttemptTape(folder, at_ns)
+        tape = self._tape = AttemptTape(folder, at_ns, before)
         self._has_start = False
         if behind_ns:
             tape.move(behind_ns)
@@ -329,7 +334,7 @@ class LocalLog:
         tape.close(kind, at_ns, keep=not in_reinit)
 
     def _take_checkpoint(self, kind: str, start_ns: int | None, length_ns: int) -> None:
-        now_ns = clock.unix_ns()
+        now_ns = self.now_ns()
         tape = self._here(now_ns)
         start_ns = now_ns - length_ns if start_ns is None else start_ns
         kind = kinds.CHECKPOINT_RESTORE if kind == RESTORE else kind

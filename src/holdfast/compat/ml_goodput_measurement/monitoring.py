@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.compat.ml_goodput_measurement import clock, goodput, goodput_utils
+from holdfast.compat.ml_goodput_measurement import goodput, goodput_utils
 from holdfast.compat.ml_goodput_measurement.google_sink import GoogleCloud
 from holdfast.compat.ml_goodput_measurement.sinks import (
     GoodputSink,
@@ -141,7 +141,7 @@ class GoodputMonitor:
         _each(sinks, lambda sink: sink.cumulative(goodput, badput, step, details))
 
     def _tell_windows(self, sinks: list[GoodputSink]) -> None:
-        now = clock.utc_now()
+        now = self._goodput_calculator._now()
         for size_s in self._windows_s:
             since = now - datetime.timedelta(seconds=size_s)
             details = self._goodput_calculator.get_interval_metric_details(since, now)

@@ -124,12 +124,15 @@ class GoodputRecorder:
             return
         try:
             fields |= {name: int(fields[name]) for name in keys.COUNTS if name in fields}
-            moment = clock.utc_now() if at is None else at
-            self._cloud_logger.write_cloud_logging_entry(
-                {keys.JOB_NAME: self.job_name, **fields, time_field: moment.timestamp()}
-            )
+            at_s = self._now_s() if at is None else at.timestamp()
+            entry = {keys.JOB_NAME: self.job_name, **fields, time_field: at_s}
+            self._cloud_logger.write_cloud_logging_entry(entry)
         except Exception as problem:
             self._pass_over(problem)
+
+    def _now_s(self) -> float:
+        now_ns = clock.unix_ns if self._local is None else self._local.now_ns
+        return now_ns() / clock.NS_PER_S
 
     def _pass_over(self, problem: Exception) -> None:
         """What cannot be recorded is said once, and costs the training nothing."""

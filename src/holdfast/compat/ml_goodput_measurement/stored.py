@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from holdfast.compat.ml_goodput_measurement import kinds
+from holdfast.compat.ml_goodput_measurement import clock, kinds
 from holdfast.compat.ml_goodput_measurement.books import Books
 from holdfast.compat.ml_goodput_measurement.clock import NS_PER_S
 from holdfast.compat.ml_goodput_measurement.events import SliceCounts
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, SeenFact
 from holdfast.core.ledger.incremental import Ledger
 from holdfast.core.ledger.kinds import DATA, STARTUP
+from holdfast.journal.clocks import ClockPair
+from holdfast.journal.clocks import now_ns as boottime_ns
 from holdfast.journal.facts.run import RunFacts
 from holdfast.journal.live import live_journals
 
@@ -60,6 +62,10 @@ class Stored(Books):
         is_recorded = self._facts.is_written_by(RECORDER)
         self.ahead, self.marks_the_last_lost = (1, True) if is_recorded else (0, False)
         self._read_slices()
+
+    def now_ns(self) -> int:
+        """On the run's own clock, which goes on evenly where this host's wall clock is set."""
+        return self._facts.clock.at(ClockPair(boottime_ns(), clock.unix_ns()))
 
     def _hear(self) -> None:
         """A sign of life that came since the last look counts: then somebody is alive now."""

@@ -24,7 +24,7 @@ from holdfast.journal.attempts import (
     end_attempt,
     next_number,
 )
-from holdfast.journal.clocks import ClockPair, boot_id, read_clock_pair
+from holdfast.journal.clocks import ClockPair, boot_id, now_ns, read_clock_pair
 from holdfast.journal.layout import SPAN_SLOTS, Flag, Identity, Kind, NoteType, Word
 from holdfast.journal.names import new_id
 from holdfast.journal.scratch import filesystem_of, is_remote, make_scratch, remove_scratch
@@ -48,8 +48,13 @@ class AttemptTape:
 
     tells_steps = True  # nobody else does
 
-    def __init__(self, folder: RunFolder | None, first_ns: int) -> None:
-        """`first_ns`: when the first thing to record happened. Raises HoldfastError, OSError."""
+    def __init__(
+        self, folder: RunFolder | None, first_ns: int, before: AttemptTape | None = None
+    ) -> None:
+        """`first_ns`: when the first thing to record happened; `before`: this process's last one.
+
+        Raises HoldfastError, OSError.
+        """
         self.folder = folder
         self.number = 0
         self.writer = JournalWriter.nowhere()
@@ -64,6 +69,8 @@ class AttemptTape:
         self.is_live = True
         pair = read_clock_pair()
         self._offset_ns = pair.unix_ns - pair.boottime_ns  # unix, less the journal's clock
+        if before is not None and before.is_live:
+            self._offset_ns = before._offset_ns  # what `now_ns` gave there is told here
         if folder is not None:
             self._create(folder, pair, first_ns)
 
@@ -73,7 +80,7 @@ class AttemptTape:
         made = (folder.attempt_dir(self.number) / ATTEMPT_FILE).stat().st_mtime_ns
         # The store's clock is the one that all hosts of the job share.
         skew_ns = made - pair.unix_ns if abs(made - pair.unix_ns) > SKEW_NS else 0
-        self.is_live = is_of_this_boot(first_ns)
+        self.is_live = first_ns >= self._offset_ns
         if not self.is_live:
             self._offset_ns, skew_ns = 0, 0
             pair = ClockPair(pair.unix_ns, pair.unix_ns)
@@ -97,6 +104,10 @@ class AttemptTape:
     def move(self, by_ns: int) -> None:
         """All that follows was so much later than it will be said."""
         self._offset_ns -= by_ns
+
+    def now_ns(self) -> int:
+        """Now, by the journal's clock: it goes on evenly where the wall clock is set."""
+        return now_ns() + self._offset_ns if self.is_live else clock.unix_ns()
 
     def on_tape(self, unix_ns: int) -> int:
         """A moment, by the journal's clock."""
@@ -248,7 +259,7 @@ class AttemptTape:
     def beat(self) -> None:
         """A sign of life, and what is new to the store. From any thread."""
         if self.is_live and not self.closed:
-            self.writer.page.store(Word.SUPERVISOR_ALIVE_AT, clock.unix_ns() - self._offset_ns)
+            self.writer.page.store(Word.SUPERVISOR_ALIVE_AT, now_ns())
         self._sync(durable=False)
 
     def _sync(self, *, durable: bool) -> None:
