@@ -17,7 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 class GoodputRecorder:
-    """Records what happens in a job. Nothing here raises, blocks or costs more than microseconds.
+    """Records what happens in a job. Nothing here raises, and a record costs microseconds.
+
+    The first of an attempt makes its journal.
 
     The job is a run of the same name in the configured store (`HOLDFAST_STORE`), a process of it an
     attempt. Other than the job's start and end, everything is optional.
