@@ -24,9 +24,12 @@ def _transformers() -> None:
     pytest.importorskip("transformers")
 
 
-def train(house: House, kind: str, code: int = EXIT_DONE) -> str:
-    words = ("run", "--name", "r", "--save-every", 12, "--", sys.executable, SCRIPT, kind)
-    return house.holdfast(*words, OMP_NUM_THREADS=1).wait(code)
+def train(
+    house: House, kind: str, code: int = EXIT_DONE, *options: object, name: str = "r", **how: object
+) -> str:
+    words = ("run", "--name", name, "--save-every", 12, *options)
+    command = (sys.executable, SCRIPT, kind)
+    return house.holdfast(*words, "--", *command, OMP_NUM_THREADS=1, **how).wait(code)
 
 
 def end(text: str) -> tuple[int, str]:
@@ -48,8 +51,19 @@ def test_a_callback_that_hears_of_it_too_soon_is_told(house: House) -> None:
     assert "as the last of the Trainer's callbacks" in text
 
 
-def test_a_trainer_that_saves_its_best_steps_alone_is_refused(house: House) -> None:
-    assert 'take save_strategy="no"' in train(house, "best", EXIT_CONFIGURATION)
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("best", r"""save_strategy='best'.*: take "no\""""),
+        ("keeps one", "save_total_limit=1 .*: take 2 or more"),
+        ("saves the model alone", "save_only_model=True .* begin the optimizer anew"),
+        ("restores callbacks", "restore_callback_states_from_checkpoint=True .*: leave it out"),
+    ],
+)
+def test_an_option_that_a_restart_would_not_survive_is_refused(
+    kind: str, told: str, house: House
+) -> None:
+    assert re.search(told, train(house, kind, EXIT_CONFIGURATION))
 
 
 @pytest.mark.parametrize("kind", ["plain", "saves each epoch"])
@@ -67,7 +81,36 @@ def test_a_run_that_is_done_trains_no_step_more(kind: str, house: House) -> None
 def test_a_script_that_fails_after_its_training_is_run_again(house: House) -> None:
     text = train(house, "fails at the end")
     assert "exited with code 3" in text
-    assert end(text) == end(train(house, "plain"))
+    assert end(text) == end(train(house, "in one cycle", name="untouched"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "saves", "kill"),
+    [("slows down", 6, 8), ("has experts", 20, 25)],
+)
+def test_a_killed_run_ends_with_the_same_bits(
+    kind: str, saves: int, kill: int, house: House
+) -> None:
+    """Of a save at an epoch's last step, the epoch's end is a part: an evaluation, a schedule."""
+    text = train(house, kind, SAVES=saves, KILL=kill)
+    assert f"starting from step {saves} " in text
+    house.folder.joinpath("checkpoints").rename(house.folder / "killed")
+    assert end(text) == end(train(house, kind, name="untouched"))
+
+
+def test_the_best_model_may_be_the_last(house: House) -> None:
+    assert "the best is checkpoints/checkpoint-40" in train(house, "returns the best", SAVES="40")
+
+
+def test_a_batch_is_found_that_fits(house: House) -> None:
+    assert end(train(house, "finds its batch"))[0] == 40
+
+
+def test_a_long_evaluation_and_a_long_save_are_no_hang(house: House) -> None:
+    """Each at its place: in the middle of an epoch, and both at one step."""
+    text = train(house, "is slow", EXIT_DONE, "--hang", 5, SAVES="30")
+    assert end(text)[0] == 40
+    assert "Restarting" not in text
 
 
 @pytest.mark.parametrize(
@@ -92,3 +135,5 @@ def test_an_evaluation_is_no_training(house: House) -> None:
     report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
     told_s = report["badput_s"]["custom:evaluate"]
     assert told_s == pytest.approx(evaluated_s, abs=HALF_A_POINT * report["elapsed_s"])
+    saved_s = float(re.search(r"^saved (\S+) s$", text, re.MULTILINE)[1])
+    assert report["badput_s"]["save"] == pytest.approx(saved_s, abs=0.01 * report["elapsed_s"])

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-check_weights = pytest.importorskip("holdfast.adapters.huggingface_weights").check_weights
+weights = pytest.importorskip("holdfast.adapters.huggingface_weights")
+check_weights, renamed_weights = weights.check_weights, weights.renamed_weights
 save_file = pytest.importorskip("safetensors.torch").save_file
 
 
@@ -64,3 +65,33 @@ def test_what_a_model_never_saves_is_not_missed(tmp_path: Path) -> None:
 def test_other_files_are_not_compared(tmp_path: Path) -> None:
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
     check_weights(Tied(), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["global_step5", "pytorch_model_fsdp_0"])
+def test_what_the_trainer_does_not_restore_from_is_not_compared(name: str, tmp_path: Path) -> None:
+    save(Tied(), tmp_path, 1)
+    (tmp_path / name).mkdir()
+    check_weights(Tied(layers=3), tmp_path)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_experts_that_transformers_renames_are_found(kind: torch.dtype, tmp_path: Path) -> None:
+    model = experts(layers=2).to(kind)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="it has no"):
+        check_weights(model, tmp_path)
+    found = renamed_weights(experts(layers=2).to(kind), tmp_path)
+    assert found.keys() == model.state_dict().keys()
+    assert all(torch.equal(one, found[name]) for name, one in model.state_dict().items())
+    for other in (experts(layers=3).to(kind), Tied()):
+        with pytest.raises(ValueError, match="it has no"):
+            renamed_weights(other, tmp_path)
+
+
+def experts(layers: int) -> nn.Module:
+    """A model as in the Trainer's hands, small."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 97, "hidden_size": 16, "intermediate_size": 32}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_local_experts": 4}
+    config = transformers.MixtralConfig(**sizes, **heads, num_hidden_layers=layers)
+    return transformers.MixtralForCausalLM(config)

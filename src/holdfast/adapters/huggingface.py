@@ -20,16 +20,33 @@ from typing import Any
 import torch
 import transformers
 from transformers import TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, get_last_checkpoint
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
-from holdfast.adapters.huggingface_weights import check_weights
+from holdfast.adapters.huggingface_weights import renamed_weights
 from holdfast.adapters.newer import say_if_newer
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.session.framework_loop import FrameworkLoop
+from holdfast.session.say import say
 from holdfast.session.start import start
 
 TRIED = ("5.0", "5.24")
+REFUSED = (
+    ("save_strategy", "best", "a step is saved only where it is the best one", 'take "no"'),
+    (
+        "save_total_limit",
+        1,
+        "the checkpoint before is removed while the newest is not yet verified",
+        "take 2 or more",
+    ),
+    ("save_only_model", True, "a restart would begin the optimizer anew", "leave it out"),
+    (
+        "restore_callback_states_from_checkpoint",
+        True,
+        "other callbacks come to stand behind HuggingFaceCallback, which has to be the last",
+        "leave it out",
+    ),
+)  # an option, its value, why not, and what then
 
 
 class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
@@ -47,10 +64,10 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._stops = False
         self._saved_step = self._loop.resume_step  # the last one, of those that the run wanted
         self._is_asked = False  # the Trainer, for a save that it has not made yet
-        self._is_between_epochs = False
+        self._is_training = self._is_between_epochs = self._is_evaluating = False
         self._since_s = 0.0  # what the Trainer does next began
-        self._evaluates_since_s: float | None = None
         self._tokens = 0
+        self._renamed: dict[str, Any] | None = None
         newest = get_last_checkpoint(folder) if Path(folder).is_dir() else None
         if newest is not None:
             say_if_newer(self.run.name, newest, _step_of(newest), self._loop.resume_step)
@@ -65,9 +82,9 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         """A checkpoint of another model is told here: the Trainer might load a part of it."""
         if self._loop.checkpoint is not None:
             with self._loop.restoring():
-                check_weights(model, self._loop.checkpoint)
+                self._renamed = renamed_weights(model, self._loop.checkpoint)
 
-    def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any, **_: Any) -> None:
         """The Trainer has restored what it was given."""
         if Path(args.output_dir).absolute() != self._loop.folder:
             raise ConfigurationError(
@@ -80,14 +97,19 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
                 f"{self._loop.resume_step}: call trainer.train(resume_from_checkpoint="
                 "callback.checkpoint), and resume from nothing else"
             )
-        if args.save_strategy == SaveStrategy.BEST:
-            raise ConfigurationError(
-                'with save_strategy="best" the Trainer saves a step that it evaluates only where '
-                'that is the best one: take save_strategy="no", and the run says when to save'
-            )
+        for option, value, reason, then in REFUSED:
+            if getattr(args, option) == value:
+                raise ConfigurationError(f"with {option}={value!r} {reason}: {then}")
+        if self._renamed is not None:
+            with self._loop.restoring():
+                model.load_state_dict(self._renamed)
+            self._renamed = None
+            say("the keys that the Trainer misses have other names there: all weights are loaded")
         self._tokens = state.num_input_tokens_seen
-        self._loop.begin(until=state.max_steps, generators=False)
-        self._await_evaluation(is_due=args.eval_on_start)
+        is_retried = args.auto_find_batch_size
+        self._loop.begin(until=state.max_steps, generators=False, is_retried=is_retried)
+        self._is_training = True
+        self._go_on(evaluates=args.eval_on_start)
 
     def on_epoch_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Batches are drawn from here on."""
@@ -96,18 +118,19 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """The Trainer has drawn all batches of the step."""
+        self._go_on()
         self._loop.spent("data", time.monotonic() - self._since_s)
 
-    def on_pre_optimizer_step(
-        self, _args: Any, state: Any, _control: Any, optimizer: Any, **_: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, _args: Any, state: Any, _control: Any, **of: Any) -> None:
         """All steps are done, and within an epoch the Trainer does another one: of no effect."""
         if state.global_step >= state.max_steps:
-            optimizer.zero_grad(set_to_none=True)
+            of["optimizer"].zero_grad(set_to_none=True)
+            of["lr_scheduler"].step = lambda: None  # some raise at a step too many
 
-    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, _args: Any, state: Any, control: Any, **of: Any) -> None:
         """What is due is done by the Trainer right after this."""
         if state.global_step > state.max_steps:
+            del of["lr_scheduler"].step  # it has its own again
             state.global_step = state.max_steps
             control.should_training_stop = True
             control.should_log = control.should_evaluate = control.should_save = False
@@ -118,18 +141,25 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._since_s = time.monotonic()
         if due.saves:
             self._ask_save(control)
+            # Resumed after an epoch's last step the Trainer begins the next epoch at once: what
+            # the end of this one brings (an evaluation, a schedule) has to be in the checkpoint.
+            ends = control.should_training_stop or control.should_epoch_stop
+            control.should_save = not (ends or float(state.epoch).is_integer())
         elif due.stops:
             self._loop.leave()
-        self._await_evaluation(is_due=control.should_evaluate)
+        self._go_on(evaluates=control.should_evaluate, saves=control.should_save)
+
+    def on_prediction_step(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """A batch of the next data set of several, or of what another callback evaluates."""
+        if self._is_training and not self._is_evaluating:
+            self._go_on(evaluates=True)
 
     def on_evaluate(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """It comes before a save of the same step, is no part of it, and may end the training."""
-        if self._evaluates_since_s is not None:
-            self._loop.spent("evaluate", time.monotonic() - self._evaluates_since_s)
-        self._evaluates_since_s = None
         ends = self._is_between_epochs and control.should_training_stop
         if ends and not self._is_asked and self._loop.finishing():
             self._ask_save(control)
+        self._go_on(saves=control.should_save)
         self._since_s = time.monotonic()
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
@@ -154,21 +184,26 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         if self._stops:
             self._stops = False
             self._loop.leave()
+        self._go_on()
         self._since_s = time.monotonic()
 
     def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the last step, and where the Trainer ends early, that step is still to be saved."""
         self._is_between_epochs = True
         self._since_s = time.monotonic()
+        if self._loop.resume_step >= state.max_steps:  # this was evaluated, too
+            control.should_log = control.should_evaluate = control.should_save = False
+            return
         if state.global_step == self._saved_step:
             control.should_save = False  # over what was verified
         ends = control.should_training_stop or state.global_step >= state.max_steps
-        if ends and self._loop.finishing():
+        if self._is_asked or (ends and self._loop.finishing()):
             self._ask_save(control)
-        self._await_evaluation(is_due=control.should_evaluate)
+        self._go_on(evaluates=control.should_evaluate, saves=control.should_save)
 
     def on_train_end(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """The run is done when its last step counts."""
+        self._is_training = False
         if not self._loop.finishing():
             return
         if self._saved_step != state.global_step:
@@ -185,8 +220,13 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         """The Trainer saves right after the callbacks."""
         self._is_asked = control.should_save = True
 
-    def _await_evaluation(self, *, is_due: bool) -> None:
-        self._evaluates_since_s = time.monotonic() if is_due else None
+    def _go_on(self, *, evaluates: bool = False, saves: bool = False) -> None:
+        """What the Trainer does next: an evaluation comes before a save."""
+        self._is_evaluating = evaluates
+        if evaluates or saves:
+            self._loop.begins("evaluate" if evaluates else "save")
+        else:
+            self._loop.ends()
 
 
 def _step_of(checkpoint: str) -> int:
