@@ -130,7 +130,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, _args: Any, state: Any, control: Any, **of: Any) -> None:
         """What is due is done by the Trainer right after this."""
         if state.global_step > state.max_steps:
-            del of["lr_scheduler"].step  # it has its own again
+            vars(of["lr_scheduler"]).pop("step", None)  # it has its own again
             state.global_step = state.max_steps
             control.should_training_stop = True
             control.should_log = control.should_evaluate = control.should_save = False
