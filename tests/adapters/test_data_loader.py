@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 from holdfast.adapters.data_loader import ResumableDataLoader
 from holdfast.session.data import DataStream
@@ -81,20 +82,73 @@ def test_an_epoch_that_is_over_is_not_begun_again_in_its_middle() -> None:
     assert loader.state_dict() == {"began": None}
 
 
-def own_generator() -> ResumableDataLoader:
-    generator = torch.Generator().manual_seed(4)
-    return ResumableDataLoader(range(24), batch_size=4, shuffle=True, generator=generator)
+Make = Callable[..., DataLoader]
 
 
-def test_an_order_from_a_generator_of_the_loaders_own() -> None:
-    straight = [batch.tolist() for batch in own_generator()]
-    loader = own_generator()
-    batches = iter(loader)
-    begun = [next(batches).tolist() for _ in range(2)]
-    other = own_generator()
+def by_loader(make: Make) -> DataLoader:
+    own = torch.Generator().manual_seed(4)
+    return make(range(24), batch_size=4, shuffle=True, generator=own)
+
+
+def by_sampler(make: Make) -> DataLoader:
+    own = torch.Generator().manual_seed(4)
+    return make(range(24), batch_size=4, sampler=RandomSampler(range(24), generator=own))
+
+
+def by_batches(make: Make) -> DataLoader:
+    own = torch.Generator().manual_seed(4)
+    sampler = RandomSampler(range(24), generator=own)
+    return make(range(24), batch_sampler=BatchSampler(sampler, 4, drop_last=False))
+
+
+OWN = pytest.mark.parametrize("own", [by_loader, by_sampler, by_batches])
+
+
+def counted(loader: DataLoader, epochs: int) -> Iterator[list[int]]:
+    """As Lightning draws: it knows how many batches there are, and asks for no more."""
+    for _ in range(epochs):
+        batches = iter(loader)
+        for _ in range(BATCHES):
+            yield next(batches).tolist()
+
+
+@OWN
+@pytest.mark.parametrize("drawn", [2, BATCHES, BATCHES + 2])
+def test_an_order_from_a_generator_of_the_loaders_own(
+    own: Callable[[Make], DataLoader], drawn: int
+) -> None:
+    straight = list(counted(own(DataLoader), 3))
+    loader = own(ResumableDataLoader)
+    running = counted(loader, 3)
+    begun = [next(running) for _ in range(drawn)]
+    other = own(ResumableDataLoader)
     list(other)  # its generator has moved on
     other.load_state_dict(loader.state_dict())
-    assert begun + [batch.tolist() for batch in other] == straight
+    if drawn % BATCHES:
+        begun += [batch.tolist() for batch in islice(other, BATCHES - drawn % BATCHES)]
+    assert begun + list(counted(other, 3 - len(begun) // BATCHES)) == straight
+
+
+class Endless(torch.utils.data.IterableDataset):
+    """It draws where it is read."""
+
+    def __iter__(self) -> Iterator[float]:
+        while True:
+            yield random.random()
+
+
+def test_batches_that_were_drawn_before_their_turn_come_next() -> None:
+    seed()
+    loader = ResumableDataLoader(Endless(), batch_size=4)
+    batches = iter(loader)
+    drawn = [next(batches).tolist() for _ in range(5)]
+    loader.ahead = 2
+    other = ResumableDataLoader(Endless(), batch_size=4)
+    other.load_state_dict(loader.state_dict())
+    resumed = iter(other)
+    assert [next(resumed).tolist() for _ in range(2)] == drawn[3:]
+    other.ahead = 0
+    assert other.state_dict() == {**loader.state_dict(), "drawn": 5, "ahead": 0}
 
 
 # `run.data` over loaders of torch's and torchdata's, with processes that draw for themselves.
@@ -138,3 +192,14 @@ def test_dropout_and_workers_draw_the_same(
     again.seek(position)
     restore_rng(generators)
     assert begun + train(again, 2 * BATCHES) == straight
+
+
+@OWN
+@pytest.mark.parametrize("done", [2, BATCHES, BATCHES + 2])
+def test_own_generators_of_a_loader_go_on(own: Callable[[Make], DataLoader], done: int) -> None:
+    straight = [batch.tolist() for batch in stream(own(DataLoader))]
+    data = stream(own(DataLoader))
+    begun = [next(data).tolist() for _ in range(done)]
+    again = stream(own(DataLoader))
+    again.seek(data.position("data/0"))
+    assert begun + [batch.tolist() for batch in again] == straight

@@ -7,12 +7,20 @@ for its state (Lightning, `run.data`) find it; workers, samplers and shuffling a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader
 
-from holdfast.snapshot.parts import capture_order, capture_rng, restore_order, restore_rng
+from holdfast.snapshot.parts import (
+    capture_order,
+    capture_own,
+    capture_rng,
+    restore_order,
+    restore_own,
+    restore_rng,
+)
 
 
 class ResumableDataLoader(DataLoader):  # type: ignore[misc]
@@ -21,7 +29,10 @@ class ResumableDataLoader(DataLoader):  # type: ignore[misc]
     An epoch's order follows from the random generators as they are when its first batch is drawn.
     They are part of the state: to go on, they are put back, as many batches are drawn again, and
     the generators of the training are left as they were. That takes the time of drawing them.
+    `ahead`: of the drawn batches, so many that nobody has used yet; who draws ahead says it.
     """
+
+    ahead = 0
 
     _began: Mapping[str, Any] | None = None  # the generators at the first batch of this epoch
     _drawn = 0
@@ -42,10 +53,16 @@ class ResumableDataLoader(DataLoader):  # type: ignore[misc]
             batches = super().__iter__()
             for _ in range(self._drawn):
                 next(batches)
+            ahead = list(islice(batches, resume.get("ahead", 0)))
             restore_rng(now)
+            batches = chain(ahead, batches)
         for batch in batches:
             self._drawn += 1
             yield batch
+        self.end_epoch()
+
+    def end_epoch(self) -> None:
+        """The next iterator begins an epoch, whether or not this one has come to its end."""
         self._began, self._drawn = None, 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -53,7 +70,9 @@ class ResumableDataLoader(DataLoader):  # type: ignore[misc]
         if self._resume is not None:  # nothing was drawn since it was told where to go on
             return dict(self._resume)
         is_whole = self._began is None or (self._has_length and self._drawn == len(self))
-        return {"began": None} if is_whole else {"began": self._began, "drawn": self._drawn}
+        if is_whole:
+            return {"began": None, **capture_own(self)}
+        return {"began": self._began, "drawn": self._drawn - self.ahead, "ahead": self.ahead}
 
     @property
     def _has_length(self) -> bool:
@@ -65,6 +84,7 @@ class ResumableDataLoader(DataLoader):  # type: ignore[misc]
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iterator goes on from there."""
         self._resume = state if state["began"] is not None else None
+        restore_own(self, state)
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ import array
 import importlib
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import StateMismatch, Unstorable
@@ -169,13 +169,12 @@ def restore_rng(states: Mapping[str, Any]) -> None:
 def capture_order(source: Any) -> dict[str, Any]:
     """What the order of a pass through `source` follows from: the generators that it draws from.
 
-    The process's, and torch's `generator` of a data loader.
+    The process's, and those of torch that a data loader has for itself.
     """
     found = capture_rng()
     for name in ("torch_cuda", "torch_cuda_current"):
         found.pop(name, None)
-    own = _loaders_generator(source)
-    return found if own is None else found | {"loader": own.get_state()}
+    return found | capture_own(source)
 
 
 def restore_order(source: Any, states: Mapping[str, Any]) -> None:
@@ -186,15 +185,37 @@ def restore_order(source: Any, states: Mapping[str, Any]) -> None:
 
     """
     restore_rng(states)
-    own = _loaders_generator(source)
-    if own is not None and "loader" in states:
-        own.set_state(states["loader"])
+    restore_own(source, states)
 
 
-def _loaders_generator(source: Any) -> Any:
+def capture_own(source: Any) -> dict[str, Any]:
+    """The states of torch's generators that a data loader and its samplers have for themselves."""
+    return {place: own.get_state() for place, own in _own_generators(source)}
+
+
+def restore_own(source: Any, states: Mapping[str, Any]) -> None:
+    """Set them to states from `capture_own`; one that has none there stays as it is."""
+    for place, own in _own_generators(source):
+        if place in states:
+            own.set_state(states[place])
+
+
+def _own_generators(source: Any) -> Iterator[tuple[str, Any]]:
+    """Each with the place where it was found."""
     torch = sys.modules.get("torch")
-    own = getattr(source, "generator", None)
-    return own if torch is not None and isinstance(own, torch.Generator) else None
+    if torch is None:
+        return
+    batches = getattr(source, "batch_sampler", None)
+    holders = {
+        "loader": source,
+        "sampler": getattr(source, "sampler", None),
+        "batch_sampler": batches,
+        "sampler_of_batches": getattr(batches, "sampler", None),
+    }
+    for place, holder in holders.items():
+        own = getattr(holder, "generator", None)
+        if isinstance(own, torch.Generator):
+            yield place, own
 
 
 def _python(state: Mapping[str, Any]) -> None:
