@@ -1,6 +1,7 @@
 """A short training in Keras for test_keras. Arguments: what the data are, the step of a SIGKILL.
 
-It is killed once: the file `killed` says that it was. Prints each epoch's metrics, and a digest.
+It is killed once: the file `killed` says that it was. Prints each epoch's metrics, and a digest;
+and what was passed over or evaluated outside of a span that says so.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ import keras
 import numpy as np
 
 from holdfast.adapters.keras import KerasCallback
+from holdfast.journal.layout import SPAN_SLOTS, Word
 
 kind, kill_at, killed = sys.argv[1], int(sys.argv[2]), Path("killed")
 BATCHES, BATCH, EPOCHS = 20, 8, 4
@@ -40,10 +42,26 @@ class InOrder(keras.utils.PyDataset):
         return x[rows], y[rows]
 
 
+def look_for(span):
+    writer = callback.run._writer
+    slots = (writer.page.load(Word.OPEN_SPANS + 2 * slot) for slot in range(SPAN_SLOTS))
+    if writer.span_kind(span) + 1 not in slots:
+        print(f"outside: {span}")
+
+
 class Watch(keras.callbacks.Callback):
     """Ends this process in the middle of an epoch, and prints what the epochs came to."""
 
     steps = callback.run.resume_step
+    to_pass = (steps - 1) % -(-BATCHES // AT_ONCE) + 1 if steps else 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.to_pass:
+            self.to_pass -= 1
+            look_for("restore")
+
+    def on_test_batch_end(self, batch, logs=None):
+        look_for("evaluate")
 
     def on_train_batch_end(self, batch, logs=None):
         self.steps += 1
@@ -74,6 +92,7 @@ def how():
 layers = [keras.layers.Dense(32, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
 model = keras.Sequential([keras.Input((16,)), *layers])
 model.compile("adam", "mse", metrics=["mae"], steps_per_execution=AT_ONCE)
-model.fit(**how(), epochs=EPOCHS, callbacks=[Watch(), callback], verbose=0)
+slower = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
+model.fit(**how(), epochs=EPOCHS, callbacks=[Watch(), callback, slower], verbose=0)
 weights = b"".join(np.asarray(one).tobytes() for one in model.get_weights())
 print("final", hashlib.sha256(weights).hexdigest()[:16])

@@ -62,6 +62,7 @@ def test_a_killed_training_goes_on_within_the_epoch(
     assert re.search(r"starting from step [1-9]", killed)
     assert len(ends(whole)) == 5
     assert ends(killed) == ends(whole)
+    assert "outside" not in whole + killed
 
 
 def test_another_model_is_told_in_a_sentence(house: House) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from glob import escape
 from itertools import islice
@@ -59,7 +58,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._step = self._loop.resume_step
         say_newest(self.run.name, self._loop.folder, own, self._step)
         self._place = EpochPlace(self._backend)
-        self._tested_since_s = 0.0
+        self._rate: float | None = None  # of the step that is gone on from
 
     @property
     def initial_epoch(self) -> int:
@@ -101,14 +100,20 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         until = self.params["epochs"] * -(-steps // at_once) if steps else None
         self._loop.begin(until=until)
         self._place.begin(self.model)
+        self.model.evaluate = self._evaluate
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's
         """Maybe the one that was broken off."""
         self._place.begin_epoch(epoch)
+        if self._place.passes:
+            self._loop.begins("restore")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's
         """A step is done, unless it was before."""
         if not self._place.has_trained():
+            if not self._place.passes:
+                self._loop.ends()
+                self._set_rate()
             return
         self._step += 1
         due = self._loop.due(self._step)
@@ -120,24 +125,33 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's
         """Keras's numbers of the epoch, those of its evaluation too."""
         self._place.end_epoch()
+        self._loop.ends()
         if logs and self._step > self._loop.resume_step:
             self._loop.measured(self._step, {name: float(value) for name, value in logs.items()})
-
-    def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's
-        """An evaluation is no training."""
-        self._tested_since_s = time.monotonic()
-
-    def on_test_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's
-        """Nor was it."""
-        self._loop.spent("evaluate", time.monotonic() - self._tested_since_s)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's
         """The run is done when its last step counts."""
         while self._loop.finishing():
             self._save()
         self._place.end()
+        del self.model.evaluate
         if hasattr(self.model, "_initial_epoch"):
             self.model._initial_epoch = None
+
+    def _evaluate(self, *given: Any, **named: Any) -> Any:
+        """In the place of the model's own, within `fit`: an evaluation is no training."""
+        self._loop.begins("evaluate")
+        try:
+            return type(self.model).evaluate(self.model, *given, **named)
+        finally:
+            self._loop.ends()
+
+    def _set_rate(self) -> None:
+        """Callbacks that set the learning rate as an epoch begins have done it once more."""
+        if self._rate is not None:
+            if self._backend == "jax":
+                sync(self.model)
+            self.model.optimizer.learning_rate = self._rate
 
     # --- Keras's files ----------------------------------------------------------------------
 
@@ -152,6 +166,9 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         with self._loop.restoring():
             self.model.load_weights(checkpoint / WEIGHTS)
             assign(seeds_of(self.model), kept["seeds"])
+        rate = self.model.optimizer.learning_rate
+        if isinstance(rate, keras.Variable):  # and no schedule
+            self._rate = float(rate)
 
     def _save(self) -> None:
         """All processes write, for Keras compares them meanwhile; the first one's file stays."""

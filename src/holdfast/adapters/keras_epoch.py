@@ -77,6 +77,11 @@ class EpochPlace:
             self.number, self._began = number, capture_rng()
         self.calls = 0
 
+    @property
+    def passes(self) -> bool:
+        """Whether the next batch of the epoch was trained before, and is passed over."""
+        return self.calls < self._to_pass
+
     def has_trained(self) -> bool:
         """A batch is over: whether it was trained, and not passed over."""
         self.calls += 1
@@ -101,7 +106,7 @@ class EpochPlace:
         """In the place of the train function: of (state, iterator), an iterator, or a batch."""
         if self._backend == "tensorflow":
             self._meet(given[0])
-        if self.calls >= self._to_pass:
+        if not self.passes:
             assert self._train is not None  # noqa: S101 - it stands in for that
             return self._train(*given)
         if self._backend != "torch" and not self._iterator.is_saved:
