@@ -19,8 +19,7 @@ def timed(loop):
     try:
         return validate(loop)
     finally:
-        if not loop.trainer.sanity_checking:  # before the training: that is starting
-            evaluated_s += time.monotonic() - began_s
+        evaluated_s += time.monotonic() - began_s
 
 
 _EvaluationLoop.run = timed

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.real
 
 HALF_A_POINT = 0.005
 SCRIPT = Path(__file__).with_name("lightning_script.py")
+EPOCHS = Path(__file__).with_name("lightning_epoch_script.py")
+END = re.compile(r"^step \d+, rate .*$", re.MULTILINE)
+NEVER = 10_000
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +54,25 @@ def test_what_does_not_go_together_is_told_in_a_sentence(house: House) -> None:
     }
     for words, sentence in told.items():
         assert re.search(sentence, train(house, *words, code=EXIT_CONFIGURATION)), words
+
+
+@pytest.mark.parametrize(
+    ("kind", "save_at", "kill_at"),
+    [
+        ("shuffled", 16, 20),  # the last step of an epoch
+        ("limited", 9, 11),  # an evaluation within the epoch follows it
+        ("limited", 12, 14),
+        ("streamed", 21, 24),
+    ],
+)
+def test_it_ends_with_the_bits_of_lightning_alone(
+    kind: str, save_at: int, kill_at: int, house: House
+) -> None:
+    alone = house.start(sys.executable, EPOCHS, kind, OMP_NUM_THREADS=1).wait(EXIT_DONE)
+    command = ("--", sys.executable, EPOCHS, kind, save_at, kill_at)
+    options = ("run", "--name", "r", "--save-every", NEVER)
+    text = house.holdfast(*options, *command, OMP_NUM_THREADS=1).wait(EXIT_DONE)
+    assert f"starting from step {save_at} " in text
+    assert END.findall(text) == END.findall(alone) != []
+    drawn = 0 if save_at % (6 if kind == "limited" else 16) else 8  # a batch of the next epoch
+    assert f"outside: {{'drawn': {0 if kind == 'streamed' else drawn}, 'evaluated': 0}}" in text

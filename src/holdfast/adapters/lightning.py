@@ -37,10 +37,12 @@ WAITS = ".train_dataloader_next"
 class LightningCallback(Callback):  # type: ignore[misc]
     """Saves when Holdfast wants it, and stops with code 75 when that was a stop.
 
-    A step is one in which an optimizer steps, as many optimizers as there may be. `folder`: where
-    the checkpoints are written, as RUN.step-000001234.ckpt; those of this run that it keeps no more
-    are removed. Make it before the Trainer: the processes that stand by wait here. Raises as
-    `Run.framework` does.
+    A step is one in which an optimizer steps, as many optimizers as there may be. The last one of
+    an epoch is over when the epoch is, and one that an evaluation follows when that is.
+
+    `folder`: where the checkpoints are written, as RUN.step-000001234.ckpt; those of this run that
+    it keeps no more are removed. Make it before the Trainer: the processes that stand by wait here.
+    Raises as `Run.framework` does.
     """
 
     def __init__(self, folder: str | os.PathLike[str], **how: Any) -> None:
@@ -53,7 +55,10 @@ class LightningCallback(Callback):  # type: ignore[misc]
         say_newest(self.run.name, self._loop.folder, own, self._step)
         self._restored = self._optimizer_steps = 0
         self._has_begun = False
-        self._evaluates_since_s = 0.0
+        self._is_late = False  # a step is done, and not yet over
+        self._is_epoch_over = False  # at the step that is saved, or that was restored
+        self._draws_again = False
+        self._metrics: dict[str, Any] = {}  # of the step, if it is one of those that are logged
         self._on_sigterm = signal.getsignal(signal.SIGTERM)  # the run's
 
     @property
@@ -62,13 +67,21 @@ class LightningCallback(Callback):  # type: ignore[misc]
         path = self._loop.checkpoint
         return None if path is None else str(path)
 
-    def state_dict(self) -> dict[str, int]:
-        """A part of Lightning's checkpoint: which step of the run that is."""
-        return {"step": self._step}
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning's
+        """Others change their state where a step ends, and once more where an epoch begins."""
+        if stage == "fit":
+            others = [one for one in trainer.callbacks if one is not self]
+            others = [one for one in others if not isinstance(one, _EpochBegins)]
+            trainer.callbacks = [_EpochBegins(self), *others, self]
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """A part of Lightning's checkpoint: which step of the run that is."""
+        return {"step": self._step, "is_epoch_over": self._is_epoch_over}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Lightning has restored a checkpoint of that step."""
         self._restored = state_dict["step"]
+        self._is_epoch_over = state_dict.get("is_epoch_over", False)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
         """Lightning has restored what it was given, and has a handler of SIGTERM of its own."""
@@ -85,9 +98,21 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._hear_waits(trainer.profiler)
         self._has_begun = True
         self._loop.begin()
+        if self._restored and self._is_epoch_over:
+            self._begin_epoch_anew(trainer)
+        elif self._restored:
+            self._draws_again = True
+            self._loop.begins("restore")
+
+    def _begin_epoch_anew(self, trainer: Any) -> None:
+        """Lightning would go on in the epoch whose last step was restored."""
+        trainer.fit_loop.epoch_loop.restarting = False
+        if _ahead(trainer):  # drawn before the generators were put back
+            iter(trainer.fit_loop._data_fetcher)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002 - Lightning's
-        """Before the training began: PyTorch could not load the checkpoint's state, say."""
+        """Of an evaluation, say; or PyTorch could not load the checkpoint's state."""
+        self._loop.ends()
         if not self._has_begun and isinstance(exception, RuntimeError):
             self._loop.refused(exception)
 
@@ -104,7 +129,11 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
         def stopped(action: str) -> None:
             if action.endswith(WAITS):
-                self._loop.spent("data", time.monotonic() - began_s)
+                if self._draws_again:  # the batches of the epoch that was broken off
+                    self._draws_again = False
+                    self._loop.ends()
+                else:
+                    self._loop.spent("data", time.monotonic() - began_s)
             stop(action)
 
         profiler.start, profiler.stop = started, stopped
@@ -115,16 +144,42 @@ class LightningCallback(Callback):  # type: ignore[misc]
             return
         self._optimizer_steps = trainer.global_step
         self._step += 1
-        due = self._loop.due(self._step)
-        if self._step % trainer.log_every_n_steps == 0:
-            self._loop.measured(self._step, dict(trainer.callback_metrics))
-        if due.saves:
-            self._save(trainer)
-        if due.stops:
+        is_logged = self._step % trainer.log_every_n_steps == 0
+        self._metrics = dict(trainer.callback_metrics) if is_logged else {}
+        if trainer.is_last_batch or _evaluates_now(trainer):
+            self._is_late = True
+        elif self._end_step(trainer):
             self._loop.leave()
 
+    def _end_step(self, trainer: Any) -> bool:
+        """What is due at the step's boundary; whether that is to leave."""
+        self._is_late = False
+        self._is_epoch_over = trainer.is_last_batch
+        due = self._loop.due(self._step)
+        if self._metrics:
+            self._loop.measured(self._step, self._metrics)
+        if due.saves:
+            self._save(trainer)
+        return due.stops
+
+    def begins_epoch(self, trainer: Any) -> None:
+        """All that ends an epoch is done: evaluation, schedulers, other callbacks."""
+        if self._is_late and self._end_step(trainer):
+            self._loop.leave()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
+        """In the first epoch after a restart Lightning passes over schedulers that hear a metric.
+
+        For the metric may be none of that epoch; where it is there, they go on as ever.
+        """
+        hearing = [one.monitor for one in trainer.lr_scheduler_configs if one.reduce_on_plateau]
+        if all(name in trainer.callback_metrics for name in hearing):
+            trainer.fit_loop._restarting = False  # its setter means more
+
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
-        """The run is done when its last step counts."""
+        """The run is done when its last step counts, also if that was to be a stop."""
+        if self._is_late:
+            self._end_step(trainer)
         while self._loop.finishing():
             self._save(trainer)
 
@@ -135,15 +190,21 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._loop.begin(until=self._step)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
-        """An evaluation: within the training, or before it as a check."""
-        self._evaluates_since_s = time.monotonic()
+        """An evaluation, within the training or before it as a check, is no part of a step."""
+        self._loop.begins("evaluate")
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
-        """It is no part of a step."""
-        if self._has_begun:
-            self._loop.spent("evaluate", time.monotonic() - self._evaluates_since_s)
+        """It is over; and within an epoch so is the step before it."""
+        self._loop.ends()
+        if self._is_late and not trainer.is_last_batch and self._end_step(trainer):
+            self._loop.leave()
 
     def _save(self, trainer: Any) -> None:
+        for loader in trainer.fit_loop._combined_loader.flattened:
+            if isinstance(loader, ResumableDataLoader):
+                loader.ahead = _ahead(trainer)
+                if self._is_epoch_over:
+                    loader.end_epoch()
         path = self._loop.folder / f"{self.run.name}.step-{self._step:0{DIGITS}d}.ckpt"
         try:
             with self._loop.saving():
@@ -153,3 +214,28 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._loop.failed(self._step, error)
         else:
             self._loop.saved(self._step, path)
+
+
+class _EpochBegins(Callback):  # type: ignore[misc]
+    """Stands before all other callbacks, where an epoch begins."""
+
+    def __init__(self, holdfast: LightningCallback) -> None:
+        self._holdfast = holdfast
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
+        self._holdfast.begins_epoch(trainer)
+
+
+def _ahead(trainer: Any) -> int:
+    """Batches that are drawn before their turn: of data without a length, to know the last one."""
+    return len(getattr(trainer.fit_loop._data_fetcher, "batches", ()))
+
+
+def _evaluates_now(trainer: Any) -> bool:
+    """Whether an evaluation follows this batch, within an epoch; by the clock nobody knows."""
+    if getattr(trainer, "_val_check_time_interval", None) is not None:
+        return False
+    fit = trainer.fit_loop
+    loop = fit.epoch_loop
+    is_skipped = loop._skip_next_val or loop.val_loop.skip
+    return bool(loop._should_check_val_fx(fit._data_fetcher)) and not is_skipped
