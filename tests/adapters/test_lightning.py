@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import EXIT_CONFIGURATION, EXIT_DONE, House
@@ -76,3 +77,17 @@ def test_it_ends_with_the_bits_of_lightning_alone(
     assert END.findall(text) == END.findall(alone) != []
     drawn = 0 if save_at % (6 if kind == "limited" else 16) else 8  # a batch of the next epoch
     assert f"outside: {{'drawn': {0 if kind == 'streamed' else drawn}, 'evaluated': 0}}" in text
+
+
+def test_another_lightning_costs_an_epochs_end_and_not_the_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from holdfast.adapters import lightning_epoch
+
+    trainer = SimpleNamespace(fit_loop=SimpleNamespace(epoch_loop=None))
+    for _ in range(2):
+        assert lightning_epoch.loaders(trainer) == []
+        assert lightning_epoch.ahead(trainer) == 0
+        assert lightning_epoch.evaluates_now(trainer) is False
+    told = capsys.readouterr().err
+    assert told.count("'_combined_loader'): a restart may leave out an epoch's end") == 1

@@ -21,6 +21,13 @@ import lightning
 from lightning.pytorch.callbacks import Callback
 
 from holdfast.adapters.data_loader import ResumableDataLoader
+from holdfast.adapters.lightning_epoch import (
+    EpochBegins,
+    ahead,
+    evaluates_now,
+    loaders,
+    of_lightnings_own,
+)
 from holdfast.adapters.newer import say_newest
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
@@ -71,8 +78,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
         """Others change their state where a step ends, and once more where an epoch begins."""
         if stage == "fit":
             others = [one for one in trainer.callbacks if one is not self]
-            others = [one for one in others if not isinstance(one, _EpochBegins)]
-            trainer.callbacks = [_EpochBegins(self), *others, self]
+            others = [one for one in others if not isinstance(one, EpochBegins)]
+            trainer.callbacks = [EpochBegins(self.begins_epoch), *others, self]
 
     def state_dict(self) -> dict[str, Any]:
         """A part of Lightning's checkpoint: which step of the run that is."""
@@ -106,9 +113,13 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def _begin_epoch_anew(self, trainer: Any) -> None:
         """Lightning would go on in the epoch whose last step was restored."""
-        trainer.fit_loop.epoch_loop.restarting = False
-        if _ahead(trainer):  # drawn before the generators were put back
-            iter(trainer.fit_loop._data_fetcher)
+
+        def begin() -> None:
+            trainer.fit_loop.epoch_loop.restarting = False
+            if ahead(trainer):  # drawn before the generators were put back
+                iter(trainer.fit_loop._data_fetcher)
+
+        of_lightnings_own(begin, None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002 - Lightning's
         """Of an evaluation, say; or PyTorch could not load the checkpoint's state."""
@@ -146,7 +157,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._step += 1
         is_logged = self._step % trainer.log_every_n_steps == 0
         self._metrics = dict(trainer.callback_metrics) if is_logged else {}
-        if trainer.is_last_batch or _evaluates_now(trainer):
+        if trainer.is_last_batch or evaluates_now(trainer):
             self._is_late = True
         elif self._end_step(trainer):
             self._loop.leave()
@@ -200,9 +211,9 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._loop.leave()
 
     def _save(self, trainer: Any) -> None:
-        for loader in trainer.fit_loop._combined_loader.flattened:
+        for loader in loaders(trainer):
             if isinstance(loader, ResumableDataLoader):
-                loader.ahead = _ahead(trainer)
+                loader.ahead = ahead(trainer)
                 if self._is_epoch_over:
                     loader.end_epoch()
         path = self._loop.folder / f"{self.run.name}.step-{self._step:0{DIGITS}d}.ckpt"
@@ -214,28 +225,3 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._loop.failed(self._step, error)
         else:
             self._loop.saved(self._step, path)
-
-
-class _EpochBegins(Callback):  # type: ignore[misc]
-    """Stands before all other callbacks, where an epoch begins."""
-
-    def __init__(self, holdfast: LightningCallback) -> None:
-        self._holdfast = holdfast
-
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
-        self._holdfast.begins_epoch(trainer)
-
-
-def _ahead(trainer: Any) -> int:
-    """Batches that are drawn before their turn: of data without a length, to know the last one."""
-    return len(getattr(trainer.fit_loop._data_fetcher, "batches", ()))
-
-
-def _evaluates_now(trainer: Any) -> bool:
-    """Whether an evaluation follows this batch, within an epoch; by the clock nobody knows."""
-    if getattr(trainer, "_val_check_time_interval", None) is not None:
-        return False
-    fit = trainer.fit_loop
-    loop = fit.epoch_loop
-    is_skipped = loop._skip_next_val or loop.val_loop.skip
-    return bool(loop._should_check_val_fx(fit._data_fetcher)) and not is_skipped
