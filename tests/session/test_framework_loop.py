@@ -275,7 +275,7 @@ def test_what_the_loop_is_busy_with_is_open_until_it_is_over(adapter: Adapter) -
 def test_a_loop_that_is_tried_anew_begins_once_more_before_a_step(adapter: Adapter) -> None:
     adapter.loop.begin(until=4, is_retried=True)
     adapter.loop.due(1)
-    with pytest.raises(StepOrderError, match="register the adapter once"):
+    with pytest.raises(StepOrderError, match="begins its loop anew, though steps are done"):
         adapter.loop.begin(until=4, is_retried=True)
 
 

@@ -182,9 +182,14 @@ class FrameworkLoop:
             self._has_begun = True
             self._ready(after, generators)
             first = boundary.resume_step + 1
-        elif not is_retried or boundary.expected != first:
+        elif not is_retried:
             raise StepOrderError(
                 "the loop began twice: register the adapter once, and train once in a run"
+            )
+        elif boundary.expected != first:
+            raise StepOrderError(
+                "the framework begins its loop anew, though steps are done (memory ran out, say): "
+                "have it begin with what fits"
             )
         self.ends()
         if first <= last:
