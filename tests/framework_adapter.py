@@ -9,7 +9,8 @@ from holdfast.journal.layout import Identity, Word
 from holdfast.journal.writer import JournalWriter
 from holdfast.session.boundary import Boundary
 from holdfast.session.contents import Contents
-from holdfast.session.framework_loop import FrameworkFiles, FrameworkLoop
+from holdfast.session.framework_files import FrameworkFiles
+from holdfast.session.framework_loop import FrameworkLoop
 from holdfast.session.saver import Saver
 
 ATTEMPT = 2

@@ -15,7 +15,8 @@ from holdfast.journal.layout import SPAN_KINDS, Kind, RankPhase, Word
 from holdfast.journal.reader import JournalReader
 from holdfast.session import boundary as boundaries
 from holdfast.session import framework_loop
-from holdfast.session.framework_loop import Due, FrameworkFiles, FrameworkLoop
+from holdfast.session.framework_files import FrameworkFiles
+from holdfast.session.framework_loop import Due, FrameworkLoop
 from holdfast.snapshot.external import external_of
 from holdfast.snapshot.restore import read_set
 from holdfast.snapshot.sets import commit, list_sets, read_manifest, set_name

@@ -13,14 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.save.word import (
@@ -34,32 +30,18 @@ from holdfast.core.save.word import (
     unpack,
     while_agreeing,
 )
-from holdfast.errors import ConfigurationError, HoldfastError, StepOrderError
+from holdfast.errors import ConfigurationError, StepOrderError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.session.asked_save import WAIT_STEP_S
 from holdfast.session.boundary import Boundary
+from holdfast.session.framework_files import FrameworkFiles, is_of_the_model
 from holdfast.session.saver import Saver
 
 if TYPE_CHECKING:
-    from holdfast.snapshot.external import External
+    pass
 
 NOTHING_SAVED = "the framework saved nothing"
-# What frameworks raise where a checkpoint is of another model.
-NO_FIT = (AssertionError, AttributeError, KeyError, TypeError, ValueError)
-_OF_TORCH = "in loading state_dict"  # a RuntimeError there, as of a lost neighbour, too
-# How TensorStore, which reads Orbax's arrays, begins what it says; and what of it is of the model.
-_STATUS = re.compile(r"([A-Z_]{6,}): ")
-_OF_THE_MODEL = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "OUT_OF_RANGE")
-
-
-def _is_of_the_model(error: BaseException) -> bool:
-    """Whether that may be raised because a checkpoint does not fit; not for a broken disk."""
-    words = str(error)
-    status = _STATUS.match(words)
-    if status is not None and status[1] not in _OF_THE_MODEL:
-        return False
-    return isinstance(error, NO_FIT) or _OF_TORCH in words
 
 
 class Due(Enum):
@@ -87,43 +69,6 @@ class _Order(NamedTuple):
     epoch: int
     step: int
     since_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class FrameworkFiles:
-    """The framework's checkpoints in `folder`, of which those named like `own` are the run's alone.
-
-    `ckpt_dir`: where the sets are that stand for them.
-    """
-
-    folder: Path
-    own: str | None
-    ckpt_dir: Path
-    rank: int
-    world_size: int
-
-    def read(self, name: str) -> External:
-        """One that is whole; what the run keeps no more is removed first."""
-        from holdfast.snapshot.external import read_external
-
-        if self.own is not None and self.rank == 0:
-            with contextlib.suppress(HoldfastError, OSError):  # the next save tries again
-                self._remove_unused(self.own, name)
-        return read_external(self.folder, name, self.rank, self.world_size)
-
-    def _remove_unused(self, own: str, name: str) -> None:
-        from holdfast.snapshot.sets import list_sets
-
-        sets, damage = list_sets(self.ckpt_dir)
-        if damage or not sets:
-            return  # nobody knows what those stand for
-        used = {self.folder / name}
-        for one in sets:  # the folder may have been moved, or be mounted elsewhere, since
-            if one.external:
-                used.add(self.folder / Path(one.external).relative_to(one.external_folder))
-        for path in self.folder.glob(own):
-            if path not in used:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 class FrameworkLoop:
@@ -263,7 +208,7 @@ class FrameworkLoop:
         while (before := whole[-1].__cause__ or whole[-1].__context__) is not None:
             whole.append(before)
         # A failure may come while a library handles one of these, as where it looks something up.
-        does_not_fit = all(map(_is_of_the_model, whole))
+        does_not_fit = all(map(is_of_the_model, whole))
         if self.checkpoint is None or not does_not_fit:
             return
         first = error

@@ -261,7 +261,8 @@ class Run:
                 "this process has two adapters for its loop: make one, and register it once"
             )
         self._is_frameworks = True
-        from holdfast.session.framework_loop import FrameworkFiles, FrameworkLoop
+        from holdfast.session.framework_files import FrameworkFiles
+        from holdfast.session.framework_loop import FrameworkLoop
 
         base = Path(folder).absolute()
         restored = self._restore(init=None, like=None, only=None, folder=base)
