@@ -162,6 +162,10 @@ def plain(workers: int) -> DataLoader:
     return DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
 
 
+def resumable(workers: int) -> DataLoader:
+    return ResumableDataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
+
+
 def stateful(workers: int) -> DataLoader:
     torchdata = pytest.importorskip("torchdata.stateful_dataloader")
     return torchdata.StatefulDataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
@@ -170,7 +174,9 @@ def stateful(workers: int) -> DataLoader:
 @pytest.mark.real
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata looks at all of torch
 @pytest.mark.parametrize(
-    ("make", "workers"), [(plain, 0), (plain, 2), (stateful, 0)], ids=lambda one: str(one)[:16]
+    ("make", "workers"),
+    [(plain, 0), (plain, 2), (resumable, 0), (stateful, 0)],
+    ids=lambda one: str(one)[:16],
 )
 @pytest.mark.parametrize("done", [0, 1, BATCHES - 1, BATCHES, BATCHES + 2])
 def test_dropout_and_workers_draw_the_same(
@@ -192,6 +198,8 @@ def test_dropout_and_workers_draw_the_same(
     again.seek(position)
     restore_rng(generators)
     assert begun + train(again, 2 * BATCHES) == straight
+    with pytest.raises(StopIteration):
+        next(again)
 
 
 @OWN

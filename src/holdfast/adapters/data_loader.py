@@ -33,6 +33,8 @@ class ResumableDataLoader(DataLoader):  # type: ignore[misc]
     """
 
     ahead = 0
+    only_draws_again = True
+    """`run.data` does the same by itself, and knows which epoch it is."""
 
     _began: Mapping[str, Any] | None = None  # the generators at the first batch of this epoch
     _drawn = 0

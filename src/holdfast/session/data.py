@@ -128,7 +128,7 @@ class DataStream(Generic[T]):
         if self.consumed == 0:
             return found  # a loader that is asked now would begin, and draw random numbers
         ask = _method(self._source, *_GETTERS) or _method(self._iterator, *_GETTERS)
-        if ask is not None:
+        if ask is not None and not getattr(self._source, "only_draws_again", False):
             try:
                 return found | {"state": ask()}
             except Exception as error:
