@@ -98,15 +98,18 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
                 "callback.checkpoint), and resume from nothing else"
             )
         for option, value, reason, then in REFUSED:
-            if getattr(args, option) == value:
+            if getattr(args, option, None) == value:
                 raise ConfigurationError(f"with {option}={value!r} {reason}: {then}")
         if self._renamed is not None:
             with self._loop.restoring():
                 model.load_state_dict(self._renamed)
             self._renamed = None
-            say("the keys that the Trainer misses have other names there: all weights are loaded")
+            say(
+                "The checkpoint has some weights under other names than the model, and the Trainer "
+                "says that they are missing. All weights are loaded."
+            )
         self._tokens = state.num_input_tokens_seen
-        is_retried = args.auto_find_batch_size
+        is_retried = getattr(args, "auto_find_batch_size", False)
         self._loop.begin(until=state.max_steps, generators=False, is_retried=is_retried)
         self._is_training = True
         self._go_on(evaluates=args.eval_on_start)

@@ -139,7 +139,10 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.model._initial_epoch = None
 
     def _evaluate(self, *given: Any, **named: Any) -> Any:
-        """In the place of the model's own, within `fit`: an evaluation is no training."""
+        """The model's own evaluation, within `fit`: it is no training.
+
+        Keras has no callback for an evaluation that fails, and a span that stays open hides a hang.
+        """
         self._loop.begins("evaluate")
         try:
             return type(self.model).evaluate(self.model, *given, **named)

@@ -75,7 +75,10 @@ class LightningCallback(Callback):  # type: ignore[misc]
         return None if path is None else str(path)
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning's
-        """Others change their state where a step ends, and once more where an epoch begins."""
+        """Other callbacks change their state where a step or an epoch ends: this one comes last.
+
+        Before all others stands what hears that the next epoch begins.
+        """
         if stage == "fit":
             others = [one for one in trainer.callbacks if one is not self]
             others = [one for one in others if not isinstance(one, EpochBegins)]
