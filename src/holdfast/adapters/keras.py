@@ -13,7 +13,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from glob import escape
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ import keras
 from holdfast.adapters.keras_epoch import EpochPlace
 from holdfast.adapters.keras_processes import check_processes, of_the_first, sync
 from holdfast.adapters.newer import say_newest
+from holdfast.adapters.run_names import RunNames
 from holdfast.adapters.seeds import assign, seeds_of
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
@@ -32,7 +32,6 @@ from holdfast.session.start import start
 T = TypeVar("T")
 
 TRIED = ("3.10", "3.15")
-DIGITS = 9
 WEIGHTS = "model.weights.h5"
 
 
@@ -40,7 +39,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Saves when Holdfast wants it, and stops with code 75 when that was a stop.
 
     A step is one call of the model's train function. `folder`: where the checkpoints are written,
-    as RUN.step-000001234; those of this run that it keeps no more are removed. Make it before the
+    named as in `run_names`; those of this run that it keeps no more are removed. Make it before the
     model: the processes that stand by wait here. Raises as `Run.framework` does.
     """
 
@@ -53,10 +52,10 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._processes, self._process = check_processes(self._backend, self.run.world_size)
         self._kept: dict[str, Any] | None = None
         self.run.track(keras=self)
-        own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}"
-        self._loop: FrameworkLoop = self.run.framework(folder, own=own)
+        self._names = RunNames(self.run)
+        self._loop: FrameworkLoop = self.run.framework(folder, own=self._names.own)
         self._step = self._loop.resume_step
-        say_newest(self.run.name, self._loop.folder, own, self._step)
+        say_newest(self.run.name, self._loop.folder, self._names.own, self._step)
         self._place = EpochPlace(self._backend)
         self._rate: float | None = None  # of the step that is gone on from
 
@@ -175,7 +174,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _save(self) -> None:
         """All processes write, for Keras compares them meanwhile; the first one's file stays."""
-        path = self._loop.folder / f"{self.run.name}.step-{self._step:0{DIGITS}d}"
+        path = self._names.place(self._loop.folder, self._step)
         if self._backend == "jax":
             sync(self.model)
         with self._loop.saving(), tempfile.TemporaryDirectory() as unused:

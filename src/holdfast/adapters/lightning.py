@@ -14,7 +14,6 @@ import contextlib
 import os
 import signal
 import time
-from glob import escape
 from typing import Any
 
 import lightning
@@ -29,6 +28,7 @@ from holdfast.adapters.lightning_epoch import (
     of_lightnings_own,
 )
 from holdfast.adapters.newer import say_newest
+from holdfast.adapters.run_names import RunNames
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
 from holdfast.session.framework_loop import FrameworkLoop
@@ -37,7 +37,6 @@ from holdfast.session.start import start
 __all__ = ["LightningCallback", "ResumableDataLoader"]
 
 TRIED = ("2.5", "2.6")
-DIGITS = 9
 WAITS = ".train_dataloader_next"
 
 
@@ -47,7 +46,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
     A step is one in which an optimizer steps, as many optimizers as there may be. The last one of
     an epoch is over when the epoch is, and one that an evaluation follows when that is.
 
-    `folder`: where the checkpoints are written, as RUN.step-000001234.ckpt; those of this run that
+    `folder`: where the checkpoints are written, named as in `run_names`; those of this run that
     it keeps no more are removed. Make it before the Trainer: the processes that stand by wait here.
     Raises as `Run.framework` does.
     """
@@ -56,10 +55,10 @@ class LightningCallback(Callback):  # type: ignore[misc]
         """`how`: of `holdfast.start`."""
         check_version("Lightning", lightning.__version__, TRIED)
         self.run = start(**how)
-        own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}.ckpt"
-        self._loop: FrameworkLoop = self.run.framework(folder, own=own)
+        self._names = RunNames(self.run, ".ckpt")
+        self._loop: FrameworkLoop = self.run.framework(folder, own=self._names.own)
         self._step = self._loop.resume_step
-        say_newest(self.run.name, self._loop.folder, own, self._step)
+        say_newest(self.run.name, self._loop.folder, self._names.own, self._step)
         self._restored = self._optimizer_steps = 0
         self._has_begun = False
         self._is_late = False  # a step is done, and not yet over
@@ -219,7 +218,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
                 loader.ahead = ahead(trainer)
                 if self._is_epoch_over:
                     loader.end_epoch()
-        path = self._loop.folder / f"{self.run.name}.step-{self._step:0{DIGITS}d}.ckpt"
+        path = self._names.place(self._loop.folder, self._step)
         try:
             with self._loop.saving():
                 trainer.save_checkpoint(path)

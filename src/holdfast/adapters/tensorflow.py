@@ -14,12 +14,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from glob import escape
 from typing import Any
 
 import tensorflow as tf
 
 from holdfast.adapters.newer import say_newest
+from holdfast.adapters.run_names import RunNames
 from holdfast.adapters.seeds import Seeds
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError
@@ -27,14 +27,13 @@ from holdfast.session.framework_loop import FrameworkLoop
 from holdfast.session.start import start
 
 TRIED = ("2.21", "2.21")
-DIGITS = 9
 PREFIX = "ckpt"  # of the files in a checkpoint's folder
 
 
 class TensorFlowLoop:
     """Goes through the steps that are still to do; saves and stops as the run says.
 
-    `folder`: where the checkpoints are written, as RUN.step-000001234; those of this run that it
+    `folder`: where the checkpoints are written, named as in `run_names`; those of this run that it
     keeps no more are removed. Data whose iterator TensorFlow cannot save go through
     `loop.run.data(dataset)` before `steps`: what was drawn before is drawn again.
     """
@@ -56,10 +55,11 @@ class TensorFlowLoop:
         self._folder = folder
         self._until = until
         self._is_ended = False
+        self._names = RunNames(self.run)
 
     def steps(self) -> Iterator[int]:
         """Restores, then gives the numbers of the steps, from 1. Raises Stop when a stop counts."""
-        own = f"{escape(self.run.name)}.step-{'[0-9]' * DIGITS}"
+        own = self._names.own
         loop = self.run.framework(self._folder, own=own)
         say_newest(self.run.name, loop.folder, own, loop.resume_step)
         if loop.checkpoint is not None:
@@ -86,7 +86,7 @@ class TensorFlowLoop:
         self._is_ended = True
 
     def _save(self, loop: FrameworkLoop, step: int) -> None:
-        path = loop.folder / f"{self.run.name}.step-{step:0{DIGITS}d}"
+        path = self._names.place(loop.folder, step)
         try:
             with loop.saving():
                 shutil.rmtree(path, ignore_errors=True)
