@@ -33,6 +33,7 @@ PLATEAU = {"patience": 0, "factor": 0.5, "threshold": 10.0, "threshold_mode": "a
 IN_ONE_CYCLE = ("in one cycle", "fails at the end")  # a schedule that raises at a step too many
 HOW = {
     "stops early": {"eval_strategy": "epoch"},
+    "stops early, then fails": {"eval_strategy": "epoch"},
     "is told late": {"eval_strategy": "epoch"},
     "best": {"eval_strategy": "epoch", "save_strategy": "best"},
     "saves each epoch": {"save_strategy": "epoch"},
@@ -66,6 +67,7 @@ class Sentences(torch.utils.data.Dataset):
 
 class Timed(Trainer):
     evaluated_s = saved_s = 0.0
+    trained = 0  # batches
     depth = 0  # of several data sets each is evaluated within
 
     def evaluate(self, *given, **named):
@@ -80,6 +82,7 @@ class Timed(Trainer):
             Timed.evaluated_s += 0 if Timed.depth else time.monotonic() - began_s
 
     def training_step(self, *given, **named):
+        Timed.trained += 1
         if kind == "finds its batch" and self._train_batch_size > 4:
             raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
         return super().training_step(*given, **named)
@@ -98,6 +101,13 @@ class Fails(TrainerCallback):
 
     def on_train_end(self, *_, **__):
         os._exit(3)
+
+
+class StopsEarly(TrainerCallback):
+    """In the middle of an epoch."""
+
+    def on_step_end(self, _args, state, control, **_):
+        control.should_training_stop |= state.global_step == 20
 
 
 class Strikes(TrainerCallback):
@@ -128,10 +138,14 @@ if kind == "has experts":
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_local_experts": 4}
     model = MixtralForCausalLM(MixtralConfig(vocab_size=97, **sizes, **heads))
 callbacks = [Strikes(), holdfast] if holdfast.run.attempt == 0 else [holdfast]
-if kind in ("stops early", "is told late"):
-    early = EarlyStoppingCallback(1, 1e9)  # no epoch is that much better than the first
-    callbacks = [early, holdfast] if kind == "stops early" else [holdfast, early]
-if kind == "fails at the end" and holdfast.run.attempt == 0:
+early = EarlyStoppingCallback(1, 1e9)  # no epoch is that much better than the first
+if kind == "is told late":
+    callbacks.append(early)
+if kind.startswith("stops early"):
+    callbacks.insert(0, early)
+if kind.startswith("stops in an epoch"):
+    callbacks.insert(0, StopsEarly())
+if kind.endswith(("fails at the end", "then fails")) and holdfast.run.attempt == 0:
     callbacks.append(Fails())
 if kind == "is registered twice":
     callbacks.append(HuggingFaceCallback(arguments.output_dir))
@@ -152,6 +166,7 @@ trainer = Timed(
 )
 checkpoint = "checkpoints/checkpoint-16" if kind == "goes on elsewhere" else holdfast.checkpoint
 trainer.train(resume_from_checkpoint=checkpoint)
+print(f"trained {Timed.trained} batches")
 print(f"evaluated {Timed.evaluated_s} s")
 print(f"saved {Timed.saved_s} s")
 print(f"the best is {trainer.state.best_model_checkpoint}")

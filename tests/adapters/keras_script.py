@@ -52,7 +52,7 @@ def look_for(span):
 class Watch(keras.callbacks.Callback):
     """Ends this process in the middle of an epoch, and prints what the epochs came to."""
 
-    steps = callback.run.resume_step
+    steps, last = callback.run.resume_step, 0
     to_pass = (steps - 1) % -(-BATCHES // AT_ONCE) + 1 if steps else 0
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -65,6 +65,9 @@ class Watch(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.steps += 1
+        Watch.last = self.steps
+        if kind.startswith("stops early") and self.steps == 25:
+            self.model.stop_training = True
         if self.steps == kill_at - 2:
             callback.run.save(wait=True)
         if self.steps == kill_at and not killed.exists():
@@ -94,5 +97,8 @@ model = keras.Sequential([keras.Input((16,)), *layers])
 model.compile("adam", "mse", metrics=["mae"], steps_per_execution=AT_ONCE)
 slower = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
 model.fit(**how(), epochs=EPOCHS, callbacks=[Watch(), callback, slower], verbose=0)
+if kind.endswith("then fails") and callback.run.attempt == 0:
+    os._exit(3)
+print(f"trained up to step {Watch.last}")
 weights = b"".join(np.asarray(one).tobytes() for one in model.get_weights())
 print("final", hashlib.sha256(weights).hexdigest()[:16])

@@ -1,16 +1,17 @@
 """A short training by Lightning for test_lightning. Argument: what is special of it."""
 
+import os
 import sys
 import time
 
 import torch
-from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
 
 from holdfast.adapters.lightning import LightningCallback, ResumableDataLoader
 
 kind = sys.argv[1]
-validate, evaluated_s = _EvaluationLoop.run, 0.0
+validate, evaluated_s, trained = _EvaluationLoop.run, 0.0, 0
 
 
 def timed(loop):
@@ -31,6 +32,8 @@ class Network(LightningModule):
         self.layer = torch.nn.Linear(8, 3 if kind == "has more outputs" else 2)
 
     def training_step(self, batch, _):
+        global trained
+        trained += 1
         return self.layer(batch).square().mean()
 
     def validation_step(self, batch, _):
@@ -41,10 +44,17 @@ class Network(LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
+class StopsEarly(Callback):
+    """In the middle of an epoch."""
+
+    def on_train_batch_end(self, trainer, *_):
+        trainer.should_stop |= trainer.global_step == 20
+
+
 holdfast = LightningCallback("checkpoints")
 seed_everything(0)
 data = torch.randn(256, 8)
-callbacks = [holdfast]
+callbacks = [StopsEarly(), holdfast] if kind.startswith("stops early") else [holdfast]
 if kind == "is registered twice":
     callbacks.append(LightningCallback("checkpoints"))
 trainer = Trainer(
@@ -59,5 +69,9 @@ trainer = Trainer(
 )
 loaders = [ResumableDataLoader(data, batch_size=8), ResumableDataLoader(data, batch_size=32)]
 checkpoint = sys.argv[2] if kind == "goes on elsewhere" else holdfast.checkpoint
-trainer.fit(Network(), *loaders, ckpt_path=checkpoint)
+network = Network()
+trainer.fit(network, *loaders, ckpt_path=checkpoint)
+if kind.endswith("then fails") and holdfast.run.attempt == 0:
+    os._exit(3)
+print(f"trained {trained} batches; step {trainer.global_step}, {network.layer.weight.tolist()}")
 print(f"evaluated {evaluated_s} s")

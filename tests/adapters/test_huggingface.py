@@ -84,6 +84,19 @@ def test_a_script_that_fails_after_its_training_is_run_again(house: House) -> No
     assert end(text) == end(train(house, "in one cycle", name="untouched"))
 
 
+@pytest.mark.parametrize(("kind", "last"), [("stops early", 32), ("stops in an epoch", 20)])
+def test_a_training_that_ended_early_is_over_though_the_script_fails(
+    kind: str, last: int, house: House
+) -> None:
+    text = train(house, f"{kind}, then fails")
+    assert "exited with code 3" in text
+    assert f"the script ended its training at step {last}, in an earlier attempt" in text
+    assert re.search(r"^trained [01] batches$", text, re.MULTILINE), "one has no effect"
+    assert "saves step" not in text.partition("Nothing is left")[2]
+    house.folder.joinpath("checkpoints").rename(house.folder / "failed")
+    assert end(text) == end(train(house, kind, name="untouched"))
+
+
 @pytest.mark.parametrize(
     ("kind", "saves", "kill"),
     [("slows down", 6, 8), ("has experts", 20, 25)],

@@ -29,8 +29,10 @@ def _keras() -> None:
     pytest.importorskip("keras")
 
 
-def train(house: House, backend: str, kind: str, kill_at: int, code: int = EXIT_DONE) -> str:
-    words = ("run", "--name", "r", "--save-every", 5, "--", sys.executable, SCRIPT, kind, kill_at)
+def train(
+    house: House, backend: str, kind: str, kill_at: int, code: int = EXIT_DONE, *, name: str = "r"
+) -> str:
+    words = ("run", "--name", name, "--save-every", 5, "--", sys.executable, SCRIPT, kind, kill_at)
     how = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": 1, "TF_CPP_MIN_LOG_LEVEL": 2}
     return house.holdfast(*words, **how).wait(code)
 
@@ -63,6 +65,19 @@ def test_a_killed_training_goes_on_within_the_epoch(
     assert len(ends(whole)) == 5
     assert ends(killed) == ends(whole)
     assert "outside" not in whole + killed
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
+def test_a_training_that_ended_early_is_over_though_the_script_fails(
+    backend: str, house: House
+) -> None:
+    text = train(house, backend, "stops early, then fails", NEVER)
+    assert "exited with code 3" in text
+    assert "the script ended its training at step 25, in an earlier attempt" in text
+    assert "trained up to step 0\n" in text, "none since"
+    house.folder.joinpath("checkpoints").rename(house.folder / "failed")
+    untouched = train(house, backend, "stops early", NEVER, name="untouched")
+    assert ends(text)[-1] == ends(untouched)[-1]
 
 
 def test_another_model_is_told_in_a_sentence(house: House) -> None:

@@ -28,8 +28,8 @@ def _lightning() -> None:
     pytest.importorskip("lightning")
 
 
-def train(house: House, *words: object, code: int = EXIT_DONE) -> str:
-    options = ("run", "--name", "r", "--save-every", 20, "--keep", 100)
+def train(house: House, *words: object, code: int = EXIT_DONE, name: str = "r") -> str:
+    options = ("run", "--name", name, "--save-every", 20, "--keep", 100)
     return house.holdfast(*options, "--", sys.executable, SCRIPT, *words, OMP_NUM_THREADS=1).wait(
         code
     )
@@ -43,6 +43,17 @@ def test_a_validation_is_no_training(house: House) -> None:
     report = json.loads(house.holdfast("report", "r", "--json").wait(EXIT_DONE))
     told_s = report["badput_s"]["custom:evaluate"]
     assert told_s == pytest.approx(evaluated_s, abs=HALF_A_POINT * report["elapsed_s"])
+
+
+def test_a_training_that_ended_early_is_over_though_the_script_fails(house: House) -> None:
+    text = train(house, "stops early, then fails")
+    assert "exited with code 3" in text
+    assert "the script ended its training at step 20, in an earlier attempt" in text
+    whole = train(house, "stops early", name="untouched")
+    ends = re.compile(r"^trained (\d+) batches; (step .*)$", re.MULTILINE)
+    (trained, end), (_, untouched) = *ends.findall(text), *ends.findall(whole)
+    assert trained == "0"
+    assert end == untouched
 
 
 def test_what_does_not_go_together_is_told_in_a_sentence(house: House) -> None:

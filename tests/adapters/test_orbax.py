@@ -19,6 +19,7 @@ from framework_adapter import Adapter
 from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED, House, Process
 
 from holdfast.adapters.orbax import OrbaxManager, wrap
+from holdfast.core.save.choose import TrainingEnd
 from holdfast.core.save.word import Order
 from holdfast.errors import ConfigurationError, Stop, StoreUnavailable
 from holdfast.journal.layout import RankPhase, Word
@@ -147,6 +148,15 @@ def test_a_loop_that_ends_sooner_is_done_with_its_last_step(
     rank.order(1, 2)
     assert manager.save(1)
     rank.words.store(Word.COMMITTED, 2)
+    manager.close()
+    assert rank.words.load(Word.PHASE) == RankPhase.FINISHED
+
+
+def test_a_loop_that_an_earlier_attempt_ended_is_over(rank: Adapter, fake: FakeManager) -> None:
+    rank.boundary.resume_step, rank.boundary.ended = 2, TrainingEnd(2, UNTIL)
+    rank.words.store(Word.COMMITTED, 2)
+    manager = wrapped(rank, fake)
+    assert manager.is_over()
     manager.close()
     assert rank.words.load(Word.PHASE) == RankPhase.FINISHED
 

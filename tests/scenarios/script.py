@@ -175,6 +175,8 @@ class Script:
             elif key in DELAYS:
                 times = tuple(GOES[one] if one in GOES else ns(one) for one in value.split(","))
                 delays[DELAYS[key]] = times
+            elif key == "ends":  # the script its loop, before `until`
+                shape["ends_at"] = int(value)
             elif key == "elastic":  # least hosts, when a lost one is back, for how long it stays
                 least, back, stays = value.split(":")
                 limits = ElasticLimits(int(least), ns(back), ns(stays))

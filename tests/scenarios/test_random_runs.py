@@ -57,6 +57,7 @@ shapes = st.builds(
     step_ns=st.lists(st.sampled_from([1, 7, 60, 900]).map(lambda ms: ms * MS), min_size=1).map(
         tuple
     ),
+    ends_at=st.sampled_from([0, 0, 5]),
     import_ns=times,
     restore_ns=times,
     copy_ns=times,
@@ -222,9 +223,11 @@ class Watched:
             other = world.machine.attempt == -1 or self.ended_by_launch() or is_held
             assert code in (0, 75) or other
         if code == 0 and world.machine.saving.joined:
-            assert any(one.step == world.shape.until for one in world.store.sets) or (
-                world.shape.until == 0
-            ), "done, and the last step is not saved"
+            last = world.shape.last_step
+            steps = [one.step for one in world.store.sets]
+            assert last in steps or world.shape.until == 0, "done, and the last step is not saved"
+            went_back = any(one.rollback for one in world.store.attempts)
+            assert went_back or max(steps, default=0) <= last, "it trained on after its end"
         self.check_attempts()
         self.check_sets()
         self.check_ledger()

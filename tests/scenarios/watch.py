@@ -384,10 +384,10 @@ class Watch:
         if world.machine.course.policy.is_elastic and UNHEARD in finish.words:
             waited_s = (world.finished_ns - books.launched_ns - world.held_ns) / SECOND
             require(waited_s < NOTICED_S, f"it waited for {waited_s:.3f} s, and could do without")
-        until = world.shape.until
-        if finish.exit_code == 0 and world.machine.saving.joined and until:
+        last = world.shape.last_step
+        if finish.exit_code == 0 and world.machine.saving.joined and last:
             kept = {one.step for one in world.store.sets} | {step for _, step in self._told}
-            require(until in kept, "done, and the last step is not saved")
+            require(last in kept, "done, and the last step is not saved")
         starts = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_start"]
         ends = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_end"]
         require(starts == ends == sorted(set(starts)), f"began: {starts}, ended: {ends}")

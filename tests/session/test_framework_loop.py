@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from framework_adapter import ATTEMPT, Adapter
 
+from holdfast.core.save.choose import TrainingEnd
 from holdfast.core.save.word import AGREED, WAITS, Order, unpack
 from holdfast.errors import ConfigurationError, StepOrderError, Stop
 from holdfast.journal.layout import SPAN_KINDS, Kind, RankPhase, Word
@@ -305,6 +306,22 @@ def test_a_loop_that_has_done_its_last_step_before_is_done(adapter: Adapter) -> 
     loop.begin(until=5)
     assert adapter.words.load(Word.PHASE) == RankPhase.FINISHED
     assert not loop.finishing()
+
+
+@pytest.mark.parametrize(("until", "is_over"), [(9, True), (10, False), (None, False)])
+def test_a_loop_that_its_script_ended_before_is_over(
+    tmp_path: Path, until: int | None, is_over: bool
+) -> None:
+    """And not where another last step is wanted by now."""
+    adapter = Adapter(tmp_path, begins=False)
+    adapter.boundary.resume_step, adapter.boundary.ended = 5, TrainingEnd(5, until=9)
+    adapter.words.store(Word.COMMITTED, 5)
+    adapter.loop.begin(until=until)
+    assert adapter.loop.is_over() is is_over
+    if is_over:
+        assert not adapter.loop.finishing()
+        assert adapter.words.load(Word.PHASE) == RankPhase.FINISHED
+    adapter.close()
 
 
 def test_what_cannot_be_taken_stops_nobody(one_of_two: Adapter) -> None:

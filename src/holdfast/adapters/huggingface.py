@@ -67,6 +67,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._is_training = self._is_between_epochs = self._is_evaluating = False
         self._since_s = 0.0  # what the Trainer does next began
         self._tokens = 0
+        self._max_steps = 0  # the Trainer's own, where it is told less
         self._renamed: dict[str, Any] | None = None
         newest = get_last_checkpoint(folder) if Path(folder).is_dir() else None
         if newest is not None:
@@ -111,6 +112,9 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._tokens = state.num_input_tokens_seen
         is_retried = getattr(args, "auto_find_batch_size", False)
         self._loop.begin(until=state.max_steps, generators=False, is_retried=is_retried)
+        self._max_steps = state.max_steps
+        if self._loop.is_over():
+            state.max_steps = state.global_step
         self._is_training = True
         self._go_on(evaluates=args.eval_on_start)
 
@@ -207,6 +211,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """The run is done when its last step counts."""
         self._is_training = False
+        state.max_steps = self._max_steps
         if not self._loop.finishing():
             return
         if self._saved_step != state.global_step:

@@ -98,6 +98,8 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         steps, at_once = self.params.get("steps"), self.model.steps_per_execution
         until = self.params["epochs"] * -(-steps // at_once) if steps else None
         self._loop.begin(until=until)
+        if hasattr(self.model, "_initial_epoch") and self._loop.is_over():
+            self.model._initial_epoch = self.params["epochs"]
         self._place.begin(self.model)
         self.model.evaluate = self._evaluate
 

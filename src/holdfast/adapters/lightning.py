@@ -11,6 +11,7 @@ optimizers from them, and a loader that has a state; Holdfast puts the random ge
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from typing import Any
 
 import lightning
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from holdfast.adapters.data_loader import ResumableDataLoader
 from holdfast.adapters.lightning_epoch import (
@@ -106,12 +108,22 @@ class LightningCallback(Callback):  # type: ignore[misc]
             signal.signal(signal.SIGTERM, self._on_sigterm)
         self._hear_waits(trainer.profiler)
         self._has_begun = True
-        self._loop.begin()
-        if self._restored and self._is_epoch_over:
+        self._loop.begin(until=self._until(trainer))
+        if self._loop.is_over():
+            trainer.should_stop = True
+        elif self._restored and self._is_epoch_over:
             self._begin_epoch_anew(trainer)
         elif self._restored:
             self._draws_again = True
             self._loop.begins("restore")
+
+    def _until(self, trainer: Any) -> int | None:
+        """By Lightning's own estimate, which may be too low; None: it cannot tell."""
+        with contextlib.suppress(MisconfigurationException):
+            steps = trainer.estimated_stepping_batches
+            if 0 < steps < math.inf:
+                return max(int(steps), self._step + 1)
+        return None
 
     def _begin_epoch_anew(self, trainer: Any) -> None:
         """Lightning would go on in the epoch whose last step was restored."""

@@ -32,6 +32,7 @@ class OrbaxDecisions(ABC):
         self._asked: tuple[int, Due] | None = None  # the step that is due or not, by its number
         self._writing: int | None = None  # the step whose save goes on beside the training
         self._stops = False
+        self._is_over = False
         self._last: Callable[[], Any] | None = None  # saves the last step, once more if it must be
         if steps := self._steps():
             path, step = self._loop.folder / self._name(max(steps)), max(steps) + self._shift
@@ -60,10 +61,17 @@ class OrbaxDecisions(ABC):
         """
         self._until = step + self._shift
 
+    def is_over(self) -> bool:
+        """Whether an earlier attempt ended its loop by `end_at`: train no step, and close."""
+        self._is_over = self._loop.is_over()
+        return self._is_over
+
     def close(self) -> None:
         """Let what is being written end. After the last step, the run is done then."""
         self._await_saved()
-        is_over = self._asked is not None and self._is_last(self._asked[0])
+        is_over = self._is_over
+        if self._asked is not None:
+            is_over = self._is_last(self._asked[0])
         while is_over and self._loop.finishing():
             if self._last is None:
                 raise StoreUnavailable(

@@ -67,8 +67,9 @@ class TensorFlowLoop:
                 status = self._checkpoint.read(str(loop.checkpoint / PREFIX))
                 status.assert_existing_objects_matched()
         loop.begin(until=self._until)
+        self._is_ended = loop.is_over()
         step = loop.resume_step
-        while step < self._until:
+        while step < self._until and not self._is_ended:
             step += 1
             yield step
             due = loop.due(step)
@@ -76,8 +77,6 @@ class TensorFlowLoop:
                 self._save(loop, step)
             if due.stops:
                 loop.leave()
-            if self._is_ended:
-                break
         while loop.finishing():
             self._save(loop, step)
 

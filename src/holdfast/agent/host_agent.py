@@ -239,8 +239,9 @@ class HostAgent(Host, OwnHosts):
         scratch = self._job.scratch
         attempt = LiveAttempt(self._folder, launch, scratch, standby, self._around)
         place = self.memory.place.buffer(resume.buffer)
+        what = resume.set_name, resume.step, resume.parent, resume.skip_batches
         standby.begin(
-            Go(resume.set_name, resume.step, resume.parent, resume.skip_batches, place),
+            Go(*what, place, resume.ended_until),
             partial(self._commands, attempt=launch.attempt, resume=resume),
         )
         attempt.register(self._selector)

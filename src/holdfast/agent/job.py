@@ -145,6 +145,7 @@ class Job:
                 resume_step=resume.step,
                 resume_parent=resume.parent,
                 skip_batches=resume.skip_batches,
+                ended_until=resume.ended_until,
                 resume_from=memory.buffer(resume.buffer),
                 gate=None if gate is None else str(gate),
                 ram=memory.folder,

@@ -26,6 +26,7 @@ RANK_VARIABLES = {
     "resume_step": "HOLDFAST_RESUME_STEP",
     "resume_parent": "HOLDFAST_RESUME_PARENT",
     "skip_batches": "HOLDFAST_SKIP_BATCHES",
+    "ended_until": "HOLDFAST_ENDED_UNTIL",
     "resume_from": "HOLDFAST_RESUME_FROM",
     "gate": "HOLDFAST_GATE",
     "ram": "HOLDFAST_RAM",
@@ -69,6 +70,7 @@ class RankEnvironment:
     resume_step: int  # the last step that it contains; 0: from scratch
     resume_parent: int | None  # the attempt that wrote it
     skip_batches: int  # of each data stream, to be passed over from there
+    ended_until: int | None  # as of `core.save.choose.Resume`
     resume_from: str | None  # where that set lies in memory; None: in the run store
     gate: str | None  # path of the gate (`journal.gate`) where all that is told; None: it is here
     ram: str | None  # the run's folder of the memory tier; None: there is none

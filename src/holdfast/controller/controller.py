@@ -233,6 +233,7 @@ DO: dict[type[act.Action], Callable[[Controller, Any], None]] = {
     act.SetTimer: lambda self, action: self._clock.set(action.timer, action.at_ns),
     act.CancelTimer: lambda self, action: self._clock.cancel(action.timer),
     act.Record: lambda self, action: self._journal.fact(action.fact),
+    act.EndTraining: lambda self, action: self._store.end_training(action),
     act.EndAttempt: Controller._end_attempt,
     act.KeepWish: lambda self, action: self._store.keep_wish(action.wish),
     act.Distrust: lambda self, action: self._link.distrust(action.host, action.words),

@@ -63,6 +63,7 @@ def rank_state(values: PageValues, reported: RankState, *, with_progress: bool) 
             durable=values.durable,
             failed=values.failed,
             taken=values.taken,
+            until=values.until if has_ended else 0,
         ),
         blocked_ns=values.save_blocked_ns
         if values.copied != before.copied

@@ -115,6 +115,9 @@ class Store(Protocol):
     def keep_wish(self, wish: Wish) -> None:
         """Leave that wish to go back where the next controller finds it."""
 
+    def end_training(self, action: act.EndTraining) -> None:
+        """Put on record that the script ended its training before its last step."""
+
     def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """Put on record how an attempt ended."""
 

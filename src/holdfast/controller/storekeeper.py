@@ -25,7 +25,7 @@ from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.hosts.placement import Placement
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
-from holdfast.core.save.choose import SealedSet
+from holdfast.core.save.choose import SealedSet, TrainingEnd
 from holdfast.core.value import value
 from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
@@ -41,6 +41,7 @@ from holdfast.journal.attempts import (
     attempts,
     create_attempt,
     end_attempt,
+    end_training,
 )
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.incidents import (
@@ -359,6 +360,11 @@ class Storekeeper:
         """The script's own wish (it knows its checkpoints), else the command line's."""
         return read_keep(self._folder.ranks_dir(attempt) / "keep.json") or self._keep
 
+    def end_training(self, action: act.EndTraining) -> None:
+        """Put on record that the script ended its training before its last step."""
+        end = TrainingEnd(action.step, action.until)
+        self._record(action.attempt, lambda: end_training(self._folder, action.attempt, end))
+
     def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """Record how an attempt ended, and its incident, with the stacks of ranks that hung."""
         end = AttemptEnd(
@@ -381,7 +387,10 @@ class Storekeeper:
                 number = self._adopted[1]
             end_attempt(self._folder, number, end)
 
-        self._unrecorded.append((action.attempt, record))
+        self._record(action.attempt, record)
+
+    def _record(self, attempt: int, record: Callable[[], None]) -> None:
+        self._unrecorded.append((attempt, record))
         self._worker.submit(self._record_ends)
 
     def note_restart(self, attempt: int, story: Mapping[str, Any]) -> None:

@@ -232,6 +232,18 @@ class Record:
 
 
 @value
+class EndTraining:
+    """Put on record that the script ended its training at `step`, before the step `until`.
+
+    What it does after that may fail, and the next attempt must not train on.
+    """
+
+    attempt: int
+    step: int
+    until: int
+
+
+@value
 class EndAttempt:
     """Write how the attempt ended beside its record; an incident if it was a disruption.
 
@@ -295,6 +307,7 @@ Action = (
     | SetTimer
     | CancelTimer
     | Record
+    | EndTraining
     | EndAttempt
     | Say
     | Finish

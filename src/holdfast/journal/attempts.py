@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.ledger.kinds import DONE
 from holdfast.core.run.rollback import Rollback
+from holdfast.core.save.choose import TrainingEnd
 from holdfast.core.value import value
 from holdfast.errors import AttemptExists, StoreUnavailable
 from holdfast.journal.atomic import (
@@ -39,6 +40,7 @@ from holdfast.journal.store import RunFolder
 
 ATTEMPT_FILE = "attempt.json"
 END_FILE = "end.json"
+TRAINING_END_FILE = "training_end.json"
 
 
 @value
@@ -229,6 +231,41 @@ def end_attempt(folder: RunFolder, number: int, end: AttemptEnd) -> AttemptEnd:
     except FileExistsError:
         return _read_end(path) or end
     return end
+
+
+def end_training(folder: RunFolder, number: int, end: TrainingEnd) -> None:
+    """Record that the script ended its training in that attempt. Raises StoreUnavailable."""
+    with contextlib.suppress(FileExistsError):  # by the controller before this one
+        create_exclusive(folder.attempt_dir(number) / TRAINING_END_FILE, encode_json(asdict(end)))
+
+
+def read_training_end(folder: RunFolder, number: int) -> TrainingEnd | None:
+    """Where the script ended its training in that attempt. Raises StoreUnavailable."""
+    path = folder.attempt_dir(number) / TRAINING_END_FILE
+    try:
+        raw = read_json(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return TrainingEnd(whole(raw, "step"), whole(raw, "until"))
+    except ValueError as error:
+        raise StoreUnavailable(f"{path} is damaged ({error}); move it away") from error
+
+
+def training_end(
+    records: Sequence[AttemptRecord], oldest: int, read: Callable[[int], TrainingEnd | None]
+) -> TrainingEnd | None:
+    """Where the script ended its training, in the newest attempt that did, not before `oldest`.
+
+    None too where the run was done since, or somebody wanted it to go back: it is to train on.
+    """
+    for record in reversed(records):
+        if record.attempt < oldest or (record.end is not None and record.end.done):
+            return None
+        end = read(record.attempt)
+        if end is not None or record.rollback is not None:
+            return end
+    return None
 
 
 def attempts(folder: RunFolder) -> Attempts:

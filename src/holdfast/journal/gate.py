@@ -38,6 +38,7 @@ class Go:
     parent: int | None
     skip_batches: int
     place: str | None
+    ended_until: int | None = None
 
 
 class Gate:
@@ -95,6 +96,7 @@ def wait(
         whole_or_none(fields, "parent"),
         whole(fields, "skip_batches"),
         None if place is None else text(fields, "place"),
+        whole_or_none(fields, "ended_until"),
     )
 
 

@@ -125,6 +125,7 @@ class Word(IntEnum):
     COMPILE_SAVED_NS = 28  # what compiling the found ones had taken, less what finding them took
     TAKEN = 29  # agreement word: the order that this rank answers, with the step it takes for it
     TOGETHER_NS = 30  # time in collectives, as far as the script marks them
+    UNTIL = 31  # the last step that the script wants; the highest number: it does not say
     # Open spans, innermost last: SPAN_SLOTS pairs (kind id + 1, start); 0 in the first: free.
     OPEN_SPANS = 32
     # Stored by the supervisor (or by the session's own conductor thread when there is none).

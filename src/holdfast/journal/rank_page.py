@@ -73,6 +73,7 @@ class PageValues:
     spans_ns: int
     span_ended_at_ns: int
     together_ns: int
+    until: int
     awaited: int
     awaited_at_ns: int
     stacks: int
@@ -122,6 +123,7 @@ def page_values(page: Words) -> PageValues:
         spans_ns=_time(owner[Word.SPANS_NS]),
         span_ended_at_ns=_time(owner[Word.SPAN_ENDED_AT]),
         together_ns=_time(owner[Word.TOGETHER_NS]),
+        until=_step(owner[Word.UNTIL]),
         awaited=_step(owner[Word.AWAITED]),
         awaited_at_ns=_time(owner[Word.AWAITED_AT]),
         stacks=owner[Word.STACKS],

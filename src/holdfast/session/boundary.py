@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
+from holdfast.core.save.choose import TrainingEnd
 from holdfast.core.save.word import (
     MAX_STEP,
     Answer,
@@ -40,6 +41,9 @@ SUPERVISOR_LOST_NS = 15_000_000_000
 # often as near, and it is the one that all ranks come to.
 BETWEEN_STEPS_NS = 250_000_000
 NO_STEP = -1
+NOTHING_LEFT = (
+    "Nothing is left to train: the script ended its training at step {}, in an earlier attempt"
+)
 
 
 class UnfinishedCopy(Protocol):
@@ -83,6 +87,7 @@ class Boundary:
         self._is_external = False  # checkpoints are the script's own
         self._prepared = False
         self.resume_step = 0
+        self.ended: TrainingEnd | None = None  # where an earlier attempt's script ended its loop
         self.shift = 0  # the user's number + shift = our number, which starts at 1
         self.expected = NO_STEP  # the user's number of the step under way
         self.begun = NO_STEP  # the user's number of the step that the loop was given last
@@ -193,12 +198,17 @@ class Boundary:
 
     # --- steps ------------------------------------------------------------------------------
 
+    def is_over(self, last: int) -> bool:
+        """Whether an earlier attempt's script ended its loop here, though `last` was to come."""
+        return self.ended == TrainingEnd(self.resume_step, last)
+
     def begin(self, first: int, last: int, base: int) -> None:
         """Steps `first`..`last` (ours) are to come; the user counts from `base`."""
         self.shift = 1 - base
         self._last_step = last
         self.expected = first - self.shift
         self.slow_step = self.expected  # the first boundary makes room for the copies
+        self._page.store(Word.UNTIL, last)
         self._page.store(Word.PHASE, RankPhase.TRAINING)
         self.writer.begin_step(first, None)
 

@@ -109,7 +109,8 @@ class Follower(Attachment):
                 identity(self.folder, self.attempt, self.rank, self._incarnation, self._host)
             )
         self._choice_taken = says.choice
-        return Resume(says.set_name, says.set_step, says.set_parent, says.skip_batches)
+        what = says.set_name, says.set_step, says.set_parent, says.skip_batches
+        return Resume(*what, ended_until=says.ended_until)
 
     def reject(self, resume: Resume, words: str) -> None:
         """Tell rank 0, which chooses again for all."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.save.word import (
     MAX_STEP,
@@ -34,12 +34,10 @@ from holdfast.errors import ConfigurationError, StepOrderError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import RankPhase, Word
 from holdfast.session.asked_save import WAIT_STEP_S
-from holdfast.session.boundary import Boundary
+from holdfast.session.boundary import NOTHING_LEFT, Boundary
 from holdfast.session.framework_files import FrameworkFiles, is_of_the_model
 from holdfast.session.saver import Saver
-
-if TYPE_CHECKING:
-    pass
+from holdfast.session.say import say
 
 NOTHING_SAVED = "the framework saved nothing"
 
@@ -97,6 +95,7 @@ class FrameworkLoop:
         self._is_told = False  # of that one: the training goes on
         self._stop: _Order | None = None
         self._has_begun = self._is_prepared = False
+        self._last = MAX_STEP
         self._busy: int | None = None  # the span of what is under way beside the steps
 
     @property
@@ -122,7 +121,7 @@ class FrameworkLoop:
         loop anew, and begin once more before a step is done.
         """
         boundary = self._boundary
-        first, last = boundary.resume_step + 1, until or MAX_STEP
+        first, self._last = boundary.resume_step + 1, until or MAX_STEP
         if not self._has_begun:
             self._has_begun = True
             self._ready(after, generators)
@@ -137,10 +136,21 @@ class FrameworkLoop:
                 "have it begin with what fits"
             )
         self.ends()
-        if first <= last:
-            boundary.begin(first, last, 1)
+        if first <= self._last:
+            boundary.begin(first, self._last, 1)
         else:
             boundary.writer.page.store(Word.PHASE, RankPhase.FINISHED)
+
+    def is_over(self) -> bool:
+        """After `begin`: whether nothing is left to train, though `until` is not reached.
+
+        An earlier attempt ended its loop at this step, with the same `until`, and its script failed
+        after that. A line says so. Train no step, and call `finishing`.
+        """
+        is_over = self._boundary.is_over(self._last)
+        if is_over:
+            say(NOTHING_LEFT.format(self.resume_step))
+        return is_over
 
     def due(self, step: int, *, tokens: int = 0) -> Due:
         """`step` is done: what is due at its boundary.

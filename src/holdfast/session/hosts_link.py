@@ -257,6 +257,7 @@ class HostsLink(OwnLink):
                 set_step=resume.step,
                 set_parent=resume.parent,
                 skip_batches=resume.skip_batches,
+                ended_until=resume.ended_until,
             )
             self._published_at_ns = 0
 

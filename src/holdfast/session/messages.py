@@ -88,6 +88,7 @@ class LeaderSays(_Message):
     set_step: int = 0
     set_parent: int | None = None
     skip_batches: int = 0
+    ended_until: int | None = None
     refusal: str | None = None
     closing: bool = False
     order: dict[str, Any] = field(default_factory=dict)  # HostOrder; empty: there is none yet

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.events import Resume
+from holdfast.core.save.choose import TrainingEnd
 from holdfast.core.value import value
 from holdfast.errors import ConfigurationError, CorruptCheckpoint, PartNotFetched
 from holdfast.journal.clocks import now_ns
@@ -27,11 +28,15 @@ _T = TypeVar("_T")
 
 @value
 class Restored:
-    """The state to train on from `step`; `external`: a framework's checkpoint, below its folder."""
+    """The state to train on from `step`.
+
+    `external`: a framework's checkpoint, below its folder. `ended`: as of `Resume.training_end`.
+    """
 
     state: Any
     step: int
     external: str | None = None
+    ended: TrainingEnd | None = None
 
 
 def restore(
@@ -75,7 +80,7 @@ def restore(
         attachment.writer.close_span(token)
     attachment.writer.page.store(Word.WATERMARK, resume.step)
     attachment.writer.record_restore(started_ns, now_ns(), resume.step, resume.parent)
-    return Restored(state, resume.step, external)
+    return Restored(state, resume.step, external, resume.training_end)
 
 
 def _verified(attachment: Attachment, resume: Resume, folder: Path) -> str:

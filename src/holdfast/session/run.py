@@ -23,7 +23,7 @@ from holdfast.journal.layout import RankPhase, Word
 from holdfast.journal.names import check_name
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
-from holdfast.session.boundary import NO_STEP, Boundary
+from holdfast.session.boundary import NO_STEP, NOTHING_LEFT, Boundary
 from holdfast.session.compiling import Compiling
 from holdfast.session.contents import Contents
 from holdfast.session.data import DataStream, SetEpoch
@@ -244,7 +244,7 @@ class Run:
         except StateMismatch as error:
             error.run = self.name
             raise
-        self._boundary.resume_step = restored.step
+        self._boundary.resume_step, self._boundary.ended = restored.step, restored.ended
         return restored
 
     def framework(self, folder: str | os.PathLike[str], *, own: str | None = None) -> FrameworkLoop:
@@ -320,7 +320,10 @@ class Run:
         self._begin(after)
         boundary = self._boundary
         first, last = boundary.resume_step + 1, until
-        if first > last:
+        is_over = boundary.is_over(last)
+        if is_over:
+            say(NOTHING_LEFT.format(boundary.resume_step))
+        if first > last or is_over:
             boundary.expected = NO_STEP
             self._writer.page.store(Word.PHASE, RankPhase.FINISHED)
             return
@@ -359,6 +362,7 @@ class Run:
             mine = resume if resume.set_name is None else Resume(None, 0, None)
             while not self._attachment.resumed(mine):
                 self._attachment.resume()
+            self._boundary.ended = resume.training_end
             self._contents.skip(mine.skip_batches)
         if after is not None:
             self._boundary.resume_step = after

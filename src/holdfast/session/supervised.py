@@ -67,6 +67,7 @@ class Supervised(Attachment):
             environment.resume_step,
             environment.resume_parent,
             environment.skip_batches,
+            ended_until=environment.ended_until,
         )
         self._resume_from = environment.resume_from
         if environment.ram is not None and environment.ram_buffers:
@@ -105,7 +106,8 @@ class Supervised(Attachment):
                 f"that starts from ({error}); it must run on the host of its supervisor"
             ) from error
         self._gate = None
-        self._resume = Resume(go.set_name, go.step, go.parent, go.skip_batches)
+        what = go.set_name, go.step, go.parent, go.skip_batches
+        self._resume = Resume(*what, ended_until=go.ended_until)
         self._resume_from = go.place
         ahead.catch_up()
         self._begin()

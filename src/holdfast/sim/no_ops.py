@@ -49,6 +49,9 @@ class NoOps(Host, OwnHosts):
     def keep_wish(self, wish: Wish) -> None:
         """There is one controller."""
 
+    def end_training(self, action: act.EndTraining) -> None:
+        """Ranks here train to the end."""
+
     def end_attempt(self, action: act.EndAttempt, ended: Sequence[RankEvidence]) -> None:
         """The facts for the ledger say it."""
 

@@ -17,6 +17,7 @@ from holdfast.core.save.choose import (
     SeenSets,
     Skip,
     StoredSet,
+    TrainingEnd,
     choose,
     newest_first,
     newest_good,
@@ -28,7 +29,9 @@ from holdfast.journal.attempts import (
     AttemptRecord,
     attempts,
     lineage,
+    read_training_end,
     skips,
+    training_end,
 )
 from holdfast.journal.rollbacks import standing_wishes
 from holdfast.journal.store import RunFolder
@@ -132,6 +135,7 @@ class Catalog:
         known = attempts(self._folder)
         sets, damage = list_sets(self._folder.ckpt_dir)
         buffers, bad = ((), {}) if self._memory is None else sealed_buffers(self._memory)
+        oldest = max((one.attempt for one in sets), default=0)
         return seen(
             self._folder.name,
             known.newest_number,
@@ -141,6 +145,7 @@ class Catalog:
             sealed=_sealed(buffers) if sealed is None else sealed,
             bad_copies=tuple(bad.values()),
             pins=read_pins(self._folder.pins_path) if wish is not None else None,
+            ended=training_end(known.records, oldest, partial(read_training_end, self._folder)),
             place=lambda attempt: self._folder.attempt_dir(attempt) / ATTEMPT_FILE,
         )
 
@@ -278,6 +283,7 @@ def seen(
     sealed: Sequence[SealedSet] = (),
     bad_copies: Sequence[str] = (),
     pins: Mapping[str, str] | None = None,
+    ended: TrainingEnd | None = None,
     place: Callable[[int], object],
 ) -> SeenSets:
     """Pure. `place` of an attempt's record, for a sentence. Sets that are being removed are bad."""
@@ -296,4 +302,5 @@ def seen(
         tuple((pins or {}).items()),
         tuple(Skip(*one) for one in skips(records)),
         tuple((number, str(place(number))) for number in sorted(wanted - known)),
+        ended,
     )

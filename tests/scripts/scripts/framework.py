@@ -1,7 +1,11 @@
-"""A loop and checkpoints as a framework has them, joined to the run as an adapter does it."""
+"""A loop and checkpoints as a framework has them, joined to the run as an adapter does it.
+
+It ends early, at step 10, and what comes after the training fails once.
+"""
 
 import json
 import random
+from pathlib import Path
 
 from mishap import mishap
 
@@ -10,9 +14,18 @@ import holdfast as hf
 run = hf.start()
 loop = run.framework("checkpoints")
 print("from", loop.resume_step)
-total = 0.0 if loop.checkpoint is None else json.loads((loop.checkpoint / "sum.json").read_text())
+total = 0.0
+if loop.checkpoint is not None:
+    with loop.restoring():
+        total = json.loads((loop.checkpoint / "sum.json").read_text())
+try:
+    float(total)  # a framework may find only here that the state does not fit
+except TypeError as error:
+    loop.refused(error)
+    raise
 random.seed(7 if loop.checkpoint is None else 0)  # what a framework does as it starts
-loop.begin(until=10)
+loop.begin(until=20)
+is_over, steps = loop.is_over(), 0
 
 
 def save(step):
@@ -23,16 +36,21 @@ def save(step):
     return path
 
 
-for step in range(loop.resume_step + 1, 11):
+for step in [] if is_over else range(loop.resume_step + 1, 11):
     mishap(run, step)
+    steps += 1
     total += step * random.random()
     due = loop.due(step)
     loop.measured(step, {"total": total})
-    loop.spent("evaluate", 0.0)
+    loop.spent("data", 0.0)
+    loop.begins("evaluate")
+    loop.ends()
     if due.saves:
         try:
             with loop.saving():
                 path = save(step)
+            with loop.awaiting():
+                pass  # of what a framework still writes beside the steps
             loop.saved(step, path)
         except OSError as error:
             loop.failed(step, error)
@@ -41,4 +59,7 @@ for step in range(loop.resume_step + 1, 11):
 while loop.finishing():
     loop.saved(10, save(10))
 
-print("final", total)
+if not Path("failed").exists():
+    Path("failed").touch()
+    raise OSError("the evaluation has no room")
+print("final", steps, total)

@@ -59,6 +59,7 @@ class RunState:
     is_on_record: bool = False
     is_adopted: bool = False  # an earlier controller has launched it
     launch_failure: ev.LaunchFailed | None = None
+    until: int = 0  # the last step that the script wanted, told when its loop is over
     saves_wake_ns: int | None = None  # what the saves' timer is set to
     is_relayed: bool = False  # it was told to stop by a signal, for want of sessions
     is_leaving: bool = False  # its ranks were told to leave

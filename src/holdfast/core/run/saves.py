@@ -42,6 +42,8 @@ def on_heard(run: RunState, event: ev.Heard) -> list[act.Action]:
     if isinstance(event.news, news.Committed):  # by now it is known what a save takes
         answer += run.look_at_notices(at_ns)
         answer += flushing.tell(run, at_ns)
+    if isinstance(event.news, news.LoopEnded):
+        run.until = max(run.until, event.news.until)
     answer += after_saving(run, at_ns)
     return answer
 
@@ -53,12 +55,13 @@ def on_heard_while_killing(run: RunState, event: ev.Heard) -> list[act.Action]:
     """
     heard = event.news
     if isinstance(heard, news.LoopEnded):  # no last save is ordered of ranks that die
+        run.until = max(run.until, heard.until)
         heard = news.Progress(heard.at_ns, heard.rank, heard.step)
     if not isinstance(heard, LAST_WORDS):
         return []
     answer = run.carry_out(run.saving.hear_last_words(heard))
     run.high_water = max(run.high_water, run.saving.slowest_step)
-    return answer
+    return answer + _end_training(run)
 
 
 def on_save_took(run: RunState, event: ev.SaveTook) -> list[act.Action]:
@@ -96,11 +99,25 @@ def after_saving(run: RunState, at_ns: int) -> list[act.Action]:
         answer.append(act.CancelTimer(timer) if wake_ns is None else act.SetTimer(timer, wake_ns))
     if run.holding.until_ns is not None and run.saving.agreement.is_saved:
         answer += end_hold(run, at_ns)
+    answer += _end_training(run)
     if run.stopping.intent is not None and run.saving.agreement.is_over and not run.is_leaving:
         run.is_leaving = True
         if run.policy.is_supervised:  # scripts that run by themselves take their time
             answer.append(act.SetTimer(Timer.LEAVE, run.stopping.leave_limit_ns(at_ns)))
     return answer
+
+
+def _end_training(run: RunState) -> list[act.Action]:
+    """Once the last step is durable: it was the script's own end, and not the one it had meant.
+
+    One rank's word is enough, which may fail before the others have told that their loop is over.
+    """
+    agreement, until = run.saving.agreement, run.until
+    if not (until and agreement.is_saved):
+        return []
+    run.until = 0  # told once
+    step = agreement.fastest_step
+    return [act.EndTraining(run.attempt, step, until)] if step < until else []
 
 
 # --- the memory tier ------------------------------------------------------------------------

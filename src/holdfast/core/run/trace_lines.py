@@ -159,6 +159,8 @@ def action_line(action: act.Action, at_ns: int) -> str:
             return f"flush step {action.step} from buffer {action.buffer}{how} ({action.why})"
         case act.Replicate():
             return f"replicate step {action.step} from buffer {action.buffer}"
+        case act.EndTraining():
+            return f"put on record that the training ended at step {action.step}"
         case act.KeepWish():
             return f"keep the wish to go {way_back(action.wish)}"
         case act.Distrust():

@@ -79,12 +79,21 @@ class Skip:
 
 
 @value
+class TrainingEnd:
+    """The script ended its training at `step`, though it had meant to go on to step `until`."""
+
+    step: int
+    until: int
+
+
+@value
 class SeenSets:
     """All of it.
 
     `bad`: a set's name, and why it cannot be chosen: it is damaged, or being removed. `bad_copies`:
     the same of buffers, in words. `pins`: a tag, and the name of its set. `unread`: an attempt that
-    wrote a set, or is the newest, whose record cannot be read, and where that lies.
+    wrote a set, or is the newest, whose record cannot be read, and where that lies. `training_end`:
+    of the newest attempts, in a run that is not done.
     """
 
     run: str
@@ -97,6 +106,7 @@ class SeenSets:
     pins: tuple[tuple[str, str], ...] = ()
     skips: tuple[Skip, ...] = ()
     unread: tuple[tuple[int, str], ...] = ()
+    training_end: TrainingEnd | None = None
 
 
 SHOWN = 3
@@ -108,7 +118,8 @@ class Resume:
 
     `skip_batches`: how many batches of each data stream it passes over from there. `buffer`: the
     set is read from that buffer of the memory tier; None: from the durable tier. `committed_step`:
-    the newest step of the lineage that is durable; None: `step` is.
+    the newest step of the lineage that is durable; None: `step` is. `ended_until`: the script ended
+    its training at `step`, though it had meant to go on to that one; None: it did not.
     """
 
     set_name: str | None
@@ -117,11 +128,17 @@ class Resume:
     skip_batches: int = 0
     buffer: int | None = None
     committed_step: int | None = None
+    ended_until: int | None = None
 
     @property
     def durable_step(self) -> int:
         """The newest step of the lineage that is durable; not above `step`, 0 for none."""
         return self.step if self.committed_step is None else min(self.committed_step, self.step)
+
+    @property
+    def training_end(self) -> TrainingEnd | None:
+        """Where the script ended its training, if that is here."""
+        return None if self.ended_until is None else TrainingEnd(self.step, self.ended_until)
 
 
 SCRATCH = Resume(None, 0, None)
@@ -218,6 +235,9 @@ def choose(
         return Resume(None, 0, None, skip), words
     name = chosen.name
     resume = Resume(name, chosen.step, chosen.attempt, skip)
+    if wish is None and seen.training_end is not None and seen.training_end.step == chosen.step:
+        resume = replace(resume, ended_until=seen.training_end.until)
+        words += "; there the script ended its training"
     copy = sealed.get(name)
     if copy is None:
         return resume, words

@@ -61,11 +61,15 @@ class Progress:
 
 @value
 class LoopEnded:
-    """A rank's loop is over; `step` was its last, and answers every later order."""
+    """A rank's loop is over; `step` was its last, and answers every later order.
+
+    `until`: the last one that the script wanted; 0: nobody knows.
+    """
 
     at_ns: int
     rank: int
     step: int
+    until: int = 0
 
 
 @value

@@ -210,6 +210,7 @@ class RankAnswers(NamedTuple):
     durable: Agreed = _NONE_YET
     failed: Agreed = _NONE_YET
     taken: Agreed = _NONE_YET  # with the flags of the order that it answers
+    until: int = 0  # of a loop that ended: the last step that the script wanted
 
     @property
     def is_copying(self) -> bool:
@@ -235,7 +236,7 @@ def changes(at_ns: int, rank: int, before: RankAnswers, now: RankAnswers) -> tup
     if now.failed != before.failed:
         events.append(SaveFailed(at_ns, rank, now.failed.epoch, now.failed.step))
     if now.loop_ended and not before.loop_ended:
-        events.append(LoopEnded(at_ns, rank, now.step))
+        events.append(LoopEnded(at_ns, rank, now.step, now.until))
     elif now.step != before.step:
         events.append(Progress(at_ns, rank, now.step))
     return tuple(events)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.hosts.evidence import RankEvidence
 from holdfast.core.run.rollback import Wish
 from holdfast.core.save import events as news
-from holdfast.core.save.choose import SealedSet
+from holdfast.core.save.choose import SealedSet, TrainingEnd
 from holdfast.errors import EXIT_SAVED_START_ME_AGAIN, EXIT_UNAVAILABLE
-from holdfast.journal.attempts import AttemptRecord
+from holdfast.journal.attempts import AttemptEnd, AttemptRecord
 from holdfast.sim.clock import SECOND
 from holdfast.sim.virtual.loop import Source
 from holdfast.sim.virtual.shared import Shared
@@ -146,10 +147,24 @@ class VirtualKeeper:
         """It lies in `control/`, if the run is still this controller's."""
         self._in_order(lambda is_ours: self._store.wishes.append(wish) if is_ours else None)
 
+    def end_training(self, action: act.EndTraining) -> None:
+        """Put it on record for every later attempt, in order."""
+        end = TrainingEnd(action.step, action.until)
+
+        def job(is_ours: bool) -> None:
+            if is_ours:
+                self._store.training_ends.setdefault(action.attempt, end)
+
+        self._in_order(job)
+
     def end_attempt(self, action: act.EndAttempt, _: Sequence[RankEvidence]) -> None:
         """Put the end on record for the next supervisor."""
         store = self._store
         self._world.ends.append(action)
+        end = AttemptEnd(action.cause, action.words, (), self._world.now_ns)
+        for place, record in enumerate(store.attempts):
+            if record.attempt == action.attempt:
+                store.attempts[place] = replace(record, end=end)
         store.failures += action.cause not in FREE_CAUSES
         store.memory_lost += action.cause == "host_lost"
         resume = self._launch.resume if self._launch else None

@@ -50,7 +50,8 @@ class VirtualRank(RankProcess):
         self._host.restored(self)
         self.buffers = self._host.shape.buffers
         self._host.touched()
-        if self.resume.step >= self._host.shape.until:  # `run.steps` has no step to give
+        until = self._host.shape.until
+        if self.resume.step >= until or self.resume.ended_until == until:  # no step is left
             self.words = self.words._replace(loop_ended=True, step=self.resume.step)
             self._finish()
         else:
@@ -127,7 +128,7 @@ class VirtualRank(RankProcess):
             self._go_on(step)
 
     def _go_on(self, step: int) -> None:
-        if step == self._host.shape.until:
+        if step == self._host.shape.last_step:
             self._loop_ended(step)
         else:
             self._enter(step + 1)
@@ -153,7 +154,8 @@ class VirtualRank(RankProcess):
             self._leave()
 
     def _loop_ended(self, step: int) -> None:
-        self.words = self.words._replace(loop_ended=True, step=step)
+        until = self._host.shape.until
+        self.words = self.words._replace(loop_ended=True, step=step, until=until)
         self.doing = hang.LOOP_ENDED
         self._waits = lambda: self._look_after_loop(step)
         self._waits()
@@ -185,7 +187,9 @@ class VirtualRank(RankProcess):
         self._waits = None
         self.finished = True
         self.doing = hang.FINISHED
-        self._later(self._host.shape.leave_ns, lambda: self.end(Exit(code=0)))
+        how = self._host.failure(self.rank, self._host.shape.until + 1)
+        done = how if isinstance(how, Exit) else Exit(code=0)
+        self._later(self._host.shape.leave_ns, lambda: self.end(done))
 
     def _leave(self) -> None:
         self._waits = None

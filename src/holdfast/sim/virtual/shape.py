@@ -21,6 +21,7 @@ class Shape:
     elastic: ElasticLimits | None = None  # None: all hosts are waited for; agents are needed
     chips: tuple[int, ...] = ()  # of each host, by its index; nothing: they do not say
     until: int = 100
+    ends_at: int = 0  # the script ends its loop there, before `until`; 0: it does not
     step_ns: tuple[int, ...] = (100 * MS,)
     import_ns: int = 500 * MS
     restore_ns: int = 100 * MS
@@ -47,6 +48,11 @@ class Shape:
             raise ValueError(f"{self.hosts} hosts for {self.ranks} ranks: each has one or more")
 
     @property
+    def last_step(self) -> int:
+        """The one after which the script ends its loop."""
+        return min(self.until, self.ends_at or self.until)
+
+    @property
     def placement(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of each host, as the core places them."""
         placed = place(self.ranks, range(self.hosts))
@@ -59,7 +65,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class PlannedFailure:
-    """A rank ends so in a step, or hangs in it; `times`: in how many attempts (0: in all)."""
+    """A rank ends so in a step (the one after `until`: when its loop is over), or hangs in it.
+
+    `times`: in how many attempts (0: in all).
+    """
 
     rank: int
     step: int

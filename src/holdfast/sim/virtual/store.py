@@ -8,8 +8,8 @@ from pathlib import Path
 
 from holdfast.core import events as ev
 from holdfast.core.run.rollback import Wish
-from holdfast.core.save.choose import SealedSet, SeenSets, choose
-from holdfast.journal.attempts import AttemptRecord, lineage
+from holdfast.core.save.choose import SealedSet, SeenSets, TrainingEnd, choose
+from holdfast.journal.attempts import AttemptRecord, lineage, training_end
 from holdfast.sim.virtual.memory import VirtualMemory
 from holdfast.snapshot.catalog import seen
 from holdfast.snapshot.keep import Keep
@@ -31,6 +31,7 @@ class VirtualStore:
     keep: int = 0  # so many sets are kept; 0: all
     spoiling: dict[str, str] = field(default_factory=dict)  # sets whose copy in memory is bad
     wishes: list[Wish] = field(default_factory=list)  # what lies in `control/`, and in reports
+    training_ends: dict[int, TrainingEnd] = field(default_factory=dict)  # by attempt
     is_full: bool = False
     is_away: bool = False
     is_hung: bool = False  # it takes an order, and does not answer until it is well
@@ -100,7 +101,9 @@ class VirtualStore:
         sealed = [SealedSet(one.attempt, one.step, number) for number, one in memory.sets()]
         newest = len(self.attempts) - 1
         place = "attempts/{}".format
-        return seen("r", newest, self.attempts, sets, {}, sealed=sealed, place=place)
+        oldest = max((one.attempt for one in sets), default=0)
+        ended = training_end(self.attempts, oldest, self.training_ends.get)
+        return seen("r", newest, self.attempts, sets, {}, sealed=sealed, ended=ended, place=place)
 
     def recover(self) -> None:
         """It is well: what it took meanwhile is done."""
