@@ -82,6 +82,7 @@ HOOKS = {
     ),
     # Struck alone: what saves here is Holdfast.
     "fsdp": Hooks("", "", ("holdfast.session.saver:Saver.save",)),
+    "accelerate": Hooks("", "", ("holdfast.session.saver:Saver.save",)),
     "keras": Hooks(
         "keras:Model.make_train_function",
         "makes",

@@ -164,15 +164,14 @@ def test_a_sharded_run_is_exported_and_begun_from_by_another_number_of_ranks(hou
     (digest,) = set(re.findall(r"step 5, parameters (\w+)", text))
     out = house.folder / "dcp"
     house.holdfast("ckpt", "export", "a", "--to", "dcp", "--out", out).wait(EXIT_DONE)
-    begins = example.read_text().replace(
-        "run.restore()\n",
-        "run.restore()\n"
+    before, steps, after = example.read_text().partition("for step in run.steps(STEPS):")
+    begins = (
         "from holdfast.adapters import dcp\n"
         "if run.resume_step == 0:\n"
         f"    dcp.load({str(out)!r}, model=model, optimizer=optimizer, schedule=schedule)\n"
-        "    print('learning rate', schedule.get_last_lr(), optimizer.state_dict()['state'][0])\n",
+        "    print('learning rate', schedule.get_last_lr(), optimizer.state_dict()['state'][0])\n"
     )
-    script = house.script(begins)
+    script = house.script(before + begins + steps + after)
     words = ("run", "--name", "b", "--ranks", 3, "--", sys.executable, script, 0)
     text = house.holdfast(*words, **once).wait(EXIT_DONE)
     assert re.findall(r"step 0, parameters (\w+)", text) == [digest] * 3

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.errors import ConfigurationError
 from holdfast.session.data import DataStream
 
 pytestmark = pytest.mark.real  # TensorFlow starts a process as it is imported
@@ -52,6 +53,65 @@ class Shards:
             buffer.append(row)
             if len(buffer) > 8:
                 yield np.array([buffer.pop(order.integers(len(buffer)))])
+
+
+class Epochs:
+    """A sampler whose order follows from the epoch's number alone, which accelerate tells it."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.random.default_rng(self.epoch).permutation(15).tolist())
+
+    def __len__(self) -> int:
+        return 15
+
+
+def accelerates(sampler: Any = None, **how: Any) -> Any:
+    accelerate = pytest.importorskip("accelerate")
+    import torch
+
+    configuration = accelerate.utils.DataLoaderConfiguration(**how)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=configuration)
+    order = {"shuffle": True} if sampler is None else {"sampler": sampler}
+    return accelerator.prepare(torch.utils.data.DataLoader(range(15), batch_size=2, **order))
+
+
+@pytest.mark.parametrize("sampler", [None, Epochs])
+@pytest.mark.parametrize("cut", [*CUTS, 8])
+def test_a_loader_of_accelerates_goes_on_in_a_later_epoch(sampler: type | None, cut: int) -> None:
+    def drawn() -> DataStream[Any]:
+        loader = accelerates(sampler and sampler())
+        return DataStream(loader, opened=int, closed=lambda _: None, poll=lambda: None, epochs=3)
+
+    import torch
+
+    torch.manual_seed(5)
+    before = drawn()
+    whole = [next(before).tolist() for _ in range(cut)]
+    position = before.position("data")
+    whole += [batch.tolist() for batch in before]
+    assert len(whole) == 3 * 8
+    torch.manual_seed(6)  # the order follows from what was kept
+    after = drawn()
+    after.seek(position)
+    torch.manual_seed(0)  # as the run puts back its own
+    rest = [batch.tolist() for batch in after]
+    epochs_end = 8 * (-(-cut // 8)) - cut
+    assert rest[:epochs_end] == whole[cut : cut + epochs_end]
+    if sampler is not None:
+        assert rest == whole[cut:]
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+def test_a_loader_whose_state_holds_no_order_is_refused() -> None:
+    pytest.importorskip("torchdata")
+    with pytest.raises(ConfigurationError, match="leave use_stateful_dataloader out"):
+        stream(accelerates(use_stateful_dataloader=True))
 
 
 @pytest.mark.parametrize("made", [grain_dataset, grain_loader, tf_data, Shards])

@@ -86,6 +86,7 @@ TRIALS = (
     Trial("keras", "keras", 1500, backend="torch"),
     Trial("keras", "keras", 1500, backend="tensorflow"),
     Trial("fsdp", "torch", 500, ranks=2, is_ours=True),
+    Trial("accelerate", "accelerate", 1000, ranks=2, is_ours=True),
     Trial("tensorflow", "tensorflow", 3000),
 )
 

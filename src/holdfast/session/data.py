@@ -55,7 +55,7 @@ class DataStream(Generic[T]):
         self._closed = closed
         self._poll = poll
         self._epochs = epochs
-        self._set_epoch = set_epoch
+        self._set_epoch = set_epoch or _count_of_passes(source)
         self.reshard = reshard
         self.consumed = 0
         self.epoch = 0
@@ -128,7 +128,7 @@ class DataStream(Generic[T]):
         if self.consumed == 0:
             return found  # a loader that is asked now would begin, and draw random numbers
         ask = _method(self._source, *_GETTERS) or _method(self._iterator, *_GETTERS)
-        if ask is not None and not getattr(self._source, "only_draws_again", False):
+        if ask is not None and not _only_draws_again(self._source):
             try:
                 return found | {"state": ask()}
             except Exception as error:
@@ -194,11 +194,40 @@ def _method(holder: Any, *names: str) -> Callable[..., Any] | None:
     return next(filter(callable, found), None)
 
 
+def _only_draws_again(source: Any) -> bool:
+    """Whether it has no state, though it has a method to ask for one.
+
+    Loaders that accelerate (1.15) has prepared always have one; it fails around a plain DataLoader.
+    """
+    return _is_accelerates(source) or getattr(source, "only_draws_again", False)
+
+
+def _is_accelerates(source: Any) -> bool:
+    return hasattr(source, "base_dataloader")
+
+
+def _count_of_passes(source: Any) -> SetEpoch | None:
+    """A loader of accelerate's counts how often it was gone through; its order may go by that.
+
+    It is told the number of passes, those of earlier attempts too. None: it is another's loader.
+    """
+    first = getattr(source, "iteration", None)
+    if type(first) is not int or not _is_accelerates(source):
+        return None
+    return lambda epoch: setattr(source, "iteration", first + epoch)
+
+
 def _check(source: Any, epochs: float, set_epoch: SetEpoch | None, reshard: Reshard | None) -> None:
     """Raises ConfigurationError for what `run.data` cannot work with."""
     kind = type(source).__name__
     if not hasattr(source, "__next__") and not hasattr(source, "__iter__"):
         raise ConfigurationError(f"run.data() needs an iterator or an iterable, not {kind}")
+    if _is_accelerates(source) and _method(source.base_dataloader, *_GETTERS) is not None:
+        raise ConfigurationError(
+            "run.data() was given a loader that accelerate has made a StatefulDataLoader of, whose "
+            "state does not hold its order: leave use_stateful_dataloader out, and the batches of "
+            "a broken epoch are drawn again"
+        )
     if epochs != math.inf and not (type(epochs) is int and epochs >= 1):
         raise ConfigurationError(
             f"run.data(epochs={epochs!r:.50}): give a whole number of epochs, 1 or more, or "

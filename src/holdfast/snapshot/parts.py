@@ -206,11 +206,14 @@ def _own_generators(source: Any) -> Iterator[tuple[str, Any]]:
     if torch is None:
         return
     batches = getattr(source, "batch_sampler", None)
+    inner = getattr(batches, "batch_sampler", None)  # of which accelerate gives each rank a share
     holders = {
         "loader": source,
         "sampler": getattr(source, "sampler", None),
         "batch_sampler": batches,
         "sampler_of_batches": getattr(batches, "sampler", None),
+        "inner_batch_sampler": inner,
+        "inner_sampler_of_batches": getattr(inner, "sampler", None),
     }
     for place, holder in holders.items():
         own = getattr(holder, "generator", None)
