@@ -425,7 +425,7 @@ def test_no_news_however_absurd_breaks_it(news):
 
 @pytest.mark.parametrize(
     ("step_time_s", "reaction_s", "lead"),
-    [(1.0, 0.002, 1), (0.001, 0.005, 6), (0.002, 0.002, 2), (0, 1, MAX_LEAD)],
+    [(1.0, 0.002, 1), (0.001, 0.005, 6), (0.002, 0.002, 2), (0, 1, MAX_LEAD), (0.001, -0.3, 1)],
 )
 def test_lead_steps(step_time_s, reaction_s, lead):
     assert lead_steps(int(step_time_s * 1e9), int(reaction_s * 1e9)) == lead

@@ -152,6 +152,16 @@ def test_a_multiple_is_ordered_exactly_once_the_pace_is_known(
     assert ordered == [start + interval]
 
 
+def test_what_is_heard_late_orders_no_step_of_the_past() -> None:
+    """A busy host tells of something that was before the newest progress."""
+    saving = Saving(1, EverySteps(100_000), memory_policy=EverySteps(1))
+    saving.begin(0, 0)
+    for step in range(0, 1000, 100):
+        assert not saving.hear(news.Progress(step * MS, 0, step))
+    saving.tier.has(0, 3)
+    assert orders(saving.look(600 * MS)) == [901]
+
+
 def test_pauses_do_not_make_orders_late() -> None:
     """The mean holds an evaluation of ten minutes; the pace between evaluations counts."""
     saving = Saving(1, EverySteps(1000))

@@ -86,10 +86,11 @@ def wake_at_ns(state: Agreement) -> int | None:
 def lead_steps(step_time_ns: int, reaction_ns: int) -> int:
     """How many boundaries ahead to order, so that the order gets there first.
 
-    `reaction_ns`: from reading the ranks' progress to the order's being stored. 1 for steps that
-    are longer than that: ordering later than the next boundary only delays the save.
+    `reaction_ns`: from reading the ranks' progress to the order's being stored; negative where what
+    is decided on is older than that progress (a busy host tells late). 1 for steps that are longer:
+    ordering later than the next boundary only delays the save.
     """
-    return min(1 + reaction_ns // max(1, step_time_ns), MAX_LEAD)
+    return min(1 + max(0, reaction_ns) // max(1, step_time_ns), MAX_LEAD)
 
 
 # --- requests ------------------------------------------------------------------------------------
