@@ -90,6 +90,22 @@ def test_a_story_is_read_off():
     assert (seen.chips, seen.hosts) == (4, 0)
 
 
+def test_hangs_of_which_no_fault_tells_are_counted():
+    """Other trainers' logs say that an attempt hung, and not since when."""
+    story = """
+{"event": "run", "name": "r", "requested": 0, "ended": null, "chips": 1}
+{"event": "attempt", "attempt": 0, "start": 0, "end": 90, "cause": "hang"}
+{"event": "steps", "attempt": 0, "first": 1, "last": 5, "start": 0, "end": 50}
+{"event": "attempt", "attempt": 1, "start": 100, "end": null, "cause": null}
+{"event": "steps", "attempt": 1, "first": 6, "last": 9, "start": 103, "end": 143}
+"""
+    found = fit(observe(gathered_history(parse_text(story.strip()))))
+    assert found.parameters["hang-share"].value == 1
+    assert "hang-detect" not in found.parameters
+    assert found.missing["hang-detect"].endswith("noticed after 5 min.")
+    assert plan(question_of(found.values({}))).goodput > 0
+
+
 def test_until_somebody_starts_it_again_is_part_of_a_restart():
     """A log of other trainers knows no hosts that are lost, and no wait for them."""
     story = """

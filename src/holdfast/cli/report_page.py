@@ -89,7 +89,7 @@ def gains_of(gathered: Gathered) -> Gains:
     disruptions = len(gathered.account.disruptions)
     try:
         found = plan(question_of(fit(observe(gathered)).values({})))
-    except (HoldfastError, ValueError, OSError):
+    except (HoldfastError, ValueError, ArithmeticError, OSError):
         return Gains((), "No plan can be fitted from what was recorded.")
     words = (
         f"By a plan fitted from the run ({counted(disruptions, 'disruption')}), which expects "

@@ -177,7 +177,11 @@ def _failures(found: Fit, seen: Observed, rng: Generator) -> None:
         drawn = share_draws(rng, seen.hangs, in_place)
         words = f"{seen.hangs} of {_count(in_place, 'failure')} of processes"
         found._add("hang-share", seen.hangs / in_place, words, in_place, drawn)
-        _duration(found, "hang-detect", seen.hangs_s, "hang", rng)
+        if seen.hangs_s:
+            _duration(found, "hang-detect", seen.hangs_s, "hang", rng)
+        else:
+            words = "It does not say when its hangs began: one is taken to be noticed after 5 min."
+            found.missing["hang-detect"] = words
 
 
 def _saves(found: Fit, seen: Observed, rng: Generator) -> None:
