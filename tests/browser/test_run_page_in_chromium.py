@@ -6,6 +6,7 @@ Skipped where there is no Chromium, or Playwright is not installed.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,3 +215,108 @@ def test_new_data_are_drawn_instead(opened: Open) -> None:
     page.wait_for_function(
         "() => document.getElementById('course-place').dataset.drawn == '0,6645000000'"
     )
+
+
+def given(page: Any, change: str) -> None:
+    """Draws the page's data with a change."""
+    page.evaluate(
+        """change => {
+          const data = JSON.parse(document.getElementById("course").textContent);
+          new Function("data", change)(data);
+          document.dispatchEvent(new CustomEvent("holdfast:course", { detail: data }));
+        }""",
+        change,
+    )
+
+
+def told(page: Any) -> str:
+    return str(page.locator("#course-told").inner_text())
+
+
+def test_the_drawing_is_not_stretched(opened: Open) -> None:
+    size = opened().evaluate(
+        "(c => [c.height, c.clientHeight * devicePixelRatio])"
+        "(document.getElementById('course-canvas'))"
+    )
+    assert size[0] == size[1]
+
+
+def test_keys_alone_tell_what_lies_there(opened: Open) -> None:
+    page = opened()
+    page.locator("#course-place").focus()
+    page.keyboard.press("+")
+    page.wait_for_function("() => document.getElementById('course-told').textContent != ''")
+    words = told(page)
+    assert "reschedule" in words
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        "words => document.getElementById('course-told').textContent != words", arg=words
+    )
+
+
+def test_a_touch_tells_too_and_the_other_button_moves_nothing(opened: Open) -> None:
+    page = opened()
+    page.locator("#course-place").focus()
+    page.keyboard.press("+")
+    page.wait_for_function(f"() => ({DRAWN})()[0] != '0'")
+    before = page.evaluate(DRAWN)
+    page.evaluate(
+        """() => {
+          const place = document.getElementById("course-place");
+          place.setPointerCapture = () => {};
+          const box = document.getElementById("course-canvas").getBoundingClientRect();
+          const send = (type, x, more) => place.dispatchEvent(new PointerEvent(type, {
+            pointerId: 7, clientX: box.left + x, clientY: box.top + 80, bubbles: true, ...more }));
+          send("pointerdown", 40, { button: 2 });
+          send("pointermove", 340, {});
+          send("pointerup", 340, { button: 2 });
+          send("pointerdown", 600, { button: 0 });
+          send("pointerup", 600, { button: 0 });
+        }"""
+    )
+    page.wait_for_function("() => document.getElementById('course-told').textContent != ''")
+    assert page.evaluate(DRAWN) == before
+
+
+def test_a_view_of_hours_says_of_which_day(opened: Open) -> None:
+    page = opened()
+    view = page.locator("#course-view")
+    given(page, "data.unix_ms = Date.UTC(2026, 2, 1, 23)")  # for not quite two hours
+    page.wait_for_function("() => document.getElementById('course-view').textContent[0] != '+'")
+    assert view.inner_text().startswith("2026-03-01 23:00:00 UTC, 1 h 34 min")
+    given(page, "data.unix_ms = Date.UTC(2026, 2, 1, 12)")
+    page.wait_for_function("() => document.getElementById('course-view').textContent[0] == '1'")
+    assert view.inner_text().startswith("12:00:00 UTC")
+
+
+def test_a_run_that_began_anew_is_in_view(opened: Open) -> None:
+    page = opened()
+    page.locator("#course-place").focus()
+    page.keyboard.press("+")
+    page.wait_for_function(f"() => ({DRAWN})()[0] != '0'")
+    given(page, "data.d = [5e6]; data.k = [0]; data.n = [0]; data.s = [0]; data.x = [0];"
+                "data.m = []; data.end = 5e6; data.live = true")  # fmt: skip
+    page.wait_for_function(f"() => ({DRAWN})() == '0,5000000'")
+
+
+def test_an_attempt_that_is_not_among_the_newest_has_no_wrong_cause(opened: Open) -> None:
+    page = opened()
+    given(page, "data.launches = data.launches.slice(-1)")
+    page.locator("#course-place").focus()
+    page.keyboard.press("p")
+    page.wait_for_function("() => document.getElementById('course-told').textContent != ''")
+    assert re.search(r"attempt \d+ ended( ·|$)", told(page))
+
+
+def test_a_print_has_the_disruptions(opened: Open) -> None:
+    page = opened(width=740)
+    page.emulate_media(media="print")
+    assert page.locator(f"{INCIDENT}:visible").count() == 21  # the newest, and how many before
+    assert page.locator(".narrow:visible").count() == 0
+
+
+def test_a_long_name_needs_no_scrolling_sideways(opened: Open) -> None:
+    page = opened(width=360)
+    given(page, "data.kinds[0].name = data.kinds[0].words = 'k'.repeat(400)")
+    page.wait_for_function("() => document.getElementById('course-legend').innerText.includes('kkk')")
+    assert page.evaluate("document.documentElement.scrollWidth") == 360

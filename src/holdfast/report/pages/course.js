@@ -38,8 +38,9 @@
       }
     }
     const span = view ? view[1] - view[0] : 0;
-    if (all) view = [0, Math.max(data.end, LEAST_US)];
-    else if (follows && data.live) view = [data.end - span, data.end];
+    if (all || span > data.end) view = [0, Math.max(data.end, LEAST_US)];
+    else if ((follows && data.live) || view[1] > data.end) view = [data.end - span, data.end];
+    if (at > data.end) at = undefined; // it began anew
     legend();
     redraw();
   }
@@ -60,8 +61,11 @@
 
   // --- Words --------------------------------------------------------------------------------
 
+  const two = (number) => String(number).padStart(2, "0");
+
   function duration(us) {
     const s = us / 1e6;
+    if (!us) return "0 s";
     if (s < 0.001) return `${us.toFixed(0)} µs`;
     if (s < 0.1) return `${(s * 1000).toPrecision(3)} ms`;
     if (s < 60) return `${s.toPrecision(3)} s`;
@@ -69,12 +73,10 @@
     for (const [unit, size, part, smaller] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]])
       if (whole >= size) {
         const rest = Math.floor((whole % size) / smaller);
-        return `${Math.floor(whole / size)} ${unit}${rest ? ` ${rest} ${part}` : ""}`;
+        return `${Math.floor(whole / size)} ${unit}${rest ? ` ${two(rest)} ${part}` : ""}`;
       }
     return `${whole} s`;
   }
-
-  const two = (number) => String(number).padStart(2, "0");
 
   // A time since the request: days, hours, minutes, seconds, as far as the view needs them.
   function since(us, span) {
@@ -86,15 +88,26 @@
     return `${days ? `${days} d ` : ""}${time}${rest}`;
   }
 
+  const dateOf = (us) => new Date(data.unix_ms + us / 1000);
+  const dayOf = (date) => `${date.getUTCFullYear()}-${two(date.getUTCMonth() + 1)}-${two(date.getUTCDate())}`;
+
   // A moment, as exactly as the view asks for.
   function moment(us, span) {
     if (data.unix_ms === null) return `+${since(us, span)}`;
-    const date = new Date(data.unix_ms + us / 1000);
-    const day = `${date.getUTCFullYear()}-${two(date.getUTCMonth() + 1)}-${two(date.getUTCDate())}`;
+    const date = dateOf(us), day = dayOf(date);
     const time = `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}`;
     if (span > 2 * 86400e6) return `${day} ${time}`;
     const seconds = `${time}:${two(date.getUTCSeconds())}`;
     return span > 20e6 ? seconds : `${seconds}.${String(date.getUTCMilliseconds()).padStart(3, "0")}`;
+  }
+
+  // The same with its day, where the run has several: an axis of hours does not say which.
+  function dated(us, span) {
+    const words = moment(us, span);
+    if (data.unix_ms === null) return words;
+    const day = dayOf(dateOf(us));
+    const isPlain = words.startsWith(day) || (day === dayOf(dateOf(0)) && day === dayOf(dateOf(data.end)));
+    return `${isPlain ? "" : `${day} `}${words} UTC`;
   }
 
   function pieceInWords(i) {
@@ -104,7 +117,7 @@
       const one = data.kinds[kind];
       return kinds.length === 1 ? `${one.name} (${one.words})` : `${one.name} ${duration(us)}`;
     });
-    const told = [moment(start[i], length), duration(length), words.join(", ")];
+    const told = [dated(start[i], length), duration(length), words.join(", ")];
     const launch = data.launches.find((one) => one.start <= start[i] && (one.end === null || start[i] < one.end));
     if (launch) told.push(`attempt ${launch.attempt}`);
     const n = data.n[i];
@@ -120,7 +133,7 @@
     for (const [when, attempt] of data.incidents)
       if (Math.abs(when - us) < reach) {
         const launch = data.launches.find((one) => one.attempt === attempt);
-        found.push(`attempt ${attempt} ended: ${(launch && launch.cause) || "unknown cause"}`);
+        found.push(`attempt ${attempt} ended${launch ? `: ${launch.cause || "unknown cause"}` : ""}`);
       }
     let saves = 0, last = 0;
     for (const [when, step] of data.saves) if (Math.abs(when - us) < reach) { saves += 1; last = step; }
@@ -130,7 +143,7 @@
 
   function tell() {
     const span = view[1] - view[0];
-    viewWords.textContent = `${moment(view[0], span)}, ${duration(span)}`;
+    viewWords.textContent = `${dated(view[0], span)}, ${duration(span)}`;
     if (at === undefined || !data.d.length) return;
     const i = pieceAt(clamp(at, 0, data.end - 1));
     told.textContent = [pieceInWords(i), ...eventsNear(at, (6 * span) / canvas.clientWidth)].join(" · ");
@@ -337,6 +350,7 @@
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(HEIGHT * ratio)) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(HEIGHT * ratio);
+      canvas.style.height = `${HEIGHT}px`;
     }
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, HEIGHT);
@@ -421,6 +435,9 @@
     if (!name || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     actions[name]();
+    // Who has no pointer is told what lies in the middle, or at the disruption that N and P found.
+    if (event.key.startsWith("Arrow") || at === undefined || at < view[0] || at > view[1]) at = middle();
+    redraw();
   });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-show]");
@@ -437,9 +454,11 @@
   const inWhole = (event) => event.clientY - canvas.getBoundingClientRect().top > TOP + EVENTS + STRIP + AXIS;
   const fingers = new Map();
   place.addEventListener("pointerdown", (event) => {
+    if (event.button) return;
     fingers.set(event.pointerId, { x: event.clientX, whole: inWhole(event) });
     place.setPointerCapture(event.pointerId);
     if (inWhole(event)) jump(event);
+    else { at = timeAt(event); redraw(); } // a finger that only touches tells, too
   });
   function jump(event) {
     const box = canvas.getBoundingClientRect();
