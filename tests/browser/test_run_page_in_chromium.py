@@ -318,5 +318,7 @@ def test_a_print_has_the_disruptions(opened: Open) -> None:
 def test_a_long_name_needs_no_scrolling_sideways(opened: Open) -> None:
     page = opened(width=360)
     given(page, "data.kinds[0].name = data.kinds[0].words = 'k'.repeat(400)")
-    page.wait_for_function("() => document.getElementById('course-legend').innerText.includes('kkk')")
+    page.wait_for_function(
+        "() => document.getElementById('course-legend').innerText.includes('kkk')"
+    )
     assert page.evaluate("document.documentElement.scrollWidth") == 360

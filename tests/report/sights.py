@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.core.durations import SECOND_NS
 from holdfast.core.ledger.facts import (
     AttemptFact,
+    CapacityFact,
     Fact,
     FaultFact,
     NoticeFact,
@@ -44,6 +45,16 @@ def killed_once(*, resumed: bool = True, name: str = "r") -> list[Fact]:
             StepsFact(1, 66, 66, 104 * S, 112 * S),
         ]
     return facts
+
+
+def fewer_chips() -> list[Fact]:
+    """100 steps of a second; for the last 50 of them half of the chips were there."""
+    return [
+        RunFact("elastic", 0, 100 * S, 4),
+        AttemptFact(0, 0, 100 * S, "done"),
+        *(StepsFact(0, i, i, (i - 1) * S, i * S) for i in range(1, 101)),
+        CapacityFact(50 * S, 2),
+    ]
 
 
 def sight_of(facts: Iterable[Fact], now_ns: int | None = None, **said: Any) -> RunSight:

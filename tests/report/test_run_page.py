@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from holdfast.core.durations import SECOND_NS as S
-from holdfast.core.ledger.facts import WaitFact
+from holdfast.core.ledger.facts import NoticeFact, WaitFact
 from holdfast.journal.facts.attempts import RankSeen
 from holdfast.journal.layout import RankPhase
 from holdfast.report.findings import (
@@ -28,6 +28,7 @@ from holdfast.report.findings import (
     RolledBack,
 )
 from holdfast.report.overview import Gain, Gains, Overview, overview
+from holdfast.report.run_data import MARKS, course_data
 from holdfast.report.run_page import DRAWN_CURVES, SECTIONS, run_page, sections
 from holdfast.report.words import duration
 from holdfast.runs.curves import Curve, Points
@@ -193,6 +194,18 @@ def test_a_long_run_has_a_page_of_less_than_2_mb() -> None:
     findings = replace(sight.findings, account=account, evidence=evidence)
     page = run_page(overview(replace(sight, findings=findings)), (), "1")
     assert len(page.encode()) < 2_000_000
+
+
+def test_so_many_marks_are_in_the_page() -> None:
+    facts = [*killed_once(), *(NoticeFact(50 * S + i, None, "gce") for i in range(9000))]
+    sight = sight_of(facts)
+    (one,) = sight.findings.account.disruptions
+    account = replace(sight.findings.account, disruptions=(one,) * 9000)
+    view = overview(replace(sight, findings=replace(sight.findings, account=account)))
+    data = course_data(view)
+    assert [len(data[key]) for key in ("notices", "incidents")] == [MARKS, MARKS]
+    assert data["notices"][-1]["at"] == 50_000_008
+    assert len(run_page(view, (), "1")) < 2_000_000
 
 
 def test_of_thousands_of_disruptions_the_page_has_the_newest_and_the_costliest() -> None:

@@ -32,7 +32,7 @@ class Look:
 
     def timeline(self) -> Any:
         """The time line as an Altair chart, each moment in the colour of its kind; it zooms."""
-        figure = time_line(self._course, NOTEBOOK_PIECES, dated=True)
+        figure = time_line(self._course, self.account, NOTEBOOK_PIECES, dated=True)
         return notebook_chart(figure).interactive(bind_y=False)
 
     def badput(self) -> Any:

@@ -27,11 +27,14 @@ LEAST_LOSS = 0.0005  # of all time: smaller kinds are put together in the waterf
 _NS_PER_MS = 1_000_000
 
 
-def time_line(course: Course, most: int = DRAWN_PIECES, *, dated: bool) -> Figure:
+def time_line(
+    course: Course, account: Account, most: int = DRAWN_PIECES, *, dated: bool
+) -> Figure:
     """The whole run as one strip: each moment in the colour of its kind, notices above.
 
     A piece that has several kinds is divided from the bottom up by their shares. `dated`: the run's
-    clock is unix time; else the axis counts from the request. `most`: about so many pieces.
+    clock is unix time; else the axis counts from the request. `most`: about so many pieces. Where
+    the account, which counts chips, has other shares than the time, the words say so.
     """
     alt = altair()
     shown = coarser(course.pieces, most)
@@ -46,7 +49,7 @@ def time_line(course: Course, most: int = DRAWN_PIECES, *, dated: bool) -> Figur
             x2="to",
             y=alt.Y("low:Q", axis=None).scale(domain=[0, 1.25], nice=False),
             y2="high",
-            color=alt.Color("what:N").scale(
+            color=alt.Color("what:N", **({} if names else {"legend": None})).scale(
                 domain=names, range=[style_of(name).colour for name in names]
             ),
         )
@@ -64,10 +67,10 @@ def time_line(course: Course, most: int = DRAWN_PIECES, *, dated: bool) -> Figur
     return Figure(
         "timeline",
         "Time line",
-        _course_in_words(course),
+        _course_in_words(course) + _chips_in_words(totals, account),
         spec_of(drawn.properties(width="container", height=STRIP_PX)),
         Table(
-            ("kind", "what", "seconds", "share"),
+            ("kind", "what", "seconds", "of the time"),
             tuple(
                 (kind, words_of(kind), seconds(ns, digits), percent(ns / whole if whole else None))
                 for kind, ns in sorted(totals.items(), key=lambda pair: place_of(pair[0]))
@@ -96,7 +99,7 @@ def lost_time(account: Account) -> Figure:
         "Of all time paid for, each kind of loss takes its share, those of scheduling first; what "
         "is left are steps that were kept.",
         spec_of(waterfall(steps, Step("all time", 1.0, GREY), left)),
-        Table(("kind", "what", "chip-hours", "share"), tuple(rows)),
+        Table(("kind", "what", "chip-hours", "of all chip-hours"), tuple(rows)),
     )
 
 
@@ -119,7 +122,7 @@ def step_times(course: Course, steps: StepTimes, *, dated: bool) -> Figure:
     drawn = base.mark_area(color=BLUE, opacity=0.25).encode(
         y=alt.Y("low:Q", title="ms a step").scale(type="log", nice=False), y2="high"
     )
-    drawn += base.mark_line(color=BLUE).encode(y="median:Q")
+    drawn += base.mark_line(color=BLUE, point=len(rows) == 1).encode(y="median:Q")
     slow = [row for row in rows if row["longest"] * _NS_PER_MS > 2 * steps.usual_ns]
     if slow:
         drawn += chart(slow).mark_point(color=VERMILLION, size=36).encode(x=x, y="longest:Q")
@@ -159,7 +162,7 @@ def _bars(course: Course, piece: Piece, *, dated: bool) -> Iterator[dict[str, An
 
 
 def _notices(course: Course, *, dated: bool) -> Iterator[dict[str, Any]]:
-    for notice in course.notices:
+    for notice in course.notices[-DRAWN_PIECES:]:  # of more, one covers the other
         if course.start_ns <= notice.at_ns <= course.end_ns:
             yield {"from": _place(course, notice.at_ns, dated=dated)}
 
@@ -187,6 +190,24 @@ def _totals(course: Course) -> dict[str, int]:
         for kind, ns in piece.kinds.items():
             totals[clean(kind)] = totals.get(clean(kind), 0) + ns
     return totals
+
+
+def _chips_in_words(totals: dict[str, int], account: Account) -> str:
+    """What to say where time and chip-time have other shares: the run is elastic."""
+    shares: dict[str, float] = {}
+    for kind, ns in account.kinds.items():
+        shares[clean(kind)] = shares.get(clean(kind), 0.0) + ns / (account.paid or 1)
+    whole = sum(totals.values()) or 1
+    differ = any(
+        abs(totals.get(kind, 0) / whole - shares.get(kind, 0.0)) > LEAST_LOSS
+        for kind in totals.keys() | shares.keys()
+    )
+    if not differ:
+        return ""
+    return (
+        " A moment counts as one here, however many chips the run had; where the time went, and "
+        "goodput, count chips."
+    )
 
 
 def _course_in_words(course: Course) -> str:

@@ -18,7 +18,7 @@ from holdfast.report.overview import Overview
 from holdfast.report.words import cause_in_words
 
 NS_PER_US = 1000
-MARKS = LAUNCHES = 2000  # saves and attempts: the newest
+MARKS = LAUNCHES = 2000  # attempts, and of each sort of marks: the newest
 FORMAT = 1
 
 
@@ -57,10 +57,10 @@ def course_data(view: Overview, saves: tuple[tuple[int, int], ...] = ()) -> dict
                 "deadline": None if one.deadline_ns is None else _us(course, one.deadline_ns),
                 "source": clean(one.source),
             }
-            for one in course.notices
+            for one in course.notices[-MARKS:]
         ],
         "saves": [[_us(course, at_ns), step] for at_ns, step in saves[-MARKS:]],
-        "incidents": [[_us(course, one.at_ns), one.attempt] for one in view.incidents],
+        "incidents": [[_us(course, one.at_ns), one.attempt] for one in view.incidents[-MARKS:]],
     }
 
 

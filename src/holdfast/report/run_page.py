@@ -69,7 +69,7 @@ def sections(view: Overview, without: Collection[str] = ()) -> dict[str, str]:
 
 def timeline_of(view: Overview) -> dict[str, Any]:
     """The time line as it is drawn for those who have no script, with its words and numbers."""
-    return _still(time_line(view.course, STILL_PIECES, dated=view.unix_clock))
+    return _still(time_line(view.course, view.account, STILL_PIECES, dated=view.unix_clock))
 
 
 def _incidents(view: Overview) -> dict[str, Any]:
@@ -145,7 +145,7 @@ _VALUES: Mapping[str, Callable[[Overview], dict[str, Any]]] = {
 
 def figures_of(view: Overview) -> list[Figure]:
     """All charts, for a picture."""
-    found = [time_line(view.course, dated=view.unix_clock), lost_time(view.account)]
+    found = [time_line(view.course, view.account, dated=view.unix_clock), lost_time(view.account)]
     if view.steps.bins:
         found.append(step_times(view.course, view.steps, dated=view.unix_clock))
     return found

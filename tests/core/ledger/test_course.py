@@ -55,6 +55,19 @@ def test_so_many_pieces_and_nothing_left_out(ledger: Ledger, most: int) -> None:
     assert sum(piece.steps for piece in course.pieces) == STEPS * ATTEMPTS
 
 
+def test_so_many_pieces_of_more_attempts_than_that() -> None:
+    """A crash loop of days: each attempt and each pause would be a piece."""
+    ledger = Ledger()
+    ledger.add([RunFact("r", 0, None, 1)])
+    ledger.add(AttemptFact(i, 3 * i * S, (3 * i + 2) * S, "failed") for i in range(3_000))
+    course = ledger.course(most=2_000)
+    assert len(course.pieces) <= 2_000
+    assert totals(course) == {kind: ns for kind, ns in ledger.account().kinds.items() if ns}
+    mixed = [piece for piece in course.pieces if len(piece.kinds) > 1]
+    assert mixed
+    assert {piece.attempt for piece in mixed} == {None}
+
+
 def test_few_stretches_stay_as_they_were(ledger: Ledger) -> None:
     course = ledger.course(now_ns=120 * S)
     assert all(len(piece.kinds) == 1 and piece.steps <= 1 for piece in course.pieces)

@@ -29,7 +29,7 @@ class Piece:
     """A piece of the time line: `kinds` are wall nanoseconds by kind, and sum up to its length.
 
     `steps` of the run ended in it, `last_step` the last of them (0: none); the longest took
-    `longest_ns` by itself. `attempt` None: between attempts.
+    `longest_ns` by itself. `attempt` None: between attempts, or of several.
     """
 
     start_ns: int
@@ -134,9 +134,14 @@ def pieces_of(
 def _begins(
     found: Stretches, attempt: Ints, names: Sequence[str], most: int, cells: int
 ) -> NDArray[np.bool_]:
-    """Where a piece begins: at what stands alone, after it, in each cell, and at attempts."""
+    """Where a piece begins: at what stands alone, after it, in each cell, and at attempts.
+
+    Where there are so many attempts that their bounds alone would be most of all, at none of them.
+    """
     weight = _weights(found, names)
     begins: NDArray[np.bool_] = np.diff(attempt, prepend=attempt[0]) != 0
+    if 2 * np.count_nonzero(begins) > most:
+        begins[:] = False
     begins[0] = True
     count = max(1, (most - cells - 1) // 2 - len(np.unique(attempt[begins])))
     alone = np.flatnonzero(weight)
@@ -172,7 +177,7 @@ def _pieces(found: Stretches, attempt: Ints, names: Sequence[str], first: Ints) 
     columns = (
         found.start[first],
         found.end[last],
-        attempt[first],
+        np.where(attempt[first] == attempt[last], attempt[first], -1),
         np.add.reduceat(found.steps, first),
         np.maximum.reduceat(np.where(found.steps > 0, found.last, 0), first),
         np.maximum.reduceat(found.longest, first),
