@@ -27,9 +27,7 @@ LEAST_LOSS = 0.0005  # of all time: smaller kinds are put together in the waterf
 _NS_PER_MS = 1_000_000
 
 
-def time_line(
-    course: Course, account: Account, most: int = DRAWN_PIECES, *, dated: bool
-) -> Figure:
+def time_line(course: Course, account: Account, most: int = DRAWN_PIECES, *, dated: bool) -> Figure:
     """The whole run as one strip: each moment in the colour of its kind, notices above.
 
     A piece that has several kinds is divided from the bottom up by their shares. `dated`: the run's
