@@ -32,13 +32,15 @@ class Events:
 
     def next(self) -> dict[str, dict[str, str]]:
         """The next event's data; its id is the mark."""
-        data = None
+        name, data = "", None
         while line := self.response.readline().decode().rstrip("\n"):
             if line.startswith("id: "):
                 self.mark = line[4:]
+            if line.startswith("event: "):
+                name = line[7:]
             if line.startswith("data: "):
                 data = json.loads(line[6:])
-        return data if data is not None else self.next()
+        return data if data is not None and name == "parts" else self.next()
 
     def until(self, true: Callable[[dict[str, dict[str, str]]], bool]) -> dict[str, dict[str, str]]:
         """The first that is so."""

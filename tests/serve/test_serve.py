@@ -265,6 +265,15 @@ def test_what_cannot_be_meant_is_one_sentence(
     assert len(said.splitlines()) == 1
 
 
+def test_a_stream_is_asked_for_its_head_alone(asked: Any) -> None:
+    """A page asks so why it is refused; nobody watches then."""
+    for path in ("/live", "/run/good/live", "/compare/live?a=good&b=bad"):
+        answer = asked.get(path, "HEAD")
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.text == ""
+
+
 def test_two_runs_side_by_side(asked: Any) -> None:
     page = asked.get("/compare?a=good&b=bad", Accept="text/html").text
     numbers = re.search(r"steps kept</th><td>(\d+)</td><td>(\d+)</td>", page)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.serve import stream
+from holdfast.serve.stream import EventStream
 from holdfast.serve.topic import TROUBLE, Topic, Update
 
 
@@ -90,6 +92,30 @@ def test_a_slow_viewer_gets_the_newest_and_nothing_between(threads: ThreadPoolEx
             look.parts["a"] = str(number)
             assert (await first(quick)).parts == {"a": str(number)}
         assert (await first(slow)).parts == {"a": "29"}
+
+    play(threads, story)
+
+
+def test_a_quiet_stream_says_that_it_is_there(
+    threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an event, not as a comment: of that a page hears nothing, and would call itself live."""
+    monkeypatch.setattr(stream, "QUIET_S", 0.001)
+
+    async def story(topic: Topic, look: Looked) -> None:
+        del look
+        closing, still = asyncio.Event(), asyncio.Event()
+
+        async def send(message: Any) -> None:
+            if message.get("body", b"").startswith(b"event: still\ndata: "):
+                still.set()
+
+        answer = asyncio.create_task(
+            EventStream(topic, None, closing)({}, asyncio.Event().wait, send)
+        )
+        await still.wait()
+        closing.set()
+        await answer
 
     play(threads, story)
 

@@ -33,7 +33,7 @@ from holdfast.serve.pair_look import PairLook
 from holdfast.serve.run_look import WAITING, RunLook, See
 from holdfast.serve.runs_look import RunsLook
 from holdfast.serve.shown import Shown
-from holdfast.serve.stream import EventStream
+from holdfast.serve.stream import HEADERS, EventStream
 from holdfast.serve.topic import AFAR_EVERY_S, EVERY_S, TROUBLE, Parts, Topic
 
 if TYPE_CHECKING:
@@ -185,8 +185,12 @@ class Site:
 
     def _stream(self, topic: Topic, request: Request) -> object:
         """The topic from where this viewer is."""
+        from starlette.responses import Response
+
         if sum(one.viewers for one in self._topics()) >= MOST_VIEWERS:
             return _sent(words_page("Too many look at once", "Try again in a while.", 503))
+        if request.method == "HEAD":  # whether there is one, and who may have it
+            return Response(headers={name.decode(): value.decode() for name, value in HEADERS})
         mark = request.headers.get("last-event-id") or request.query_params.get("mark")
         return EventStream(topic, mark, self.closing)
 

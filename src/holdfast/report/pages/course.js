@@ -490,6 +490,7 @@
 
   new ResizeObserver(redraw).observe(place);
   dark.addEventListener("change", redraw);
+  window.matchMedia("print").addEventListener("change", draw); // now: a print waits for no frame
   document.addEventListener("holdfast:course", (event) => load(event.detail));
 
   still.hidden = true;

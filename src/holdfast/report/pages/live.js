@@ -7,8 +7,11 @@
     ? window.trustedTypes.createPolicy("holdfast", { createHTML: (html) => html })
     : { createHTML: (html) => html };
   const state = document.getElementById("live-state");
-  const waiting = new Map(); // parts that a selection keeps from being replaced
-  let mark = told.mark, source = null, heard = performance.now(), retry = 0, last = Date.now();
+  const waiting = new Map(); // by place: parts that a selection keeps from being replaced
+  const STALE_MS = 30000; // the server shows a sign of life every 10 s
+  const STOPS = "summary, button, a, input, [tabindex]";
+  let mark = told.mark, source = null, retry = 0, refused = "";
+  let last = Date.now(), tried = last; // when the server was heard, and when it was asked
 
   const placeOf = (id) => {
     const place = document.getElementById(id);
@@ -20,22 +23,34 @@
     return selection && !selection.isCollapsed && selection.containsNode(place, true);
   }
 
-  // Which details are open, by their id or place; where scrolled things are; what has the focus.
+  // What of a place stays the same when others come before it: its id, or its number by an id around it.
+  function nameOf(one, sort) {
+    if (one.id) return [one.id];
+    const around = one.parentElement.closest("[id]");
+    return [around.id, sort, [...around.querySelectorAll(sort)].indexOf(one)];
+  }
+
+  function named([id, sort, number]) {
+    const found = document.getElementById(id);
+    return found && sort ? found.querySelectorAll(sort)[number] : found;
+  }
+
+  // Which details are open; where scrolled things are; what has the focus.
   function kept(place) {
-    const details = [...place.querySelectorAll("details")];
-    const open = new Set(details.flatMap((one, i) => (one.open ? [one.id || i] : [])));
-    const scrolled = [...place.querySelectorAll("pre, .scroll")].map((one) => [one.scrollLeft, one.scrollTop]);
-    const stops = [...place.querySelectorAll("summary, button, a, input, [tabindex]")];
-    const focused = stops.indexOf(document.activeElement);
+    const open = [...place.querySelectorAll("details[open]")].map((one) => nameOf(one, "details"));
+    const scrolled = [...place.querySelectorAll("pre, .scroll")]
+      .filter((one) => one.scrollLeft || one.scrollTop)
+      .map((one) => [nameOf(one, "pre, .scroll"), one.scrollLeft, one.scrollTop]);
+    const active = document.activeElement;
+    const focused = place.contains(active) && active.matches(STOPS) ? nameOf(active, STOPS) : null;
     return () => {
-      place.querySelectorAll("details").forEach((one, i) => { one.open = open.has(one.id || i); });
-      place.querySelectorAll("pre, .scroll").forEach((one, i) => {
-        if (scrolled[i]) [one.scrollLeft, one.scrollTop] = scrolled[i];
-      });
-      if (focused >= 0) {
-        const again = place.querySelectorAll("summary, button, a, input, [tabindex]")[focused];
-        if (again) again.focus({ preventScroll: true });
+      for (const name of open) { const one = named(name); if (one) one.open = true; }
+      for (const [name, left, top] of scrolled) {
+        const one = named(name);
+        if (one) [one.scrollLeft, one.scrollTop] = [left, top];
       }
+      const again = focused && named(focused);
+      if (again) again.focus({ preventScroll: true });
     };
   }
 
@@ -45,46 +60,85 @@
     restore();
   }
 
+  function offer(place, html) {
+    if (isHeld(place)) { waiting.set(place, html); return; }
+    waiting.delete(place);
+    put(place, html);
+    if (place.id === "head") titled(place);
+  }
+
+  function titled(head) {
+    const one = head.querySelector("[data-title]");
+    if (one) document.title = one.dataset.title;
+  }
+
   function take(id, html) {
     if (id === "course") {
       document.dispatchEvent(new CustomEvent("holdfast:course", { detail: JSON.parse(html) }));
       return;
     }
     const place = placeOf(id);
-    if (!place) return;
-    if (isHeld(place)) waiting.set(id, html);
-    else { waiting.delete(id); put(place, html); }
+    if (place) offer(place, html);
   }
 
-  function hear(event) {
-    heard = performance.now();
-    last = Date.now();
+  function live() {
+    last = tried = Date.now();
     retry = 0;
-    const data = JSON.parse(event.data);
-    mark = event.lastEventId || mark;
-    if (told.reload && !("waiting" in data.parts) && "head" in data.parts) { location.reload(); return; }
-    document.dispatchEvent(new CustomEvent("holdfast:parts", { detail: { parts: data.parts, gone: data.gone, put } }));
-    for (const [id, html] of Object.entries(data.parts)) take(id, html);
-    for (const id of data.gone) take(id, "");
+    refused = "";
     say();
   }
 
+  function hear(event) {
+    live();
+    const data = JSON.parse(event.data);
+    mark = event.lastEventId || mark;
+    if (told.reload && !("waiting" in data.parts) && "head" in data.parts) { location.reload(); return; }
+    document.dispatchEvent(new CustomEvent("holdfast:parts", { detail: { parts: data.parts, gone: data.gone, put: offer } }));
+    for (const [id, html] of Object.entries(data.parts)) take(id, html);
+    for (const id of data.gone) take(id, "");
+  }
+
+  function age(ms) {
+    const s = Math.max(0, Math.round(ms / 1000));
+    for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) if (s >= 2 * size) return `${Math.floor(s / size)} ${unit}`;
+    return `${Math.floor(s / 10) * 10} s`; // not another one every second: this is read out
+  }
+
   function say() {
-    const live = source !== null && source.readyState === EventSource.OPEN;
-    state.dataset.is = live ? "on" : "off";
-    const time = new Date(last).toLocaleTimeString("en-GB");
-    const words = live ? "live" : `no answer; this is of ${time}`;
+    const is = source !== null && source.readyState === EventSource.OPEN && Date.now() - last < STALE_MS;
+    state.dataset.is = is ? "on" : "off";
+    const words = is ? "live" : `${refused || "no answer"}; this is ${age(Date.now() - last)} old`;
     if (state.textContent !== words) state.textContent = words;
+  }
+
+  // A server that is frozen or gone, or a network that slept, leaves a connection that looks open.
+  function watch() {
+    if (source && Date.now() - tried > STALE_MS) connect();
+    say();
+  }
+
+  // Why it answers, and does not show: an event source does not tell.
+  async function ask() {
+    try {
+      const { status } = await fetch(told.url, { method: "HEAD" });
+      refused = { 401: "log in again: load this page anew", 503: "too many look at once" }[status] || "";
+    } catch (error) {
+      refused = "";
+    }
+    say();
   }
 
   function connect() {
     if (source) source.close();
+    tried = Date.now();
     source = new EventSource(`${told.url}${told.url.includes("?") ? "&" : "?"}mark=${encodeURIComponent(mark)}`);
-    source.addEventListener("open", () => { heard = performance.now(); retry = 0; say(); });
+    source.addEventListener("open", live);
+    source.addEventListener("still", live);
     source.addEventListener("parts", hear);
     source.addEventListener("error", () => {
       say();
-      if (source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+      if (source === null || source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+      ask();
       retry = Math.min(retry + 1, 10);
       setTimeout(() => { if (source && source.readyState === EventSource.CLOSED) connect(); }, 1000 * retry);
     });
@@ -102,10 +156,10 @@
     say();
   });
   document.addEventListener("selectionchange", () => {
-    for (const [id, html] of [...waiting]) take(id, html);
+    for (const [place, html] of [...waiting]) if (place.isConnected) offer(place, html); else waiting.delete(place);
   });
   window.addEventListener("pagehide", leave);
   window.addEventListener("pageshow", () => { if (!source && !document.hidden) connect(); });
   if (!document.hidden) connect();
-  setInterval(say, 1000);
+  setInterval(watch, 1000);
 })();

@@ -67,6 +67,15 @@
 
   function order(names) {
     const known = new Map(all().map((row) => [row.dataset.run, row]));
+    const focused = document.activeElement, wanted = new Set(names);
+    // First what goes, so that what stays need not move: what moves loses the focus.
+    for (const [name, row] of known) {
+      if (wanted.has(name)) continue;
+      if (row === at) at = null;
+      const place = picked.indexOf(name);
+      if (place >= 0) picked.splice(place, 1);
+      row.remove();
+    }
     let next = rows.firstElementChild;
     for (const name of names) {
       let row = known.get(name);
@@ -74,16 +83,10 @@
         row = document.createElement("tr");
         row.dataset.run = name;
       }
-      known.delete(name);
       if (row === next) next = next.nextElementSibling;
       else rows.insertBefore(row, next);
     }
-    for (const [name, row] of known) {
-      if (row === at) at = null;
-      const place = picked.indexOf(name);
-      if (place >= 0) picked.splice(place, 1);
-      row.remove();
-    }
+    if (rows.contains(focused) && document.activeElement !== focused) focused.focus({ preventScroll: true });
   }
 
   document.addEventListener("holdfast:parts", (event) => {
@@ -154,6 +157,7 @@
     if (hasPages()) ask();
     else filter();
   });
+  document.addEventListener("selectionchange", marks); // rows that a selection held back are put then
   search.addEventListener("input", filter);
   compare.addEventListener("click", go);
   search.hidden = false;
