@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from holdfast.core.alerts import AlertPolicy
 from holdfast.journal.gathered import gathered_run
 from holdfast.journal.recorded import load_run
 from holdfast.journal.store import RunStore
+from holdfast.report.run_page import sections
 from holdfast.serve import run_look
-from holdfast.serve.run_look import ALERTS, RunLook
+from holdfast.serve.run_look import ALERTS, RunLook, charts_pause_s
 
 S = 1_000_000_000
 KILLED = [Made(30, cause="killed")] * 4
@@ -63,6 +65,30 @@ def test_alerts_stand_above_the_run(store: Path, monkeypatch: pytest.MonkeyPatch
         assert "/run/r" not in told  # this is its page
         run.fact("announced", at_ns=run.at_ns + 1, events=[])
         assert "notice" not in look()[ALERTS]
+
+
+def test_the_charts_of_a_young_run_follow_soon_also_after_a_slow_first_drawing(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goodput stands at the top and in the waterfall: a minute old, they told of different runs."""
+    clock = [100.0]
+
+    def slow(*asked: Any, **more: Any) -> Any:
+        clock[0] += 5.0  # it loads what draws
+        return sections(*asked, **more)
+
+    now = SimpleNamespace(monotonic=lambda: clock[0], time_ns=time.time_ns)
+    with under_way(store) as run:
+        monkeypatch.setattr(run_look, "time", now)
+        look = RunLook(RunStore(store), "r", Sights(None, None))
+        monkeypatch.setattr(run_look, "sections", slow)
+        first = look()["badput"]
+        monkeypatch.setattr(run_look, "sections", sections)
+        clock[0] += 1.0  # of the run's ten seconds and more
+        run.fact("run", name="r", requested_ns=run.at_ns - 30 * S, chips=2)
+        assert look()["badput"] != first
+    assert charts_pause_s(10.0) == 0.5
+    assert charts_pause_s(86_400.0) == run_look.CHARTS_EVERY_S
 
 
 def test_commands_name_the_store_if_it_was_named(store: Path) -> None:

@@ -94,8 +94,8 @@ def lost_time(account: Account) -> Figure:
     return Figure(
         "badput",
         "Where the time went",
-        "Of all time paid for, each kind of loss takes its share, those of scheduling first; what "
-        "is left are steps that were kept.",
+        f"Of all time paid for ({duration(account.wall_ns(account.elapsed))}), each kind of loss "
+        "takes its share, those of scheduling first; what is left are steps that were kept.",
         spec_of(waterfall(steps, Step("all time", 1.0, GREY), left)),
         Table(("kind", "what", "chip-hours", "of all chip-hours"), tuple(rows)),
     )

@@ -14,6 +14,7 @@ from html import escape
 from typing import NamedTuple
 
 from holdfast.core.alerts import AlertPolicy, alerts
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.visible import clean
 from holdfast.errors import JournalError
 from holdfast.journal.live import live_journals
@@ -30,6 +31,7 @@ from holdfast.serve.topic import Parts
 from holdfast.serve.vitals import vital_of
 
 CHARTS_EVERY_S = 10.0
+CHARTS_SHARE = 20  # of a young run they are no more behind than this part of its time
 ALERTS_EVERY_S = 1.0  # their times are whole seconds
 SETTLED_S = 60.0  # what is written through a map shows in a file's times only after a while
 COURSE_BYTES_PER_S = 128 << 10  # a time line of many pieces is sent less often
@@ -55,6 +57,11 @@ class SeenRun(NamedTuple):
 
 See = Callable[[RunFolder, RecordedLedger], SeenRun]
 """Raises JournalError while nothing is recorded, HoldfastError when it cannot be read."""
+
+
+def charts_pause_s(elapsed_s: float) -> float:
+    """How long charts may stay while numbers beside them go on: they are to agree."""
+    return min(CHARTS_EVERY_S, elapsed_s / CHARTS_SHARE)
 
 
 class RunLook:
@@ -171,12 +178,14 @@ class RunLook:
         now_s = time.monotonic()
         # What is not going on as it was is drawn at once.
         state = (view.state, len(view.incidents), len(view.course.launches), view.is_live)
+        is_first = not self._charted
         if state != self._charted or now_s >= self._charts_after_s:
             self._charted = state
             found = sections(view)
             self._charts = {name: found[name] for name in CHARTS} | self._drawn(view)
-            took_s = time.monotonic() - now_s
-            self._charts_after_s = time.monotonic() + max(CHARTS_EVERY_S, 10 * took_s)
+            took_s = 0.0 if is_first else time.monotonic() - now_s  # the first loads what draws
+            pause_s = max(charts_pause_s(view.account.elapsed_ns / SECOND_NS), 10 * took_s)
+            self._charts_after_s = time.monotonic() + pause_s
             self._course_after_s = 0.0
         else:
             found = sections(view, without=CHARTS)
