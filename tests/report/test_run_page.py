@@ -196,6 +196,16 @@ def test_a_long_run_has_a_page_of_less_than_2_mb() -> None:
     assert len(page.encode()) < 2_000_000
 
 
+def test_disruptions_that_share_their_downtime_say_so() -> None:
+    sight = sight_of(killed_once())
+    (one,) = sight.findings.account.disruptions
+    for disruptions, is_said in (((one,), False), ((one, replace(one, attempt=1)), True)):
+        account = replace(sight.findings.account, disruptions=disruptions)
+        findings = replace(sight.findings, account=account)
+        told = sections(overview(replace(sight, findings=findings)))["incidents"]
+        assert ("end with the same step share the time until then" in told) is is_said
+
+
 def test_so_many_marks_are_in_the_page() -> None:
     facts = [*killed_once(), *(NoticeFact(50 * S + i, None, "gce") for i in range(9000))]
     sight = sight_of(facts)

@@ -180,6 +180,15 @@ def test_ascii_terminals_get_ascii(findings: Findings) -> None:
     assert b"= 99.9 %             x 79.3 %" in raw.getvalue()
 
 
+def test_disruptions_that_share_their_downtime_say_so(findings: Findings) -> None:
+    """In a crash loop each row has all the time up to the one step that ends it."""
+    assert "share the time" not in shown(findings, 100)
+    one = findings.account.disruptions[1]
+    twice = replace(findings.account, disruptions=(one, replace(one, attempt=2)))
+    text = shown(replace(findings, account=twice), 100)
+    assert "end with the same step share the time until then" in text
+
+
 def test_many_disruptions_are_summed_up(findings: Findings) -> None:
     one = findings.account.disruptions[1]
     many = tuple(replace(one, attempt=5 + n) for n in range(STORIES_SHOWN + 5))

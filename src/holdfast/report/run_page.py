@@ -21,7 +21,7 @@ from holdfast.report.run_tables import first_start, host, incident, members, out
 from holdfast.report.run_top import broke, cards, gains, goodput, head
 from holdfast.report.still import HALF_PX, NARROW_PX, WIDE_PX, drawn
 from holdfast.report.stories import by_interest
-from holdfast.report.words import counted, duration, moment
+from holdfast.report.words import SHARED_DOWNTIME, counted, duration, moment
 
 SECTIONS = ("head", "notes", "now", "goodput", "members", "badput", "gains", "incidents", "pace",
             "profile", "metrics", "tiers", "hosts")  # fmt: skip
@@ -80,6 +80,7 @@ def _incidents(view: Overview) -> dict[str, Any]:
         "left": f"{counted(left, 'other disruption')}, cheaper and older" if left else "",
         "priced": view.price_per_chip_hour is not None,
         "newest": NEWEST,
+        "shared": SHARED_DOWNTIME if view.account.has_shared_downtime else "",
         "start": first_start(view),
         "plain": [*view.requeues, *view.rollbacks],
     }

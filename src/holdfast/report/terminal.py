@@ -28,6 +28,7 @@ from holdfast.report.kinds import WAITS, place_of, style_of, words_of
 from holdfast.report.profile_picture import line_of
 from holdfast.report.words import (
     MISSING,
+    SHARED_DOWNTIME,
     cause_in_words,
     chip_hours,
     counted,
@@ -318,6 +319,8 @@ def _disruptions(findings: Findings, page: Page, every_story: bool) -> Iterator[
         characters=page.glyph("─", "-"),
         style="dim",
     )
+    if account.has_shared_downtime:
+        yield Text(SHARED_DOWNTIME, "dim")
     yield _row("", "lost", "down", "chip-hours", style="dim")
     if len(shown) < len(disruptions):
         yield _earlier(list(account.summands())[: -len(shown)])

@@ -27,6 +27,11 @@ CAUSES = {
 }
 
 
+SHARED_DOWNTIME = (
+    "Disruptions that end with the same step share the time until then: each one's numbers have it."
+)
+
+
 def cause_in_words(cause: str) -> str:
     """A cause as the ledger knows it, for people; one of other people's histories as it stands."""
     return CAUSES.get(cause, cause.replace("_", " "))

@@ -170,6 +170,12 @@ class Account:
             yield one.up_to(after)
 
     @property
+    def has_shared_downtime(self) -> bool:
+        """Whether disruptions end with the same step: what they tell of themselves overlaps."""
+        pairs = zip(self.disruptions, self.summands(), strict=True)
+        return any(one is not summand for one, summand in pairs)
+
+    @property
     def productive(self) -> int:
         """Chip-nanoseconds of kept steps."""
         return self.kinds.get(STEP, 0)
