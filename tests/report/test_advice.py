@@ -26,6 +26,7 @@ TRAIN = ("python", "train.py", "--tag", "a b")
     [
         (TRAINS, None, "It is training", False),
         (RunCondition("r", "done"), None, "over", False),
+        (RunCondition("r", "ended"), None, "over", False),
         (RunCondition("r", "recorded"), None, "Nothing is under way", False),
         (
             RunCondition("r", "new", command=TRAIN),

@@ -181,6 +181,14 @@ def test_many_incidents_are_told_shorter() -> None:
     assert sum(len(line) for one in view.incidents for line in one.lines) <= STORIES_CHARS
 
 
+def test_a_history_that_ended_with_a_failure_is_not_done() -> None:
+    for cause, state in (("done", "done"), ("failed", "ended"), (None, "ended")):
+        facts = [RunFact("r", 0, 9 * S, 1), AttemptFact(0, 0, 9 * S, cause)]
+        assert overview(sight_of(facts)).state == state
+    assert overview(sight_of([RunFact("r", 0, 9 * S, 1)])).state == "ended"
+    assert overview(sight_of([RunFact("r", 0, None, 1)])).state == "recorded"
+
+
 def test_it_is_plain_data() -> None:
     view = overview(sight_of(killed_once(), ranks=(RANK,)))
     assert json.loads(json.dumps(asdict(view)))["course"]["pieces"][0]["kinds"] == {

@@ -84,8 +84,9 @@ class Advice:
 
 def advice(run: RunCondition) -> Advice:
     """What to do first."""
-    if run.state in ("recorded", "done"):
-        return Advice(None, "The run is over." if run.state == "done" else "Nothing is under way.")
+    if run.state in ("recorded", "done", "ended"):
+        why = "Nothing is under way." if run.state == "recorded" else "The run is over."
+        return Advice(None, why)
     if run.state == "new":
         return Advice(_start(run), "It was never launched.")
     if run.state == "failed":

@@ -139,7 +139,7 @@ def overview(sight: RunSight) -> Overview:
     """Everything that a page shows of a run."""
     findings, course = sight.findings, sight.course
     account = findings.account
-    state = findings.state or ("done" if course.is_over else "recorded")
+    state = findings.state or _state_of(course)
     is_live = state in ("running", "silent")
     incidents = stories(findings, sight.price_per_chip_hour)
     rows = tiers(findings, sight.steps, sight.ranks, sight.newest)
@@ -190,6 +190,13 @@ def overview(sight: RunSight) -> Overview:
         notes=tuple(map(clean, findings.notes)),
         attempts=len(course.launches) if findings.attempts is None else findings.attempts,
     )
+
+
+def _state_of(course: Course) -> str:
+    """Of a history, which has no store that knows: it may have ended without being done."""
+    if not course.is_over:
+        return "recorded"
+    return "done" if course.launches and course.launches[-1].cause == "done" else "ended"
 
 
 class _Standing(NamedTuple):
