@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from asked import asking
@@ -207,6 +207,9 @@ def test_a_token_is_exchanged_for_a_cookie(tmp_path: Path, serve_store: Begin) -
     answer = served.get("/run/x", Accept="text/html")
     assert (answer.status, answer.headers["location"]) == (303, "/login?to=/run/x")
     assert "Token" in served.get("/login").text
+    place = served.get("/compare?a=x%20y&b=z", Accept="text/html").headers["location"]
+    asked_for = "/compare?a=x%20y&amp;b=z"
+    assert f'name="to" value="{asked_for}"' in served.get(place).text
     assert served.get("/", Authorization=f"Bearer {TOKEN}").status == 200
     form = {"Content_Type": "application/x-www-form-urlencoded"}
     assert served.get("/login", "POST", "token=wrong", **form).status == 403
@@ -214,6 +217,11 @@ def test_a_token_is_exchanged_for_a_cookie(tmp_path: Path, serve_store: Begin) -
         served.get("/login", "POST", f"token={TOKEN}", Origin="http://evil.example").status == 403
     )
     assert served.get("/login", "POST", "x" * 20_000, **form).status == 413
+    body = urlencode({"token": TOKEN, "to": "/compare?a=x%20y&b=z"})
+    answer = served.get("/login", "POST", body, **form)
+    assert answer.headers["location"] == "/compare?a=x%20y&b=z"
+    body = urlencode({"token": TOKEN, "to": "//evil.example/?a=b"})
+    assert served.get("/login", "POST", body, **form).headers["location"] == "/"
     answer = served.get("/login", "POST", f"token={TOKEN}", **form)
     assert (answer.status, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"]

@@ -241,10 +241,10 @@ class Site:
 
     async def _login(self, request: Request) -> Response:
         """The form; a token in the address is exchanged for the cookie, and is gone from there."""
-        given = request.query_params.get("token")
+        given, to = request.query_params.get("token"), request.query_params.get("to")
         if given is None:
-            return _sent(login_page("This server needs its token.", 200))
-        return await self._exchange(request, given, request.query_params.get("to"))
+            return _sent(login_page("This server needs its token.", 200, _own_path(to)))
+        return await self._exchange(request, given, to)
 
     async def _log_in(self, request: Request) -> Response:
         from starlette.requests import ClientDisconnect
@@ -258,7 +258,8 @@ class Site:
         except ClientDisconnect:
             return _sent(login_page("That did not come.", 400))  # nobody reads it
         fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=4)
-        return await self._exchange(request, fields.get("token", [""])[0], None)
+        given, to = (fields.get(name, [""])[0] for name in ("token", "to"))
+        return await self._exchange(request, given, to)
 
     def _is_let_in(self, given: str) -> bool:
         if self._access.token is None or self._access.is_token(given):
@@ -270,7 +271,7 @@ class Site:
 
         if request.method == "HEAD" or not self._is_let_in(given.strip()):
             await asyncio.sleep(WRONG_TOKEN_S)
-            return _sent(login_page("That is not this server's token.", 403))
+            return _sent(login_page("That is not this server's token.", 403, _own_path(to)))
         answer = RedirectResponse(_own_path(to), status_code=303)
         if self._access.token is not None:
             answer.set_cookie(
@@ -288,7 +289,7 @@ def _own_path(to: str | None) -> str:
     """A path of this server's; anything that a browser could take for another's is the list."""
     if to is None or not to.startswith("/") or not to.isascii() or not to.isprintable():
         return "/"
-    return quote(to, safe="/%") if to[1:2] not in ("/", "\\") else "/"
+    return quote(to, safe="/%?&=+") if to[1:2] not in ("/", "\\") else "/"
 
 
 def _sent(page: HtmlPage) -> Response:

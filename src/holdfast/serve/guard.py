@@ -60,7 +60,9 @@ class AccessGuard:
                 granted()
             await self._app(scope, receive, with_headers)
         elif verdict is AccessVerdict.LOG_IN and _wants_page(scope):
-            place = f"{LOGIN}?to={quote(scope['path'], safe='/')}"
+            query = scope.get("query_string", b"").decode("latin-1")
+            to = quote(scope["path"], safe="/") + (f"?{query}" if query else "")
+            place = f"{LOGIN}?to={quote(to, safe='/')}"
             await _answer(with_headers, 303, "log in", [(b"location", place.encode())])
         else:
             more = [(b"www-authenticate", b"Bearer")] if verdict is AccessVerdict.LOG_IN else []

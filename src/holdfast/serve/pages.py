@@ -92,9 +92,9 @@ def words_page(title: str, words: str, status: int) -> HtmlPage:
     return _page("words.html", [], {}, status=status, title=title, words=clean(words))
 
 
-def login_page(words: str, status: int) -> HtmlPage:
-    """Asks for the token."""
-    return _page("login.html", [], {}, status=status, title="Holdfast", words=words)
+def login_page(words: str, status: int, to: str = "/") -> HtmlPage:
+    """Asks for the token; `to`: the path that was asked for."""
+    return _page("login.html", [], {}, status=status, title="Holdfast", words=words, to=to)
 
 
 def _page(
