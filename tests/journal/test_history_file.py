@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,19 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         write_history(path, breaks_off())
     assert all_facts(read_history(path)) == facts()
     assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    """As /dev/null: whoever may do that there must not put a file in its place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        write_history(pipe, facts())
+        assert len(os.read(reader, 1 << 16).splitlines()) == len(facts())
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_nowhere_to_write(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def write_history(target: str | os.PathLike[str] | IO[str], facts: Iterable[Fact
     """Write facts as a history, to a stream of text or to a file.
 
     A file is written beside its place and moved there when it is complete and on disk; on any
-    error what was there before stays. Raises StoreUnavailable when it cannot be written.
+    error what was there before stays. A pipe or a device (/dev/null) is written to. Raises
+    StoreUnavailable when it cannot be written.
     """
     if not isinstance(target, str | os.PathLike):
         target.writelines(to_lines(facts))
@@ -52,6 +53,10 @@ def write_history(target: str | os.PathLike[str] | IO[str], facts: Iterable[Fact
     path = Path(target)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(to_lines(facts))
+            return
         try:
             with part.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(to_lines(facts))
