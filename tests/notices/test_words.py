@@ -175,6 +175,15 @@ def test_a_jobs_end_by_its_limit_by_preemption_and_never() -> None:
     assert slurm.job_end(JOB.format(limit="UNLIMITED", end="Unknown", at="None")) is None
 
 
+def test_of_an_arrays_tasks_the_one_that_asks_is_told_of() -> None:
+    """Slurm 22.05 tells of all tasks under the number of the one that has the array's."""
+    first = JOB.format(limit="00:30:00", end="2026-11-20T18:00:00", at="None")
+    mine = JOB.format(limit="00:30:00", end="2026-11-20T19:00:01", at="None")
+    told = f"{first.strip().replace('JobId=1', 'JobId=8 ArrayJobId=1')}\n{mine}"
+    assert slurm.job_end(slurm.record_of(told, "1")).at_unix_ns == OPENS
+    assert slurm.record_of("<html>", "1") == "<html>"
+
+
 def test_blanks_without_end_are_read_in_their_time() -> None:
     """A field's end is not looked for from each of them anew."""
     text = f"NodeName=n1 State=DRAIN Reason={' ' * 4_000_000}x{' ' * 100_000}y OS=Linux"

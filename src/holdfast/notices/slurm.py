@@ -58,6 +58,12 @@ def job_end(text: str) -> Said | None:
     return Said(NoticeAction.TIME_LIMIT, "the job's end", at_unix_ns=end_unix_ns)
 
 
+def record_of(text: str, job: str) -> str:
+    """The job's own line: under the number of an array's first task all of its tasks stand."""
+    found = (line for line in text.splitlines() if _field(line, "JobId") == job)
+    return next(found, text)
+
+
 def node_leaves(text: str) -> Said | None:
     """Whether a node is drained, and why; raises Trouble for a text that is no node."""
     states = _field(text, "State").upper().rstrip("*$@~#!%^-").split("+")
@@ -150,7 +156,8 @@ class Slurm:
             await self._tools.sleep(SELDOM * self._poll_s)
 
     async def _ask_job(self) -> str:
-        self._job_said = await self._ask("--oneliner", "show", "job", self._job)
+        told = await self._ask("--oneliner", "show", "job", self._job)
+        self._job_said = record_of(told, self._job)
         return self._job_said
 
     async def _reservations(self) -> dict[str, Said]:
