@@ -21,7 +21,7 @@ module load cuda && export CACHE="$TMPDIR/cache"
 
 # A preemption leaves 30 s (KillWait).
 code=0
-srun --nodes=8 --ntasks-per-node=1 --cpus-per-task=96 --cpu-bind=none --no-kill --kill-on-bad-exit=0 \
+srun --nodes=8 --ntasks-per-node=1 --cpus-per-task=96 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --export=ALL \
     --output=/shared/logs/lm-%j.%t.out --open-mode=append \
     holdfast run --name lm --store /shared/runs --hosts 7 --spares 1 --ranks 8 --keep 5 --known --ends-job --grace 25 \
     -- python train.py --name 'it'"'"'s' || code=$?

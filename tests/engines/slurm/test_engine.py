@@ -120,7 +120,55 @@ def test_of_several_clusters_the_jobs_number_counts(
     slurm: SlurmCluster, programs: Programs
 ) -> None:
     programs.answers["sbatch"] = "17;east\n"
-    assert slurm.submit(LM).job == "17"
+    ordered = slurm.submit(LM)
+    assert (ordered.job, ordered.words) == ("17", "job 17 of Slurm (cluster east)")
+
+
+def test_a_job_of_that_number_on_another_cluster_is_left_alone(
+    slurm: SlurmCluster, programs: Programs
+) -> None:
+    other = said("job-running").replace(LM.run_id, "fedcba987654")
+    programs.answers["scontrol --oneliner show job"] = other
+    for ask in (slurm.standing, slurm.release, lambda one: slurm.replace(one, "h1", "")):
+        with pytest.raises(EngineError, match=r"job 1 is 'lm' here, .* SLURM_CLUSTERS"):
+            ask(ORDER)
+    assert not [line for line in programs.asked if line.startswith(("scancel", "scontrol update"))]
+    # A site may put words of its own into the comment.
+    programs.answers["scontrol --oneliner show job"] = other.replace("holdfast:fedcba987654", "x")
+    assert not slurm.standing(ORDER).is_over
+
+
+def test_variables_that_hide_jobs_are_not_passed_on(programs: Programs, tmp_path: Path) -> None:
+    """With SQUEUE_STATES=RUNNING a job that waits is not told, with SCANCEL_STATE not ended."""
+    own = {"PATH": str(tmp_path), "SQUEUE_STATES": "RUNNING", "SCANCEL_STATE": "PENDING"}
+    own |= {"SCONTROL_ALL": "1", "SRUN_CPUS_PER_TASK": "64", "SLURM_CLUSTERS": "west"}
+    cluster = make({}, own)
+    cluster.find(LM.run_id)
+    cluster.release(ORDER)
+    assert {*programs.environments[0]} == {"PATH", "SRUN_CPUS_PER_TASK", "SLURM_CLUSTERS", "TZ",
+                                           "LC_ALL"}  # fmt: skip
+    assert programs.environments[-1] == programs.environments[0]
+    cluster.submit(LM)
+    assert "SRUN_CPUS_PER_TASK" not in programs.environments[-1]
+
+
+def test_of_an_arrays_tasks_the_one_that_asks_is_told_of(
+    programs: Programs, tmp_path: Path
+) -> None:
+    """Slurm 22.05 tells of all tasks under the number of the one that has the array's."""
+    first = said("job-running").strip().replace("JobId=1 ", "JobId=2 ArrayJobId=1 ArrayTaskId=0 ")
+    last = said("job-running").replace("JobId=1 ", "JobId=1 ArrayJobId=1 ArrayTaskId=1 ")
+    first = first.replace("StartTime=2026-11-27T01:50:38", "StartTime=2026-11-27T01:59:38")
+    programs.answers["scontrol --oneliner show job"] = f"{first}\n{last}"
+    (found,) = waits({"PATH": str(tmp_path), "SLURM_JOB_ID": "1"})
+    assert found.end_unix_ns - found.start_unix_ns == 1_000_000_000
+
+
+def test_the_program_on_the_nodes_may_have_blanks_in_its_path(
+    slurm: SlurmCluster, programs: Programs
+) -> None:
+    slurm.submit(with_options(program="'/opt/my tools/python' -m holdfast"))
+    assert "\n    '/opt/my tools/python' -m holdfast run --name lm" in programs.scripts[-1]
 
 
 def test_no_slurm_is_said_in_a_sentence(programs: Programs, tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ def test_bash_understands_it() -> None:
     ]  # fmt: skip
 
 
+def test_short_options_of_sbatch_are_written_as_it_reads_them() -> None:
+    script = batch_script(of(("sbatch", "-p=high -H --wait-all-nodes=1")), GRACE, ["holdfast"])
+    lines = [line for line in script.splitlines() if line.startswith("#SBATCH")]
+    assert {"#SBATCH -p high", "#SBATCH -H", "#SBATCH --wait-all-nodes=1"} < set(lines)
+
+
 @pytest.mark.real
 def test_bash_reads_the_script() -> None:
     subprocess.run(["bash", "-n", GOLDEN], check=True)
@@ -96,6 +102,11 @@ def test_the_time_limit_is_told_so_far_ahead_that_two_saves_fit() -> None:
         ("sbatch", "--reason='a`b'"),
         ("sbatch", "--nodes=9"),
         ("sbatch", "--array=1-9"),
+        ("sbatch", "--arr=1-9"),  # sbatch takes every beginning of a name that is no other's
+        ("sbatch", "--wait"),
+        ("sbatch", "-M=west"),
+        ("program", "'a"),
+        ("program", " "),
         ("sbatch", "--comment=mine"),
         ("setup", "module load\ncuda"),
         ("setup", "\x1b[2J"),

@@ -122,6 +122,7 @@ def test_a_node_that_is_down_is_gone_and_what_slurm_left_out_moves_no_number() -
         ("ALLOCATED+MAINT", HostStage.DRAINING),
         ("IDLE+CLOUD+POWERED_DOWN", HostStage.GONE),
         ("ALLOCATED+RESERVED", HostStage.READY),
+        ("MIXED+PLANNED", HostStage.READY),  # for another job, on what is free there
     ],
 )
 def test_other_states_of_nodes(state: str, stage: HostStage) -> None:

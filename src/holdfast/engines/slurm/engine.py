@@ -14,7 +14,13 @@ from pathlib import Path
 from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.protocol import EngineError, Ordered, OrderStanding
 from holdfast.engines.slurm.plain_words import failure_in_words
-from holdfast.engines.slurm.script import Grace, batch_script, check_options, overriding
+from holdfast.engines.slurm.script import (
+    Grace,
+    batch_script,
+    check_options,
+    overriding,
+    program_words,
+)
 from holdfast.engines.slurm.standing import (
     HAS_NODES,
     OVER,
@@ -22,10 +28,12 @@ from holdfast.engines.slurm.standing import (
     chosen,
     field,
     grace_of,
+    is_of,
     job_of,
     job_standing,
     partitions,
     queue_wait,
+    record_of,
 )
 from holdfast.errors import ConfigurationError, HoldfastError
 
@@ -36,7 +44,9 @@ UNKNOWN_JOB = "Invalid job id"
 _JOB = re.compile(r"\d{1,12}")
 _NO_RIGHT = re.compile("invalid user id|access/permission denied|not permitted", re.IGNORECASE)
 # A job that is submitted from within another one must not take that one's size over.
-_OF_THIS_JOB = ("SLURM_", "SLURMD_")
+_OF_THIS_JOB = ("SLURM_", "SLURMD_", "SRUN_")
+# Variables by which squeue, scancel and scontrol pass over jobs that they are asked of by number.
+_FILTERS = ("SQUEUE_", "SCANCEL_", "SCONTROL_")
 _OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CLUSTERS")
 _DEFAULTS = {"partition": "SBATCH_PARTITION", "time": "SBATCH_TIMELIMIT"}
 
@@ -83,10 +93,11 @@ class SlurmCluster:
             if name in _OF_THE_CLUSTER or not (name.startswith(_OF_THIS_JOB) or name in others)
         }
         said = self._told(["sbatch", "--parsable"], own, script).strip()
-        job = said.splitlines()[-1].partition(";")[0] if said else ""
+        job, _, cluster = said.splitlines()[-1].partition(";") if said else ("", "", "")
         if not _JOB.fullmatch(job):
             raise EngineError(f"sbatch says {said[:60]!r} instead of a job's number")
-        return Ordered(submission, job, f"job {job} of Slurm", time.time_ns())
+        words = f"job {job} of Slurm" + (f" (cluster {cluster})" if cluster else "")
+        return Ordered(submission, job, words, time.time_ns())
 
     def find(self, run_id: str) -> str:
         """By the job's comment, whoever has submitted it."""
@@ -96,7 +107,7 @@ class SlurmCluster:
     def standing(self, ordered: Ordered) -> OrderStanding:
         """Of `scontrol show job`, which forgets a job some minutes after its end (MinJobAge)."""
         try:
-            job = self.job(ordered.job)
+            job = self._its_own(ordered)
         except EngineError as error:
             if UNKNOWN_JOB not in str(error):
                 raise
@@ -106,7 +117,7 @@ class SlurmCluster:
 
     def replace(self, ordered: Ordered, host: str, reason: str) -> str:
         """Drain the node: the run leaves it once it sees that, and no new job begins there."""
-        names, _ = self._nodes(self.job(ordered.job))
+        names, _ = self._nodes(self._its_own(ordered))
         if host not in names:
             raise ConfigurationError(
                 f"{host!r} is no node of job {ordered.job}; it has {', '.join(names) or 'none yet'}"
@@ -163,13 +174,25 @@ class SlurmCluster:
         """One line of fields."""
         if not _JOB.fullmatch(job):
             raise EngineError(f"{job[:40]!r} is no job of Slurm")
-        return self.ask("scontrol", "--oneliner", "show", "job", job)
+        return record_of(self.ask("scontrol", "--oneliner", "show", "job", job), job)
 
     def ask(self, *words: str) -> str:
         """What a program prints, its dates in UTC; raises EngineError."""
-        own = {**self._environment, "TZ": "UTC", "LC_ALL": "C"}
+        known = self._environment.items()
+        own = {name: value for name, value in known if not name.startswith(_FILTERS)}
         own.pop("SLURM_TIME_FORMAT", None)
-        return self._told(words, own)
+        return self._told(words, {**own, "TZ": "UTC", "LC_ALL": "C"})
+
+    def _its_own(self, ordered: Ordered) -> str:
+        """As `job`; raises EngineError where another cluster has a job of that number."""
+        found = self.job(ordered.job)
+        if not is_of(found, ordered.submission):
+            raise EngineError(
+                f"job {ordered.job} is {field(found, 'JobName')!r} here, and not "
+                f"{ordered.submission.run!r} ({ordered.words}): if that is of another cluster, say "
+                "which with SLURM_CLUSTERS"
+            )
+        return found
 
     def _nodes(self, job: str) -> tuple[list[str], str]:
         listed = field(job, "NodeList")
@@ -196,7 +219,7 @@ class SlurmCluster:
     def _program(self, submission: Submission) -> list[str]:
         """The same installation as here, which the nodes find at the same place."""
         if said := submission.option("program"):
-            return said.split()
+            return program_words(said)
         beside = Path(sys.executable).with_name("holdfast")
         if beside.is_file():
             return [str(beside)]

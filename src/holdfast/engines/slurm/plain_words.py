@@ -20,6 +20,9 @@ _STATES = {
     "OUT_OF_MEMORY": "has used more memory than it has",
     "BOOT_FAIL": "its nodes have not booted",
     "PREEMPTED": "was preempted",
+    "REVOKED": "was started on another cluster",
+    "SPECIAL_EXIT": "is held back after an error: `scontrol release` lets it go",
+    "REQUEUE_HOLD": "is held back: `scontrol release` lets it go",
 }
 # Reasons with which a job waits until somebody does something; and those that are not plain.
 _REASONS = {

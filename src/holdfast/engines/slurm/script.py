@@ -58,7 +58,7 @@ _FOLDER = re.compile(r"[\w@+=:,./ ()~-]+")  # sbatch reads % as a pattern
 _OURS = {
     "--nodes", "-N", "--ntasks", "-n", "--ntasks-per-node", "--array", "-a", "--comment",
     "--job-name", "-J", "--output", "-o", "--open-mode", "--requeue", "--no-requeue", "--no-kill",
-    "-k", "--signal", "--wrap", "--chdir", "-D", "--export",
+    "-k", "--signal", "--wrap", "--chdir", "-D", "--export", "--wait", "-W", "--clusters", "-M",
 }  # fmt: skip
 # Variables of sbatch: they count for more than lines of a script. Most are called as the option.
 _VARIABLES = {
@@ -133,6 +133,19 @@ def check_options(wanted: Submission) -> None:
         )
     lead_s(wanted)
     _extra(wanted)
+    if program := wanted.option("program"):
+        program_words(program)
+
+
+def program_words(said: str) -> list[str]:
+    """Of --option program; raises ConfigurationError."""
+    try:
+        found = shlex.split(said)
+    except ValueError as error:
+        raise ConfigurationError(f"--option program={said!r} is not valid: {error}") from None
+    if not found:
+        raise ConfigurationError(f"--option program={said!r} is not valid: it names none")
+    return found
 
 
 def lead_s(wanted: Submission) -> int:
@@ -203,6 +216,7 @@ def _step(wanted: Submission, grace: Grace, program: Sequence[str]) -> str:
         "--cpu-bind=none",  # one task is a host: its ranks share what the job has there
         "--no-kill",
         "--kill-on-bad-exit=0",
+        "--export=ALL",  # with SBATCH_EXPORT=NONE it has not even PATH, nor what --option setup set
     ]
     output = shlex.quote(f"{_output(wanted)}/{wanted.run}-%j.%t.out")
     return " \\\n    ".join(
@@ -250,13 +264,14 @@ def _extra(wanted: Submission) -> list[str]:
             raise ConfigurationError(
                 f"--option sbatch={said!r} is not valid: write each as --NAME=VALUE or --NAME"
             )
-        if name in _OURS:
+        if name in _OURS or any(one.startswith(name) for one in _OURS if len(name) > 2):
             raise ConfigurationError(
-                f"--option sbatch: {name} is what the run itself says; leave it out"
+                f"--option sbatch: {name} is what the run itself says; leave it out (another "
+                "cluster is named by SLURM_CLUSTERS)"
             )
         _quoted(value)
     return [
-        f"{name}={_quoted(value)}" if equals else name
+        f"{name}{equals if name.startswith('--') else ' '}{_quoted(value)}" if equals else name
         for name, equals, value in (word.partition("=") for word in words)
     ]
 

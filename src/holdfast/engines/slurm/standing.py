@@ -21,12 +21,12 @@ from holdfast.errors import ConfigurationError
 MARGIN_S = 5  # between the end of a save and the kill
 OVER = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-    "PREEMPTED", "TIMEOUT",
+    "PREEMPTED", "REVOKED", "TIMEOUT",
 }  # fmt: skip
 HAS_NODES = {"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING"}
 _GONE = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN"}
 _LEAVING = {"DRAIN", "DRAINED", "DRAINING", "FAILING", "MAINT"}
-_COMING = {"POWERING_UP", "CONFIGURING", "REBOOT_ISSUED", "PLANNED"}
+_COMING = {"POWERING_UP", "CONFIGURING", "REBOOT_ISSUED"}
 
 
 class Partition(NamedTuple):
@@ -46,6 +46,20 @@ def field(line: str, key: str) -> str:
     found = re.search(rf"(?:^| ){key}=(.*?)(?= [A-Z][\w:/]*=|$)", " ".join(line.split()))
     text = found[1].strip() if found else ""
     return "" if text in ("(null)", "N/A", "None", "Unknown") else text
+
+
+def record_of(text: str, job: str) -> str:
+    """Of `scontrol show job` the job's own line: an array's tasks stand under its first one's."""
+    found = (line for line in text.splitlines() if field(line, "JobId") == job)
+    return next(found, text)
+
+
+def is_of(job: str, wanted: Submission) -> bool:
+    """Whether a job is that run's: by its comment, or its name where a site has its own."""
+    comment = field(job, "Comment")
+    if comment.startswith(COMMENT):
+        return comment == f"{COMMENT}{wanted.run_id}"
+    return field(job, "JobName") == wanted.run
 
 
 def moment_ns(text: str) -> int | None:
