@@ -81,6 +81,21 @@ def test_a_complaint_is_a_sentence(code, said, words, needs_person) -> None:
     assert found.needs_person is needs_person
 
 
+def test_what_a_shell_over_there_complains_of_is_no_refusal() -> None:
+    """A `.bashrc` with a mistake in it writes to the same standard error, before all else."""
+    said = "bash: /opt/env.sh: No such file or directory\n.bashrc: /x: Permission denied\n"
+    cut = said + "Timeout, server h1 not responding.\n"
+    found = complaint(255, cut, has_answered=True)
+    assert found.words == "Timeout, server h1 not responding."
+    assert not found.needs_person
+    assert not complaint(-9, "", has_answered=True).needs_person
+
+
+def test_an_address_in_brackets_is_one_for_openssh() -> None:
+    for name in ("[fd00::1]", "me@[fd00::1]"):
+        assert connect_words(Reach(), Target("h", 0, name))[-2] == name.strip("[]").replace("[", "")
+
+
 def test_hosts_are_named_once_each(tmp_path) -> None:
     listed = tmp_path / "hosts"
     listed.write_text("# mine\nh1\n\n me@h2  # the second\n")

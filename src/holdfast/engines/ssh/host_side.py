@@ -423,6 +423,7 @@ def say(answer: dict[str, Any]) -> None:
 def main(folder: str) -> None:
     """Obey until the connection ends."""
     source = sys.stdin.buffer
+    print(flush=True)  # a shell's start may have left a line without an end
     host = HostHere(Path.home() / ".holdfast" / "pushed" / folder, source)
     while True:
         line = source.readline()

@@ -39,7 +39,7 @@ class HostSession:
 
     def __init__(self, reach: Reach, target: Target, folder: str) -> None:
         self.target = target
-        self._has_answered = False
+        self._has_answered = self._has_looked = False
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         program = _HOST_SIDE.read_bytes() + f"\nmain({folder!r})\n".encode()
         try:
@@ -68,10 +68,10 @@ class HostSession:
     def look(self, log_at: int) -> ReachedHost:
         """How it stands there."""
         try:
-            limit_s = LOOK_LIMIT_S if self._has_answered else ORDER_LIMIT_S
+            limit_s = LOOK_LIMIT_S if self._has_looked else ORDER_LIMIT_S
             order = {"do": "look", "log_at": log_at}
             found = ReachedHost.from_json(self.ask(order, limit_s=limit_s))
-            self._has_answered = True
+            self._has_looked = True
             return found
         except ValueError as error:
             raise HostRefusedError(f"it answers what cannot be ({error})") from error
@@ -140,6 +140,7 @@ class HostSession:
             with contextlib.suppress(ValueError):  # what a shell over there says at its start
                 found = json.loads(line)
                 if isinstance(found, dict):
+                    self._has_answered = True
                     return found
         raise self._lost()
 
@@ -148,4 +149,5 @@ class HostSession:
             self._client.wait(5.0)
         said = os.pread(self._said.fileno(), 1 << 16, 0).decode(errors="replace")
         code = self._client.poll()
-        return ConnectionLostError(complaint(255 if code is None else code, said))
+        code = 255 if code is None else code
+        return ConnectionLostError(complaint(code, said, has_answered=self._has_answered))

@@ -89,7 +89,8 @@ def connect_words(reach: Reach, target: Target) -> list[str]:
     words += ["-l", reach.user] if reach.user else []
     for name, value in options.items():
         words += ["-o", f"{name}={value}"]
-    return [*words, "--", target.destination, remote]
+    # Brackets are for addresses with a port behind them: the client looks for a name with them.
+    return [*words, "--", target.destination.translate({ord("["): "", ord("]"): ""}), remote]
 
 
 def told_waits(found: Iterable[EngineWait]) -> dict[str, str]:
@@ -114,9 +115,15 @@ _COMPLAINTS = (
 )  # fmt: skip
 
 
-def complaint(code: int, said: str) -> Unreached:
-    """What the client's end means, by its exit code and what it wrote on standard error."""
+def complaint(code: int, said: str, *, has_answered: bool = False) -> Unreached:
+    """What the client's end means, by its exit code and what it wrote on standard error.
+
+    `has_answered`: the host has let us in, so what is in `said` may be of a shell over there, and
+    trying again may help.
+    """
     last = " ".join((said.strip().splitlines() or [""])[-1].split())
+    if has_answered:
+        return Unreached(last or f"the connection ended ({code})")
     if code == 127 or "python3: not found" in said or "python3: command not found" in said:
         return Unreached(f"there is no {PYTHON}: it needs Python 3.11 or later", needs_person=True)
     for mark, words, needs_person in _COMPLAINTS:
