@@ -23,7 +23,7 @@ from holdfast.core.hosts.reach import HostAct, Unreached
 from holdfast.core.hosts.recover import Act, Decision
 from holdfast.core.hosts.wanted import Machines
 from holdfast.engines.ssh.archive import listed
-from holdfast.engines.ssh.engine import needs_client, pushed_job
+from holdfast.engines.ssh.engine import absolute, needs_client, pushed_job
 from holdfast.engines.ssh.spread import SshFleet
 from holdfast.engines.ssh.words import Reach, Target
 from holdfast.errors import (
@@ -354,7 +354,8 @@ def keep_up(
 
 def reach_of(folder: RunFolder | None, made_of: dict[str, Any], machines: Machines | None) -> Reach:
     """How the machines are reached. Those that are made again have a list of keys of their own."""
-    config, user, key = (made_of[name] for name in ("ssh_config", "ssh_user", "ssh_key"))
+    user = made_of["ssh_user"]
+    config, key = (absolute(made_of[name]) for name in ("ssh_config", "ssh_key"))
     if machines is None or folder is None:
         return Reach(config, user, key)
     if made_of["through"] != "ssh":

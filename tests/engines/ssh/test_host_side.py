@@ -66,8 +66,22 @@ def test_what_a_power_cut_has_left_half_unpacked_is_in_nobodys_way(
     assert (host.trees / digest / "train.py").read_text() == "print(1)"
     assert host.look({})["trees"] == [digest]
     assert sorted(one.name for one in host.folder.iterdir()) == [
-        f"{digest}.tar.gz", "pushed.json", "trees",
+        f"{digest}.tar.gz", "folder", "pushed.json", "trees",
     ]  # fmt: skip
+
+
+def test_hosts_with_one_home_say_so_and_an_address_that_only_this_host_knows_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for address, told in {
+        "10.0.0.7": "10.0.0.7", "fd00::7": "fd00::7", "127.0.0.1": "", "::1": "", "fe80::1%e0": "",
+    }.items():  # fmt: skip
+        monkeypatch.setenv("SSH_CONNECTION", f"10.0.0.1 4711 {address} 22")
+        assert HostHere(tmp_path / "run", io.BytesIO()).look({})["address"] == told
+    folders = [HostHere(tmp_path / one, io.BytesIO()).look({})["folder"] for one in ("run", "x")]
+    assert folders[0] == HostHere(tmp_path / "run", io.BytesIO()).look({})["folder"]
+    assert len({*folders}) == 2
+    assert all(len(one) == 32 for one in folders)
 
 
 @pytest.fixture

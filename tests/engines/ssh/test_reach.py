@@ -131,6 +131,18 @@ def test_hosts_of_different_kinds_are_no_run(odd, words) -> None:
     assert next_steps(patch, {0: HostMemory(), 1: HostMemory()}, WANTED)[0].step is HostAct.START
 
 
+def test_hosts_with_one_home_are_no_run() -> None:
+    """Each would find the others' job there, take it for its own that has ended, and start anew."""
+    one, other = replace(READY, folder="ab"), replace(READY, folder="cd")
+    told = {0: one, 1: other, 2: one, 3: replace(RUNS, job_index=3, folder="ab")}
+    steps = next_steps(told, {n: HostMemory() for n in range(4)}, WANTED)
+    assert [steps[n].step for n in range(4)] == [*[HostAct.FAIL] * 3, HostAct.REST]
+    assert steps[1].reason.startswith("hosts 0, 2, 3 have one home folder")
+    not_yet = {0: READY, 1: READY, 2: other}
+    steps = next_steps(not_yet, {n: HostMemory() for n in range(3)}, WANTED)
+    assert {step.step for step in steps.values()} == {HostAct.START}
+
+
 def step(kind: HostAct, reason: str = "x", code: int | None = None) -> HostStep:
     return HostStep(kind, reason, code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from holdfast.core.hosts.engine import Submission
 from holdfast.core.hosts.fleet import Resource, ResourceState, Slice, SliceState
 from holdfast.core.hosts.reach import JobState, ReachedHost
 from holdfast.engines.protocol import Ordered
-from holdfast.engines.ssh import waits
+from holdfast.engines.ssh import archive, waits
 from holdfast.engines.ssh.archive import PackedTree
 from holdfast.engines.ssh.engine import SshEngine, hosts_named
 from holdfast.engines.ssh.job import PushJob
@@ -27,6 +28,8 @@ from holdfast.engines.ssh.words import (
     told_waits,
 )
 from holdfast.errors import ConfigurationError
+
+RUN = Submission("ssh", "lm", "0123456789ab", "/shared", 2, 0, ("python", "t.py"))
 
 
 def test_what_a_user_names_is_no_option_and_no_line_of_a_shell() -> None:
@@ -161,6 +164,36 @@ def test_a_start_tells_what_it_waited_for() -> None:
 def test_an_option_that_means_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="relay='maybe' is not valid: write on or off"):
         SshEngine.of({"hosts": "a", "relay": "maybe"}, {})
+
+
+def test_what_is_kept_of_an_order_means_the_same_from_every_folder_and_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    (tmp_path / "hosts").write_text("h1\nh2\n")
+    (tmp_path / "t.py").touch()
+    monkeypatch.setattr(archive, "_of_git", lambda _root: None)
+    monkeypatch.setattr(SshEngine, "_until_started", lambda _engine, _fleet: None)
+    options = {"hosts": "@hosts", "ssh-config": "~/conf", "key": "key", "install": "make"}
+    engine = SshEngine.of(options, {})
+    assert (engine.reach.config, engine.reach.key) == ("/home/me/conf", f"{tmp_path}/key")
+    wanted = replace(RUN, flags=("--grace", "90"), options=tuple(options.items()))
+    ordered = engine.submit(wanted)
+    assert dict(ordered.submission.options) == {
+        "hosts": "h1,h2", "ssh-config": "/home/me/conf", "key": f"{tmp_path}/key",
+        "install": "make",
+    }  # fmt: skip
+    given: list[float] = []
+
+    def end(_fleet: SshFleet, targets: Sequence[Target], grace_s: float) -> tuple[Target, ...]:
+        given.append(grace_s)
+        return tuple(targets)
+
+    monkeypatch.setattr(SshFleet, "end", end)
+    engine.release(ordered)
+    engine.release(replace(ordered, submission=RUN))
+    assert given == [95.0, 35.0]  # as long as the run itself takes, and a little more
 
 
 def test_a_hundred_thousand_hosts_are_named_at_once(tmp_path: Path) -> None:

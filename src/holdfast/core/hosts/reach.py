@@ -79,6 +79,7 @@ class ReachedHost:
     `install_code`; `version`: of Holdfast after it, "": there is none. `address`: by which it was
     reached. `age_ns`, `ended_ago_ns`: how long ago its job began, and ended, by its own clock, by
     which all other times are, too; 0: it never was. `pushed`: the tree whose push began last.
+    `folder`: of two hosts the same where they have one home; "": it is not known yet.
     """
 
     hostname: str
@@ -91,6 +92,7 @@ class ReachedHost:
     install_tail: str = ""
     version: str = ""
     address: str = ""
+    folder: str = ""
     boot_unix_ns: int = 0
     pushed: str = ""
     push_unix_ns: int = 0
@@ -122,6 +124,7 @@ class ReachedHost:
                 install_tail=str(installed.get("tail", "")),
                 version=str(installed.get("version", "")),
                 address=str(raw["address"]),
+                folder=str(raw["folder"]),
                 boot_unix_ns=int(raw["boot_unix_ns"]),
                 pushed=str(pushed.get("tree", "")),
                 push_unix_ns=int(pushed.get("unix_ns", 0)),
@@ -204,7 +207,7 @@ def next_steps(
     for index, one in told.items():
         memory[index].has_run = memory[index].has_run or _was_of_this_run(one, told)
     steps = {index: _of_one(index, one, memory[index], wanted) for index, one in told.items()}
-    if odd := _unlike(told):
+    if odd := _unlike(told) or _of_one_home(told):
         return {index: _unless_running(one, odd) for index, one in steps.items()}
     not_yet = (HostAct.PUSH, HostAct.INSTALL, HostAct.FAIL)
     late = sorted(
@@ -374,6 +377,21 @@ def _unlike(told: Mapping[int, ReachedHost | Unreached]) -> str:
     if len(kinds) < 2:
         return ""
     return "the hosts are not alike: " + "; ".join(f"{_hosts(v)}: {k}" for k, v in kinds.items())
+
+
+def _of_one_home(told: Mapping[int, ReachedHost | Unreached]) -> str:
+    """Each would take the others' job for its own, and start it again; "": none have."""
+    homes: dict[str, list[int]] = {}
+    for index, one in sorted(told.items()):
+        if isinstance(one, ReachedHost) and one.folder:
+            homes.setdefault(one.folder, []).append(index)
+    found = next((indices for indices in homes.values() if len(indices) > 1), None)
+    if found is None:
+        return ""
+    return (
+        f"{_hosts(found)} have one home folder, and what is pushed needs one for each: start "
+        "`holdfast run` on each by another way, from a folder that they share"
+    )
 
 
 def _unless_running(one: HostStep, words: str) -> HostStep:

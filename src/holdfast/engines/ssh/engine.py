@@ -22,7 +22,8 @@ from holdfast.errors import ConfigurationError
 
 LOOK_S = 0.5
 LIMIT_S = 600.0  # for hosts that do not answer
-GRACE_S = 30.0
+GRACE_S, LEAVE_S = 30.0, 5.0  # of `holdfast run`, and until it has left beyond it
+FILES = ("ssh-config", "key")  # options that name one
 SECRET_FLAG = "--secret-file"  # noqa: S105 - the option's name
 
 
@@ -78,6 +79,11 @@ def targets_of(names: Sequence[str]) -> tuple[Target, ...]:
     return tuple(Target(name, index, name) for index, name in enumerate(names))
 
 
+def absolute(path: str) -> str:
+    """As `ssh` finds it from every folder; "": none was named."""
+    return str(Path(path).expanduser().absolute()) if path else ""
+
+
 def needs_client(program: str = "ssh") -> None:
     """Raises ConfigurationError where that program is not installed."""
     if shutil.which(program) is None:
@@ -104,8 +110,8 @@ class SshEngine:
         needs_client()
         if "hosts" not in options:
             raise ConfigurationError("name the hosts: --option hosts=a,b,c, or hosts=@FILE")
-        config, user, key = (options.get(name, "") for name in ("ssh-config", "user", "key"))
-        reach = Reach(config, user, key)
+        config, key = (absolute(options.get(name, "")) for name in FILES)
+        reach = Reach(config, options.get("user", ""), key)
         return cls(options, hosts_named(options["hosts"]), reach)
 
     def check(self, submission: Submission) -> None:
@@ -145,7 +151,7 @@ class SshEngine:
             "it is not started again; `holdfast up --machines` stays, and does that"
         )
         words = f"started over SSH on {len(self.names)} hosts"
-        return Ordered(submission, submission.run_id, words, time.time_ns())
+        return Ordered(self._kept(submission), submission.run_id, words, time.time_ns())
 
     def find(self, run_id: str) -> str:
         """The hosts on which it runs."""
@@ -173,13 +179,21 @@ class SshEngine:
         fleet = SshFleet(self.reach, ordered.job, None, self.say)
         targets = targets_of(self.names)
         try:
-            ended = fleet.end(targets, GRACE_S)
+            ended = fleet.end(targets, _grace_s(ordered.submission) + LEAVE_S)
         finally:
             fleet.close()
         if len(ended) < len(targets):
             missed = [one.name for one in targets if one not in ended]
             raise EngineError(f"{', '.join(missed)} could not be told; the others have ended")
         return f"ended on {len(targets)} hosts"
+
+    def _kept(self, submission: Submission) -> Submission:
+        """For later commands, begun in other folders, when a list of hosts may be another one."""
+        options = dict(submission.options) | {"hosts": ",".join(self.names)}
+        for name in FILES:
+            if name in options:
+                options[name] = absolute(options[name])
+        return replace(submission, options=tuple(options.items()))
 
     @property
     def _root(self) -> Path:
@@ -233,6 +247,12 @@ class SshEngine:
         if one.job_code is None:
             reason = "it was rebooted, or the run was killed there, and nobody has started it again"
         return EngineHost(name, HostStage.GONE, index, reason)
+
+
+def _grace_s(submission: Submission) -> float:
+    """From SIGTERM until the run has left, as it was told."""
+    flags = list(submission.flags)
+    return float(flags[flags.index("--grace") + 1]) if "--grace" in flags else GRACE_S
 
 
 def _without_secret(flags: Sequence[str]) -> tuple[tuple[str, ...], str | None]:

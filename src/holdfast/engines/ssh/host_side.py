@@ -7,6 +7,7 @@ goes on: the run's process has a session of its own.
     ~/.holdfast/pushed/RUN-ID/trees/HASH/    a working tree, whole or not there
                               HASH.tar.gz    the archive that it came in, for other hosts
                               installed.json, install.log, job.json, job.code, job.log, secret
+                              folder         something drawn, by which hosts with one home show
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 import json
 import os
 import platform
@@ -162,7 +164,8 @@ class HostHere:
             "hostname": socket.gethostname(),
             "boot_id": _boot_id(),
             "boot_unix_ns": _boot_unix_ns(),
-            "address": told[2] if len(told) == 4 else "",
+            "folder": self._mark(),
+            "address": told[2] if len(told) == 4 and _leads_here(told[2]) else "",
             "python": list(sys.version_info[:3]),
             "machine": platform.machine(),
             "trees": sorted(one.name for one in self.trees.iterdir()),
@@ -355,6 +358,13 @@ class HostHere:
             return ""
         return (said.decode(errors="replace").split() or [""])[-1]
 
+    def _mark(self) -> str:
+        """The same wherever this very folder is: hosts with one home could not be told apart."""
+        path = self.folder / "folder"
+        with contextlib.suppress(FileExistsError), path.open("x") as mark:
+            mark.write(os.urandom(16).hex())
+        return _read(path)
+
     def _json(self, name: str) -> Any:
         try:
             return json.loads(_read(self.folder / name))
@@ -404,6 +414,15 @@ def _ticks(pid: int) -> int:
     """When a process began, in ticks of the kernel; 0: there is none, or it has ended."""
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else 0
+
+
+def _leads_here(address: str) -> bool:
+    """Whether other hosts reach this one by it: behind a tunnel it is this machine's own loop."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return not (found.is_loopback or found.is_link_local)
 
 
 def _boot_id() -> str:
