@@ -8,12 +8,15 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import socket
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -82,6 +85,25 @@ def test_hosts_with_one_home_say_so_and_an_address_that_only_this_host_knows_is_
     assert folders[0] == HostHere(tmp_path / "run", io.BytesIO()).look({})["folder"]
     assert len({*folders}) == 2
     assert all(len(one) == 32 for one in folders)
+
+
+@pytest.mark.real
+def test_an_install_that_goes_on_without_its_connection_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "trees" / "t").mkdir(parents=True)
+    os.mkfifo(tmp_path / "go")
+    order = {"tree": "t", "command": "mkdir busy && read go < ../../go && rmdir busy"}
+    order |= {"command_digest": "d", "program": ["echo"]}
+    told: list[dict[str, Any]] = []
+    hosts = [HostHere(tmp_path, io.BytesIO()) for _ in range(2)]
+    threads = [Thread(target=lambda one=one: told.append(one.install(order))) for one in hosts]
+    threads[0].start()
+    with (tmp_path / "go").open("w") as go:  # once the first is there
+        threads[1].start()
+        go.write("go\n")
+    for one in threads:
+        one.join(60)
+    assert [one["code"] for one in told] == [0, 0]
+    assert told[0] == told[1], "it was not begun again"
 
 
 @pytest.fixture
