@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -47,10 +47,14 @@ class Unplugged(KubernetesClusterEmulator):
 class Asked(Cluster):
     """Each exchange is a call."""
 
-    def __init__(self, emulator: Unplugged, namespace: str = "ml") -> None:
-        super().__init__(
-            ClusterAccess(emulator.url, namespace, "the context lab of ~/.kube/config")
-        )
+    def __init__(
+        self,
+        emulator: Unplugged,
+        namespace: str = "ml",
+        renew: Callable[[], ClusterAccess] | None = None,
+    ) -> None:
+        words = "the context lab of ~/.kube/config"
+        super().__init__(ClusterAccess(emulator.url, namespace, words), renew)
         self.emulator = emulator
 
     def _exchange(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage
 from holdfast.engines.kubernetes import kubeconfig
 from holdfast.engines.kubernetes.engine import KubernetesEngine, waits_here
+from holdfast.engines.kubernetes.kubeconfig import ClusterAccess
 from holdfast.engines.kubernetes.standing import index_of, moment_ns, standing_of
 from holdfast.engines.protocol import EngineError, Ordered
 from holdfast.errors import ConfigurationError, HoldfastError, RunHeld
@@ -367,6 +370,63 @@ def test_pods_of_others_with_the_same_labels_are_no_hosts(cluster: Unplugged) ->
     cluster.objects[f"{PODS}/other"] = {
         "metadata": {"name": "other", "labels": labels}, "status": {}}  # fmt: skip
     assert [one.name for one in engine.standing(order).hosts] == names(cluster)
+
+
+def test_a_token_that_has_expired_is_asked_for_anew(cluster: Unplugged) -> None:
+    """A plugin's, or a service account's in its file, is good for an hour, and a run for longer."""
+    words = "a plugin"
+
+    def renew() -> ClusterAccess:
+        headers = {"Authorization": f"Bearer {tokens.pop(0)}"}
+        return ClusterAccess(cluster.url, "ml", words, headers)
+
+    tokens = ["first", "second", "second", "second"]
+    asked = Asked(cluster, renew=renew)
+    for token in ("first", "second"):
+        cluster.do("rotate", token)
+        assert len(asked.items(PODS)) == len(asked.items(PODS)) == 1
+    cluster.do("rotate", "third")
+    with pytest.raises(EngineError, match="does not know who asks"):
+        asked.items(PODS)
+    assert len(tokens) == 1
+    elsewhere = ClusterAccess("http://other.test:6443", "ml", words, {"Authorization": "Bearer x"})
+    with pytest.raises(EngineError, match="does not know who asks"):
+        Asked(cluster, renew=lambda: elsewhere).items(PODS)
+    assert "Bearer x" not in [one.headers.get("authorization") for one in cluster.requests]
+
+
+def test_a_plugin_that_wants_to_know_the_cluster_is_told_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`provideClusterInfo`: without it, client-go's own helper for plugins refuses."""
+    told: list[dict[str, Any]] = []
+
+    def run(words: list[str], **how: Any) -> subprocess.CompletedProcess[bytes]:
+        told.append(json.loads(how["env"]["KUBERNETES_EXEC_INFO"])["spec"])
+        return subprocess.CompletedProcess(words, 0, b'{"status": {"token": "t"}}', b"")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    (tmp_path / "ca.pem").write_text("PEM")
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "lab"}}
+    about = {"server": "http://k:1", "certificate-authority": "ca.pem", "extensions": [extension]}
+    plugin: dict[str, object] = {"command": "plugin", "provideClusterInfo": True}
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": about}],
+        "users": [{"name": "u", "user": {"exec": plugin}}],
+    }
+    for wants_it in (True, False):
+        plugin["provideClusterInfo"] = wants_it
+        (tmp_path / "config").write_text(json.dumps(config))
+        access = kubeconfig.of_config([tmp_path / "config"], "", "", {})
+        assert access.headers == {"Authorization": "Bearer t"}
+    authority = base64.b64encode(b"PEM").decode()
+    known = {"server": "http://k:1", "certificate-authority-data": authority}
+    assert told == [
+        {"interactive": False, "cluster": known | {"config": {"audience": "lab"}}},
+        {"interactive": False},
+    ]
 
 
 @pytest.mark.parametrize(

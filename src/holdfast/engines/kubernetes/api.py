@@ -11,7 +11,8 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -27,7 +28,7 @@ ANSWER_LIMIT_BYTES = 64 << 20
 PAGE = 500
 MOST_ROUNDS = 3  # of a list whose pages the server forgets
 MOST_CHARS = 500  # of what it says
-NOT_FOUND, CONFLICT, GONE = 404, 409, 410
+UNAUTHORIZED, NOT_FOUND, CONFLICT, GONE = 401, 404, 409, 410
 
 
 class ClusterRefusal(EngineError):  # noqa: N818 - it is an answer, too
@@ -49,10 +50,15 @@ class NameTaken(ClusterRefusal):
 
 
 class Cluster:
-    """One cluster, as somebody may ask it."""
+    """One cluster, as somebody may ask it.
 
-    def __init__(self, access: ClusterAccess) -> None:
-        self.access = access
+    `renew`: who asks, found anew: tokens of plugins and of service accounts are good for an hour.
+    """
+
+    def __init__(
+        self, access: ClusterAccess, renew: Callable[[], ClusterAccess] | None = None
+    ) -> None:
+        self.access, self._renew = access, renew
         try:
             parts = urlsplit(access.server)
             host, port = parts.hostname, parts.port
@@ -149,6 +155,9 @@ class Cluster:
             data, headers["Content-Type"] = json.dumps(body).encode(), kind
         try:
             status, answer = self._exchange(method, target, data, headers)
+            if status == UNAUTHORIZED and self._is_renewed():
+                headers |= self.access.headers
+                status, answer = self._exchange(method, target, data, headers)
         except (OSError, http.client.HTTPException, ssl.SSLError) as error:
             why = _shown(str(error)) or type(error).__name__
             raise EngineError(
@@ -156,6 +165,14 @@ class Cluster:
                 f"{why}; try `kubectl get namespaces`"
             ) from error
         return self._understood(method, path, status, answer)
+
+    def _is_renewed(self) -> bool:
+        """Show who asks as that is known now; whether that is something else than before."""
+        before, found = self.access, None if self._renew is None else self._renew()
+        if found is None or found.server != before.server:
+            return False
+        self.access = replace(before, headers=found.headers, tls=found.tls)
+        return found.headers != before.headers or found.tls is not None
 
     def _exchange(
         self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
@@ -185,7 +202,7 @@ class Cluster:
             return document
         told = document if isinstance(document, dict) else {}
         said = _shown(told.get("message") or "")
-        if status == 401:
+        if status == UNAUTHORIZED:
             raise ClusterRefusal(
                 f"{self._words} does not know who asks ({self.access.words}): log in again",
                 status,

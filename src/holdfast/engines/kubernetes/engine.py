@@ -270,8 +270,8 @@ def _no_namespace(cluster: Cluster) -> str:
 
 def make(options: Mapping[str, str], environment: Mapping[str, str]) -> KubernetesEngine:
     """Of a kubeconfig, the pod's own cluster or an address; it is read when it is needed."""
-    root = Path("/")
-    return KubernetesEngine(options, lambda: Cluster(kubeconfig.find(options, environment, root)))
+    find = partial(kubeconfig.find, options, environment, Path("/"))
+    return KubernetesEngine(options, lambda: Cluster(find(), find))
 
 
 def waits(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[EngineWait, ...]:

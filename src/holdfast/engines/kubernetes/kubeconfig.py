@@ -13,8 +13,9 @@ import json
 import os
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,16 +87,16 @@ def of_config(
     if not chosen:
         raise ConfigurationError(f"{where} has no current context: say -o context=NAME")
     _, found = _named(files, "context", chosen, where)
-    folder, cluster = _named(files, "cluster", str(found.get("cluster", "")), where)
+    at, cluster = _named(files, "cluster", str(found.get("cluster", "")), where)
     for key in ("proxy-url", "tls-server-name"):
         if cluster.get(key):
             raise ConfigurationError(f"{where} says {key}, which is not read here: {PROXY}")
     server = str(cluster.get("server", ""))
-    tls = _tls(cluster, folder) if server.startswith("https:") else None
+    tls = _tls(cluster, at) if server.startswith("https:") else None
     headers: dict[str, str] = {}
     if name := str(found.get("user") or ""):
         folder, user = _named(files, "user", name, where)
-        headers = _show_who(user, folder, tls, where, environment)
+        headers = _show_who(user, folder, tls, where, environment, partial(_told, cluster, at))
     return ClusterAccess(
         server,
         namespace or str(found.get("namespace") or "default"),
@@ -170,10 +171,11 @@ def _show_who(
     tls: ssl.SSLContext | None,
     where: str,
     environment: Mapping[str, str],
+    about: Callable[[], Mapping[str, Any]],
 ) -> dict[str, str]:
-    """Headers, and a certificate for the connection."""
+    """Headers, and a certificate for the connection; `about`: the cluster, for a plugin."""
     if plugin := user.get("exec"):
-        user = _ask_plugin(plugin, folder, environment)
+        user = _ask_plugin(plugin, folder, environment, about)
     if user.get("auth-provider"):
         raise ConfigurationError(f"{where} says auth-provider, which is not read here: {PROXY}")
     if tls is not None:
@@ -223,14 +225,39 @@ def _as_file(user: Mapping[str, Any], name: str, folder: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{file.fileno()}"
 
 
-def _ask_plugin(plugin: Any, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+def _told(cluster: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A cluster as a plugin is told of it (`provideClusterInfo`); raises ConfigurationError."""
+    kept = ("server", "insecure-skip-tls-verify", "certificate-authority-data")
+    found = {name: cluster[name] for name in kept if cluster.get(name)}
+    path = cluster.get("certificate-authority")
+    if path and "certificate-authority-data" not in found:
+        try:
+            data = (folder / str(path)).read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"the cluster's certificate is not valid: {error}") from error
+        found["certificate-authority-data"] = base64.b64encode(data).decode()
+    for one in cluster.get("extensions") or ():
+        if isinstance(one, Mapping) and one.get("name") == "client.authentication.k8s.io/exec":
+            found["config"] = one.get("extension")
+    return found
+
+
+def _ask_plugin(
+    plugin: Any,
+    folder: Path,
+    environment: Mapping[str, str],
+    about: Callable[[], Mapping[str, Any]],
+) -> dict[str, Any]:
     """What a credential plugin says, as a user's entry."""
     if not isinstance(plugin, Mapping) or not plugin.get("command"):
         raise ConfigurationError("the kubeconfig's credential plugin (exec) names no command")
     command = str(plugin["command"])
     path = str(folder / command) if os.sep in command else command
     version = str(plugin.get("apiVersion", ""))
-    asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.get("provideClusterInfo") is True:
+        spec["cluster"] = about()
+    asked = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
     try:
         variables = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or ()}
         done = subprocess.run(
