@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +18,7 @@ from holdfast.config import RAY_WAITS_VARIABLE
 from holdfast.core.hosts.engine import EngineWait, Submission
 from holdfast.engines.protocol import EngineError
 from holdfast.engines.ray import cluster, waits
+from holdfast.engines.ray import engine as ray_engine
 from holdfast.engines.ray.cluster import in_a_sentence, ray_words, refused
 from holdfast.engines.ray.host import (
     HostTold,
@@ -218,6 +220,24 @@ def test_no_cluster_here() -> None:
 def test_nobody_listens_at_the_address() -> None:
     with pytest.raises(EngineError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
         cluster.dial("127.0.0.1:1")
+
+
+def test_a_head_that_is_away_for_a_while_is_no_order_that_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`holdfast submit --wait` asks again after an EngineError; any other would end it."""
+    ends: list[Exception] = [ConnectionError("Ray Client is not connected"), ValueError("none")]
+
+    def get_actor(_name: str, namespace: str) -> None:
+        del namespace
+        raise ends.pop(0)
+
+    away = SimpleNamespace(get_actor=get_actor)
+    monkeypatch.setattr(ray_engine, "connect", lambda _options: away)
+    engine = ray_engine.RayEngine(RayOptions())
+    with pytest.raises(EngineError, match="Ray does not answer: Ray Client is not connected"):
+        engine.find("abc")
+    assert engine.find("abc") == ""
 
 
 def test_without_ray_there_is_a_command_to_paste(

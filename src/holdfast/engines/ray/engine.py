@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.hosts.engine import Submission
 from holdfast.engines.protocol import EngineError, Ordered, OrderStanding
-from holdfast.engines.ray.cluster import connect, in_a_sentence
+from holdfast.engines.ray.cluster import connect, in_a_sentence, ray_words
 from holdfast.engines.ray.foreman import Foreman
 from holdfast.engines.ray.options import RayOptions, kept
 from holdfast.engines.ray.placing import ForemanTold, fitting, make_group, on_head, open_host
@@ -147,6 +147,8 @@ class RayEngine:
             return ray.get_actor(name, namespace=namespace)
         except ValueError:
             return None
+        except Exception as error:  # of whatever kind: the head, or the client's server, is away
+            raise EngineError(f"Ray does not answer: {ray_words(error)}") from error
 
     def _answer(self, ref: Any) -> Any:
         try:
