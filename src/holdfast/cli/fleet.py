@@ -23,6 +23,7 @@ from holdfast.journal.agreed import agree, agreed, differences
 from holdfast.journal.attempts import attempts
 from holdfast.journal.holder import RunHolder
 from holdfast.journal.machines import MachinesBook, read_machines
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 from holdfast.provision.cloud_tpu.client import CloudTpu
 from holdfast.provision.recovery import RunRecovery
@@ -112,6 +113,7 @@ def looked_after(
 
 
 def _is_done(folder: RunFolder) -> bool:
+    refresh(folder.attempts_dir)
     newest = attempts(folder).newest
     return newest is not None and newest.end is not None and newest.end.done
 

@@ -7,6 +7,7 @@ again elsewhere, it sees the same machines, and those that train go on meanwhile
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -31,17 +32,19 @@ from holdfast.errors import (
     EXIT_SAVED_START_ME_AGAIN,
     EXIT_UNAVAILABLE,
     ConfigurationError,
+    StoreUnavailable,
 )
 from holdfast.journal.agreed import agreed_path
 from holdfast.journal.attempts import AttemptEnd, attempts
 from holdfast.journal.holder import RunHolder
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 from holdfast.provision.recovery import RunRecovery
 
 F = TypeVar("F", bound=Callable[..., Any])
 LOOK_S = 1.0  # at the machines; at their service as --every says
 BRIEF_S = 0.2  # where something was just done
-SOON_S = 2.0  # at their service, where one has just been lost
+SOON_S = 2.0  # at their service, where one has just been lost; at the store
 LET_GO_S = 0.0  # to what still runs beside a slice that was taken: it cannot save any more
 STOPPED = "stopped"  # how an attempt ends that somebody has asked to
 IAP = "iap"
@@ -208,11 +211,13 @@ class PushLoop:
     _known: tuple[Target, ...] = ()
     _newest: int = -1
     _is_late: bool = False
+    _trouble: str = ""  # of the store, as it was said
+    _asked_s: float = -SOON_S
     _ended: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.fleet = SshFleet(self.reach, self.folder.identity.run_id, None, say, self._log)
-        self.fleet.is_over = lambda: self._end() is not None
+        self.fleet.is_over = self._may_be_over
         newest = attempts(self.folder).newest
         self._newest = -1 if newest is None or newest.end is None else newest.attempt
 
@@ -288,9 +293,11 @@ class PushLoop:
     def _over(self) -> int | None:
         code, why = self.fleet.verdict, self.fleet.why
         is_quiet = all(one.step is not HostAct.REST for one in self.fleet.steps.values())
-        if is_quiet and (end := self._end()) is not None:
-            code = EXIT_DONE if end.done else EXIT_SAVED_START_ME_AGAIN
-            why = "" if end.done else f"it was stopped; `holdfast up {self.folder.name}` goes on"
+        with contextlib.suppress(StoreUnavailable):  # nothing is started before it is known
+            if is_quiet and (end := self._end(SOON_S)) is not None:
+                code = EXIT_DONE if end.done else EXIT_SAVED_START_ME_AGAIN
+                again = f"`holdfast up {self.folder.name}` goes on"
+                why = "" if end.done else f"it was stopped; {again}"
         if code is None:
             return None
         if code == EXIT_DONE:
@@ -299,8 +306,24 @@ class PushLoop:
             say(why)
         return code
 
-    def _end(self) -> AttemptEnd | None:
-        """How the run has ended since this began to look, if nobody is to start it again."""
+    def _may_be_over(self) -> bool:
+        """Whether nobody is to start the run again, or it is not known for now."""
+        try:
+            return self._end(0.0) is not None
+        except StoreUnavailable as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                say(f"{error}; nothing is started again until the store tells how it ended")
+            return True
+
+    def _end(self, within_s: float) -> AttemptEnd | None:
+        """How the run has ended since this began to look, if nobody is to start it again.
+
+        The store is asked if that was not done `within_s`. Raises StoreUnavailable.
+        """
+        if time.monotonic() - self._asked_s >= within_s:
+            refresh(self.folder.attempts_dir)
+            self._asked_s = time.monotonic()
         newest = attempts(self.folder).newest
         end = None if newest is None or newest.attempt == self._newest else newest.end
         return end if end is not None and (end.done or end.cause == STOPPED) else None

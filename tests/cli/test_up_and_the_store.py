@@ -1,0 +1,72 @@
+"""What commands that look after a run for long know of it in an object store: each look anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import fleet, push
+from holdfast.cli.push import NamedMachines, PushAsked, PushLoop
+from holdfast.engines.ssh.words import Reach
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
+from holdfast.journal.store import RunFolder, RunStore
+
+STOPPED = AttemptEnd("stopped", "by a person", (75,), 1)
+DONE = AttemptEnd("done", "done", (0,), 1)
+
+
+def seen_by_two(tmp_path: Path) -> tuple[RunFolder, RunFolder]:
+    """A run's folder as its hosts have it, and as somebody elsewhere."""
+    place = f"memory://{tmp_path.name}/runs"
+    hosts = RunStore.at(place, mirror=str(tmp_path / "there")).open("lm", command=("x",))
+    return hosts, RunStore.at(place, mirror=str(tmp_path / "here")).get("lm")
+
+
+def ended(folder: RunFolder, number: int, end: AttemptEnd) -> None:
+    parent = number - 1 if number else None
+    create_attempt(folder, number, parent=parent, resume_step=0, restore_set=None)
+    end_attempt(folder, number, end)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(push, "say", found.append)
+    return found
+
+
+def test_a_run_that_a_person_has_stopped_is_not_started_again(
+    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, here = seen_by_two(tmp_path)
+    asked = PushAsked(tmp_path, "memory://x", (), ("x",), {})
+    loop = PushLoop(here, asked, Reach(), NamedMachines(()), tmp_path)
+    try:
+        assert not loop.fleet.is_over()
+        ended(hosts, 0, STOPPED)
+        assert loop.fleet.is_over()
+        assert loop._over() == 75
+
+        def away(_folder: Path) -> None:
+            raise StoreUnavailable("the bucket does not answer")
+
+        monkeypatch.setattr(push, "refresh", away)
+        loop._newest, loop._asked_s = 0, -60.0
+        assert loop.fleet.is_over(), "nobody knows"
+        assert loop.fleet.is_over()
+        assert loop._over() is None
+        assert told[1:] == [
+            "the bucket does not answer; nothing is started again until the store tells how it "
+            "ended"
+        ]
+    finally:
+        loop.fleet.close()
+
+
+def test_no_machines_are_made_for_a_run_that_is_done_meanwhile(tmp_path: Path) -> None:
+    hosts, here = seen_by_two(tmp_path)
+    assert not fleet._is_done(here)
+    ended(hosts, 0, DONE)
+    assert fleet._is_done(here)
