@@ -20,6 +20,7 @@ from holdfast.journal.hosts_table import ListedHost, read_hosts
 from holdfast.journal.lease import LeaseState, view
 from holdfast.journal.quarantine import put_in_quarantine, quarantined
 from holdfast.journal.quarantine import release as release_host
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder
 
 HEADINGS = (
@@ -98,6 +99,7 @@ def _change(folder: RunFolder, quarantine: int | None, reason: str, release: int
 
 
 def _show(folder: RunFolder, *, as_json: bool) -> None:
+    refresh(folder.lease_dir)
     lease = view(folder)
     rows, kept = read_hosts(folder, lease.epoch), quarantined(folder)
     is_over = lease.state in (LeaseState.RELEASED, LeaseState.DEAD, LeaseState.FREE)

@@ -19,6 +19,7 @@ from holdfast.journal.control import request
 from holdfast.journal.hosts_table import read_hosts
 from holdfast.journal.lease import view
 from holdfast.journal.quarantine import quarantined
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder, RunStore
 
 END_FILE = "engine-end.json"
@@ -33,6 +34,7 @@ def run_folder(submission: Submission) -> RunFolder:
 
 def look_at_run(folder: RunFolder) -> CrewRun:
     """How it stands. Raises HoldfastError."""
+    refresh(folder.lease_dir)
     lease = view(folder)
     rows = read_hosts(folder, lease.epoch) or ()
     there = frozenset(row.index for row in rows if row.state in THERE)

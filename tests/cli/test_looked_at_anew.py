@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import fleet, push
+from holdfast.cli.hosts import _show
 from holdfast.cli.push import NamedMachines, PushAsked, PushLoop
+from holdfast.engines.ray.store import look_at_run
 from holdfast.engines.ssh.words import Reach
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
+from holdfast.journal.hosts_table import ListedHost, tell_hosts
+from holdfast.journal.lease import LastWords, acquire
 from holdfast.journal.store import RunFolder, RunStore
 
 STOPPED = AttemptEnd("stopped", "by a person", (75,), 1)
@@ -63,6 +67,28 @@ def test_a_run_that_a_person_has_stopped_is_not_started_again(
         ]
     finally:
         loop.fleet.close()
+
+
+def test_rays_foreman_hears_how_the_run_has_ended(tmp_path: Path) -> None:
+    hosts, here = seen_by_two(tmp_path)
+    assert look_at_run(here).term == 0
+    lease = acquire(hosts, on_wait=str)
+    tell_hosts(lease, [ListedHost(0, "assigned", "10.0.0.1")])
+    assert look_at_run(here).there == {0}
+    lease.release(LastWords(75, "stopped", by_person=True))
+    found = look_at_run(here)
+    assert (found.term, found.code, found.by_person) == (1, 75, True)
+
+
+def test_hosts_are_shown_as_they_are_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts, here = seen_by_two(tmp_path)
+    _show(here, as_json=False)
+    assert "has one host" in capsys.readouterr().out
+    tell_hosts(acquire(hosts, on_wait=str), [ListedHost(0, "assigned", "10.0.0.1")])
+    _show(here, as_json=False)
+    assert "assigned" in capsys.readouterr().out
 
 
 def test_no_machines_are_made_for_a_run_that_is_done_meanwhile(tmp_path: Path) -> None:
