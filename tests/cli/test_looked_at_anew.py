@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from holdfast.engines.ray.store import look_at_run
 from holdfast.engines.ssh.words import Reach
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.attempts import AttemptEnd, create_attempt, end_attempt
+from holdfast.journal.holder import RunHolder
 from holdfast.journal.hosts_table import ListedHost, tell_hosts
 from holdfast.journal.lease import LastWords, acquire
+from holdfast.journal.machines import MachinesBook, tell_loss
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder, RunStore
 
 STOPPED = AttemptEnd("stopped", "by a person", (75,), 1)
@@ -89,6 +93,32 @@ def test_hosts_are_shown_as_they_are_now(
     tell_hosts(acquire(hosts, on_wait=str), [ListedHost(0, "assigned", "10.0.0.1")])
     _show(here, as_json=False)
     assert "assigned" in capsys.readouterr().out
+
+
+def test_what_machines_were_lost_to_is_told_of_the_attempt_that_ran_on_them(
+    tmp_path: Path,
+) -> None:
+    hosts, here = seen_by_two(tmp_path)
+    create_attempt(hosts, 0, parent=None, resume_step=0, restore_set=None)
+    refresh(here.attempts_dir)
+    end_attempt(hosts, 0, DONE)
+    create_attempt(hosts, 1, parent=None, resume_step=0, restore_set=None)
+    assert tell_loss(here, "preempted", "preempted") == (1, "preempted")
+
+
+def test_a_machine_that_is_no_more_need_not_be_watched(tmp_path: Path) -> None:
+    """Else its silence counts, for half a minute: `acquire` says so."""
+    hosts, here = seen_by_two(tmp_path)
+    elsewhere = replace(RunHolder.current(), host="h1", boot_id="b1")
+    said: list[str] = []
+    book = MachinesBook(here, said.append, lambda holder: holder.boot_id == "b1")
+    acquire(hosts, holder=elsewhere)
+    book.hold()
+    assert book.is_held
+    assert [one.partition("; ")[2] for one in said] == [
+        "waiting up to 0 s to see whether it is alive"
+    ]
+    book.close()
 
 
 def test_no_machines_are_made_for_a_run_that_is_done_meanwhile(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def tell_loss(folder: RunFolder, words: str, cause: str) -> tuple[int, str] | No
     was said before stands. Returns the attempt, and the cause that is on record; None: none was
     open. Raises StoreUnavailable.
     """
+    refresh(folder.attempts_dir)
     newest = attempts(folder).newest
     if newest is None or newest.end is not None:
         return None
@@ -140,6 +141,7 @@ class MachinesBook:
     def hold(self) -> None:
         """Take the run's lease; raises RunHeld, StoreUnavailable."""
         if self._lease is None:
+            refresh(self.folder.lease_dir)
             before = view(self.folder)
             watched, holder = None, before.holder
             if before.state is LeaseState.UNKNOWN and holder and self.knows_gone(holder):
@@ -189,6 +191,7 @@ class MachinesBook:
 
     def _explain(self, cause: str, at_unix_ns: int, within_ns: int) -> None:
         """Of the newest attempt that is over: it saw a host fall silent then, and not why."""
+        refresh(self.folder.attempts_dir)
         over = [one for one in attempts(self.folder).records if one.end is not None]
         end = over[-1].end if over else None
         if end is None or end.cause != HOST_LOST or over[-1].attempt in self._explained:
