@@ -188,8 +188,10 @@ def _rehearse(
         raise ConfigurationError(
             f"--rank {rank}: the run has ranks 0 to {settings.local_ranks - 1}"
         )
-    # Whoever ends a rehearsal ends its run as well.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # Whoever ends a rehearsal, or its terminal, ends its run as well, and what lies in memory.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
     with contextlib.ExitStack() as later:
         emulator = None if source is None else later.enter_context(_emulator(source, later))
         place = _place(store, later)

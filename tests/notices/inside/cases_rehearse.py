@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 TRAIN = """
@@ -49,4 +50,13 @@ def test_a_run_that_is_warned_loses_no_step_and_one_that_is_killed_goes_on(house
     said = _rehearse(house, "kill", "--ranks", 2, "--rank", 1).wait(0)
     assert "rank 1: killed by SIGKILL" in said
     assert "well: it went on by itself" in said
+    assert list(house.folder.glob("holdfast-rehearsal-*")) == []
+
+
+def test_a_terminal_that_is_closed_ends_the_run_and_what_lies_in_memory(house):
+    rehearsal = _rehearse(house, "kill", "--after", 10**6)
+    begun = "holdfast-rehearsal-*/rehearsal/attempts/0000/attempt.json"
+    house.eventually(lambda: any(house.folder.glob(begun)))
+    rehearsal.send(signal.SIGHUP)
+    rehearsal.wait(128 + signal.SIGHUP)
     assert list(house.folder.glob("holdfast-rehearsal-*")) == []
