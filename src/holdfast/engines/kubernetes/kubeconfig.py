@@ -176,8 +176,9 @@ def _show_who(
     """Headers, and a certificate for the connection; `about`: the cluster, for a plugin."""
     if plugin := user.get("exec"):
         user = _ask_plugin(plugin, folder, environment, about)
-    if user.get("auth-provider"):
-        raise ConfigurationError(f"{where} says auth-provider, which is not read here: {PROXY}")
+    for key in ("auth-provider", "as", "as-uid", "as-groups", "as-user-extra"):
+        if user.get(key):
+            raise ConfigurationError(f"{where} says {key}, which is not read here: {PROXY}")
     if tls is not None:
         _load_certificate(user, folder, tls, where)
     token = str(user.get("token") or "")

@@ -116,6 +116,7 @@ def test_no_cluster_is_said_in_one_sentence(
         (lambda one: one["clusters"][0]["cluster"].update({"proxy-url": "http://p"}), "proxy-url"),
         (lambda one: one["users"][0]["user"].update({"auth-provider": {"name": "gcp"}}),
          "auth-provider, which is not read here: have `kubectl proxy` running"),
+        (lambda one: one["users"][0]["user"].update({"as": "root"}), "says as, which is not read"),
         (lambda one: one["users"][0]["user"].update({"tokenFile": "gone"}), "cannot be read"),
         (lambda one: one["users"][0]["user"].update({"token": "a\nb"}), "the token in"),
         (lambda one: one["users"][0]["user"].update(exec={"command": "no-such-plugin"}),
