@@ -21,9 +21,10 @@ from holdfast.cli.submit import submit
 from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage, Submission
 from holdfast.engines import registry
 from holdfast.engines.protocol import EngineError, EngineOption, Ordered, OrderStanding
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.journal.lease import LastWords, acquire
 from holdfast.journal.machine_facts import past_waits_ns
+from holdfast.journal.remote import refresh
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.submitted import kept
 
@@ -308,8 +309,14 @@ def test_a_start_does_not_wait_for_its_engine(engine: MadeUpEngine, store: Path)
 def test_who_waits_has_the_runs_exit_code(
     engine: MadeUpEngine, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine is away at first, then the run trains, a host is drained, and the run ends."""
+    """The engine and the store are away at first, then the run trains, and it ends."""
     engine.is_away = True
+    def asked(folder: Path) -> None:
+        if engine.is_away:
+            raise StoreUnavailable("the store does not answer")
+        refresh(folder)
+
+    monkeypatch.setattr("holdfast.cli.submit.refresh", asked)
     looks = [
         OrderStanding("RUNNING", (EngineHost("n1", HostStage.READY, 0),)),
         OrderStanding("RUNNING", (EngineHost("n1", HostStage.DRAINING, 0, "repair"),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ from holdfast.errors import (
     EXIT_UNAVAILABLE,
     ConfigurationError,
     RunHeld,
+    StoreUnavailable,
 )
 from holdfast.journal.lease import SILENT_AFTER_S, LastWords, LeaseState, view
 from holdfast.journal.names import check_name, default_name
@@ -202,8 +204,9 @@ def _wait(folder: RunFolder, engine: Engine, ordered: Ordered, term: int) -> int
         except EngineError as error:
             if str(error) != trouble:
                 say(f"{error}; asking again")
-            trouble = str(error)
-            last = _last_words(folder, term)
+            trouble, last = str(error), None
+            with contextlib.suppress(StoreUnavailable):  # it may be away with its engine
+                last = _last_words(folder, term)
             if last is not None and (last.by_person or last.exit_code != EXIT_SAVED_START_ME_AGAIN):
                 say(f"its store says that the run is over: {last.words}")
                 return last.exit_code
