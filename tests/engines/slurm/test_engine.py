@@ -104,6 +104,8 @@ def test_variables_of_sbatch_do_not_count_for_more_than_the_script(
     assert programs.environments[-1].keys() == {"PATH", "SBATCH_PARTITION", "SBATCH_WCKEY"}
     make({}, own).submit(with_options(sbatch="-p=high"))
     assert programs.environments[-1].keys() == {"PATH", "SBATCH_TIMELIMIT", "SBATCH_WCKEY"}
+    with pytest.raises(ConfigurationError, match="time=2 is over before the run has begun"):
+        make({}, own | {"SBATCH_TIMELIMIT": "2"}).check(LM)
     own["SBATCH_PARTITION"] = "nowhere"
     with pytest.raises(ConfigurationError, match="there is no partition 'nowhere'"):
         make({}, own).check(LM)

@@ -76,6 +76,9 @@ def test_the_time_limit_is_told_so_far_ahead_that_two_saves_fit() -> None:
     assert lead_s(LM) == 120
     assert lead_s(of(save_ns=200 * SECOND_NS)) == 400
     assert lead_s(of(("signal", "60"), save_ns=200 * SECOND_NS)) == 60
+    check_options(of(("time", "1"), ("signal", "50")))
+    with pytest.raises(ConfigurationError, match=r"time=6 is over before .* told 400 s ahead"):
+        check_options(of(("time", "6"), save_ns=200 * SECOND_NS))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,7 @@ def test_the_time_limit_is_told_so_far_ahead_that_two_saves_fit() -> None:
         ("memory", "64 G"),
         ("memory", "#"),
         ("time", "soon"),
+        ("time", "2"),  # it is told 120 s ahead, so at once, and again after each requeue
         ("time", "1:2:3:4:5"),
         ("signal", "9"),
         ("signal", "100000"),

@@ -67,6 +67,7 @@ class SlurmCluster:
                 "works, such as on a login node"
             )
         wanted = self._with_defaults(submission)
+        check_options(wanted)
         check_fits(wanted, chosen(wanted, partitions(self._partitions())))
         folder = submission.option("output")
         if folder and not Path(folder).is_dir():

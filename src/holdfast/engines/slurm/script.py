@@ -120,8 +120,6 @@ def check_options(wanted: Submission) -> None:
             raise ConfigurationError(f"--option {name}={value!r} is not valid: it is one line")
         if name in _LINES and not _WORD.fullmatch(value):
             raise ConfigurationError(f"--option {name}={value!r} is not valid: it is one word")
-    if time := wanted.option("time"):
-        time_limit_s(time)
     for name in ("gpus", "cpus"):
         value = wanted.option(name)
         if value and (name == "cpus" or value.isdigit()) and not _is_count(value):
@@ -131,7 +129,13 @@ def check_options(wanted: Submission) -> None:
             f"--option output={wanted.option('output')!r} is not valid: Slurm reads patterns in "
             "such names; use letters, digits and . / _ -"
         )
-    lead_s(wanted)
+    lead = lead_s(wanted)
+    limit = time_limit_s(wanted.option("time", "NONE"))
+    if limit is not None and limit <= lead:
+        raise ConfigurationError(
+            f"--option time={wanted.option('time')} is over before the run has begun: it is told "
+            f"{lead} s ahead to save and leave; say more, or --option signal=SECONDS"
+        )
     _extra(wanted)
     if program := wanted.option("program"):
         program_words(program)
