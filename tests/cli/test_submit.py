@@ -311,6 +311,7 @@ def test_who_waits_has_the_runs_exit_code(
 ) -> None:
     """The engine and the store are away at first, then the run trains, and it ends."""
     engine.is_away = True
+
     def asked(folder: Path) -> None:
         if engine.is_away:
             raise StoreUnavailable("the store does not answer")

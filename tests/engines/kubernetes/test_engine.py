@@ -372,6 +372,15 @@ def test_pods_of_others_with_the_same_labels_are_no_hosts(cluster: Unplugged) ->
     assert [one.name for one in engine.standing(order).hosts] == names(cluster)
 
 
+def test_what_is_left_beside_a_run_that_was_given_back_is_said(cluster: Unplugged) -> None:
+    engine, order = taken(cluster, **{"with": "prepull"})
+    cluster.do("deny", "delete", "daemonsets")
+    gone, _, left = engine.release(order).partition(", and ")
+    assert gone == "JobSet lm in ml is deleted"
+    assert left.startswith("the DaemonSet lm-prepull is still there")
+    assert "(403)" in left
+
+
 def test_a_token_that_has_expired_is_asked_for_anew(cluster: Unplugged) -> None:
     """A plugin's, or a service account's in its file, is good for an hour, and a run for longer."""
     words = "a plugin"

@@ -163,10 +163,13 @@ class KubernetesEngine:
         top = self._its_own(ordered)
         uid = "" if top is None else str(inner(top, "metadata").get("uid") or "")
         was_there = top is not None and self.cluster.delete(f"{self._path(kind)}/{name}", uid=uid)
+        words = f"{ordered.words} is deleted" if was_there else f"{ordered.words} was not there"
         if "prepull" in ordered.submission.option("with"):
-            with suppress(ClusterRefusal):
+            try:
                 self.cluster.delete(f"{self._path('DaemonSet')}/{name}-prepull")
-        return f"{ordered.words} is deleted" if was_there else f"{ordered.words} was not there"
+            except ClusterRefusal as error:
+                words += f", and the DaemonSet {name}-prepull is still there ({error})"
+        return words
 
     # --- parts ------------------------------------------------------------------------------
 
