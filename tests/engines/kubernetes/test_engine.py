@@ -398,6 +398,12 @@ def test_a_token_that_has_expired_is_asked_for_anew(cluster: Unplugged) -> None:
     with pytest.raises(EngineError, match="does not know who asks"):
         asked.items(PODS)
     assert len(tokens) == 1
+
+    def fails() -> ClusterAccess:
+        raise ConfigurationError("~/.kube/config is no kubeconfig")
+
+    with pytest.raises(EngineError, match="does not know who asks"):
+        Asked(cluster, renew=fails).items(PODS)
     elsewhere = ClusterAccess("http://other.test:6443", "ml", words, {"Authorization": "Bearer x"})
     with pytest.raises(EngineError, match="does not know who asks"):
         Asked(cluster, renew=lambda: elsewhere).items(PODS)

@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from holdfast.core.visible import clean
 from holdfast.engines.kubernetes.kubeconfig import ClusterAccess
 from holdfast.engines.protocol import EngineError
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, HoldfastError
 
 Object = dict[str, Any]
 MANAGER = "holdfast"
@@ -168,8 +168,14 @@ class Cluster:
 
     def _is_renewed(self) -> bool:
         """Show who asks as that is known now; whether that is something else than before."""
-        before, found = self.access, None if self._renew is None else self._renew()
-        if found is None or found.server != before.server:
+        if self._renew is None:
+            return False
+        before = self.access
+        try:
+            found = self._renew()
+        except HoldfastError:  # a file that is being written, a plugin that cannot ask now
+            return False
+        if found.server != before.server:
             return False
         self.access = replace(before, headers=found.headers, tls=found.tls)
         return found.headers != before.headers or found.tls is not None
