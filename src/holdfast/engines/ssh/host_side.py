@@ -328,6 +328,7 @@ class HostHere:
         how: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
         with tarfile.open(str(archive), "r:gz") as tar:
             tar.extractall(str(draft), **how)  # noqa: S202
+        os.sync()  # a power cut must leave no empty files under a name that is trusted
         draft.rename(target)
 
     def _job(self) -> dict[str, Any]:
