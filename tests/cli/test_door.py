@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
 import sys
 import unicodedata
 from dataclasses import replace
@@ -226,17 +227,41 @@ def test_closed_standard_streams_are_no_error(
     assert ended.value.code == code
 
 
-@pytest.mark.parametrize("words", [["config"], ["config", "--json"], ["--help"]])
+TABLES = [["plan", "--mtbf", "3h"], ["report", "lm"], ["report", "--fleet"]]
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("words", [["config"], ["config", "--json"], ["--help"], *TABLES])
 def test_an_output_that_cannot_be_written_is_one_sentence(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """As on a disk that is full (`holdfast config >list`)."""
+    monkeypatch.setenv("HOLDFAST_STORE", str(store))
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(SystemExit) as ended:
             main(words)
     assert ended.value.code == 69
     assert capsys.readouterr().err == "holdfast: standard output: No space left on device\n"
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("words", [["config"], *TABLES])
+def test_a_reader_that_goes_away_is_told_by_one_exit_code(
+    words: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of SIGPIPE, whatever prints (`holdfast report lm | true`)."""
+    monkeypatch.setenv("HOLDFAST_STORE", str(store))
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+    assert ended.value.code == 141
 
 
 def test_nobody_prints_around_the_door() -> None:

@@ -10,6 +10,7 @@ print. Nothing else gets past it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -100,6 +101,13 @@ def console(*, err: bool = False, folded: bool = True, file: IO[str] | None = No
         ) -> Iterable[Segment]:
             for one in super().render(renderable, options):
                 yield one if one.control else Segment(clean(one.text), one.style)
+
+        def print(self, *objects: Any, **how: Any) -> None:
+            with _output():
+                super().print(*objects, **how)
+
+        def on_broken_pipe(self) -> None:  # rich would leave with 1
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     stream = file or _behind(sys.stderr if err else sys.stdout)
     width = None if folded or stream.isatty() else PIPE_COLUMNS
