@@ -288,6 +288,38 @@ def test_what_the_user_has_set_needs_no_reason(
     assert saving_words(memory.pace(view()), durable.pace(view(tier=Tier.DURABLE))) == words
 
 
+def test_a_slowdown_that_is_none_is_not_told() -> None:
+    pace = Optimal().pace(view(tier=Tier.DURABLE, save_total_ns=8 * SECOND, slowdown_ppm=400))
+    assert pace.because == "a write to disk takes 8 s and memory may be lost every 24 h"
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (EverySeconds(5) | EverySteps(10), "every 5 s, or every 10 steps"),
+        (EverySeconds(5) & EverySteps(10), "every 5 s, and every 10 steps"),
+    ],
+)
+def test_the_words_for_two_rules_do_not_change_with_which_is_due(
+    policy: SavePolicy, words: str
+) -> None:
+    told = {
+        policy.pace(view(now_ns=seconds * SECOND, last_committed_ns=0, step=step))
+        for seconds in (1, 10)
+        for step in (1001, 1010)
+    }
+    assert [pace.words for pace in told] == [words]
+
+
+def test_two_rules_are_told_again_when_the_one_that_is_learned_has_changed() -> None:
+    policy = Optimal() | EverySteps(10**6)
+    short, like, long = (
+        policy.pace(view(tier=Tier.DURABLE, save_total_ns=ms * MS)) for ms in (100, 110, 10**5)
+    )
+    assert short.is_like(like)
+    assert not short.is_like(long)
+
+
 def test_before_the_first_save_it_is_told_when_that_is() -> None:
     pace = Optimal().pace(view(save_total_ns=0))
     assert alone_words(pace) == (

@@ -130,6 +130,10 @@ class Either(SavePolicy):
                 return one.why(view)
         return f"{self.first.why(view)}, or {self.second.why(view)}"
 
+    def pace(self, view: SaveView) -> SaveFrequency:
+        """That of both, whichever is due now."""
+        return _both_paces(self.first.pace(view), "or", self.second.pace(view))
+
 
 @value
 class Both(SavePolicy):
@@ -148,6 +152,16 @@ class Both(SavePolicy):
             if not one.holds(view):
                 return one.why(view)
         return f"{self.first.why(view)}, and {self.second.why(view)}"
+
+    def pace(self, view: SaveView) -> SaveFrequency:
+        """That of both, whichever is due now."""
+        return _both_paces(self.first.pace(view), "and", self.second.pace(view))
+
+
+def _both_paces(first: SaveFrequency, word: str, second: SaveFrequency) -> SaveFrequency:
+    known = [one.interval_s for one in (first, second) if one.interval_s is not None]
+    because = ", and ".join(one.because for one in (first, second) if one.because)
+    return SaveFrequency(f"{first.words}, {word} {second.words}", because, min(known, default=None))
 
 
 @value
@@ -339,8 +353,8 @@ class Optimal(SavePolicy):
                 because += f", its checksums take {in_words(view.taken_ns)} of busy processors"
             because += f" and {self._failures_in_words(view)}"
         elif view.tier is Tier.DURABLE:
-            slows = view.slowdown_ppm
-            how = "" if slows is None else f", slowing the steps by {slows / 1e4:.1f} %,"
+            slows = view.slowdown_ppm or 0
+            how = f", slowing the steps by {slows / 1e4:.1f} %," if slows >= TOLD_PPM else ""
             lost = "is lost" if view.failures_seen else "may be lost"
             because = f"a write to disk takes {total}{how} and memory {lost} every {mtbf}"
         else:
@@ -363,6 +377,8 @@ class Optimal(SavePolicy):
 
 
 LEAST_SHARE = 0.005  # of a flush's time: what no measurement of steps can tell from nothing
+
+TOLD_PPM = 500  # 0.1 %: less is told as nothing
 
 TOLD_FROM = 4  # what costs a quarter of the copy is worth a word
 
