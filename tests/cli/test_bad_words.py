@@ -56,10 +56,27 @@ def test_an_unknown_run(refused: Refused, command: str) -> None:
         (["--save-every", "0"], "save_every"),
         (["--frobnicate"], "--frobnicate"),
         (["--config", "missing.toml"], "missing.toml"),
+        (["--notice", "nosuch"], "nosuch"),
+        (["--notice", "file:"], "file:PATH"),
+        (["--notice", "signal:USR1"], "signal:USR1=120"),
+        (["--notice", "auto,gce:there"], "'there' is no address"),
     ],
 )
 def test_options_of_a_run(refused: Refused, options: list[str], told: str) -> None:
     assert told in refused("run", *options, "--", "true")
+
+
+@pytest.mark.parametrize("flag", ["--window", "--last"])
+def test_a_stretch_of_time_that_is_none_names_both_spellings_of_its_flag(
+    refused: Refused, flag: str
+) -> None:
+    line = refused("report", "x", flag, "5x")
+    assert line.startswith("holdfast: --window (or --last): 5x: there is no unit 'x'; ")
+
+
+def test_a_report_of_nothing_says_what_there_is_a_report_of(refused: Refused) -> None:
+    line = refused("report")
+    assert "name a run, or a file with --history, or give --fleet for all runs" in line
 
 
 @pytest.mark.parametrize("words", [["run"], ["run", "--name", "x", "--"]])

@@ -98,11 +98,11 @@ def test_an_impossible_line_is_named(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 78, "name a run, or a file with --history"),
+        ([], 78, "name a run, or a file with --history, or give --fleet for all runs"),
         (["x", "--history", "{file}"], 78, "name a run, or a file with --history"),
         (["--history", "{file}", "--window", "-3"], 78, "less than zero"),
         (["--history", "{file}", "--window", "nan"], 78, "not a duration"),
-        (["--history", "{file}", "--last", "7x"], 78, "holdfast: --last 7x: there is no unit 'x'"),
+        (["--history", "{file}", "--last", "7x"], 78, ": 7x: there is no unit 'x'"),
         (["--history", "{file}", "--now", "soon"], 78, "seconds on the history's clock"),
         (["--history", "{file}.gone"], 78, "there is no history file"),
         (["--history", "{folder}"], 78, "directory"),

@@ -12,15 +12,15 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=
 
 
 def window_ns(text: str) -> int:
-    """The value of --last (or --window): seconds, or 90s, 5min, 2h, 7d."""
+    """The value of --window (or --last): seconds, or 90s, 5min, 2h, 7d."""
     from holdfast.sim.durations import seconds_of
 
     try:
         length_ns = round(seconds_of(text) * NS_PER_S)
     except ValueError as error:
-        raise ConfigurationError(f"--last {error}") from None
+        raise ConfigurationError(f"--window (or --last): {error}") from None
     if length_ns <= 0:
-        raise ConfigurationError(f"--last {text}: give more than 0 s")
+        raise ConfigurationError(f"--window (or --last): {text}: give more than 0 s")
     return length_ns
 
 

@@ -123,7 +123,8 @@ def report(
     if capacity is not None:
         raise click.UsageError("--capacity is for --fleet", context)
     if (run is None) == (history is None):
-        raise click.UsageError("name a run, or a file with --history", context)
+        words = "or give --fleet for all runs" if run is None else "not both"
+        raise click.UsageError(f"name a run, or a file with --history, {words}", context)
     if since is not None and history is not None:
         raise click.UsageError("a history has a clock of its own: give --window", context)
     last_ns = None if last is None else last[1]

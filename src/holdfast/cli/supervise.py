@@ -57,7 +57,7 @@ from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.writer import JournalWriter
 from holdfast.notices.found import has_accelerator
 from holdfast.notices.protocol import Clocks, SourceSurroundings
-from holdfast.notices.registry import WantedSource, wanted
+from holdfast.notices.registry import WantedSource, check_options, wanted
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.ram_folder import claim_ram, reclaim
 from holdfast.standby.command import standby_argv
@@ -126,6 +126,8 @@ def prepare(
     place = _working_directory()
     around = SourceSurroundings(inherited_environment())
     sources = wanted(settings.notice, around)
+    if not settings.has_several_hosts:  # else each host has its own
+        check_options(sources, around)
     check_libraries(parse(settings.export or ""))
     if settings.cache_key_file is not None:
         read_seal(settings.cache_key_file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, cast
 
 from holdfast.config.kinds import AUTO, OFF
@@ -12,7 +12,13 @@ from holdfast.core.hosts.backoff import Backoff
 from holdfast.core.value import value
 from holdfast.errors import ConfigurationError
 from holdfast.notices import found
-from holdfast.notices.protocol import NoticeSource, SourceModule, SourceSurroundings, Tools
+from holdfast.notices.protocol import (
+    Clocks,
+    NoticeSource,
+    SourceModule,
+    SourceSurroundings,
+    Tools,
+)
 
 
 class SourceRow(NamedTuple):
@@ -83,3 +89,13 @@ def wanted(text: str, around: SourceSurroundings) -> tuple[WantedSource, ...]:
         reasons = {name: row.detect(around) for name, row in SOURCES.items() if name not in known}
         named += [WantedSource(name, "", why) for name, why in reasons.items() if why]
     return tuple(named)
+
+
+def check_options(sources: Iterable[WantedSource], around: SourceSurroundings) -> None:
+    """Raise ConfigurationError for an option that is not valid: before a run is made for it."""
+
+    async def sleep(_s: float) -> None:
+        """Nothing is watched."""
+
+    for one in sources:
+        one.make(Tools(lambda: Clocks(0, 0), sleep), around)
