@@ -202,6 +202,13 @@ def test_many_disruptions_are_summed_up(findings: Findings) -> None:
     assert shown(crowded, 100, every_story=True).count("killed by a signal") == len(many)
 
 
+@pytest.mark.parametrize("width", [80, 110])
+def test_how_many_steps_were_lost_is_never_cut_short(findings: Findings, width: int) -> None:
+    one = replace(findings.account.disruptions[1], lost_steps=912_345)
+    text = shown(replace(findings, account=replace(findings.account, disruptions=(one,))), width)
+    assert " 912,345 steps " in text
+
+
 @pytest.mark.parametrize("elapsed_s", [0, 5])
 def test_a_run_that_has_not_begun(elapsed_s: int) -> None:
     elapsed = elapsed_s * SECOND_NS

@@ -258,6 +258,12 @@ def test_failures_in_words():
     assert found.parameters["host-share"].words == "0 of 12 failures"
 
 
+def test_what_took_no_time_has_no_brackets():
+    """A log tells of restarts that lose no time: none that was drawn means more."""
+    found = fit(told(processes=2, there_s=31 * HOUR_S, restarts_s=(0.0, 0.0)))
+    assert found.parameters["restart"].words == "2 restarts: 0 s"
+
+
 def test_no_failure_gives_a_bound_alone():
     found = fit(told(there_s=30 * HOUR_S, start_s=70.0))
     one = found.parameters["mtbf"]

@@ -95,6 +95,10 @@ def test_one_that_never_gets_through_a_restart():
     found = planned(mtbf=1, restart="1h", save_stall=10)
     assert (found.goodput, found.goodput_low, found.can_progress) == (0, 0, False)
     assert "cannot progress" in found.notes[0]
+    assert (
+        "chance leaves <0.001 % of the time at the most"
+        in planned(mtbf=3, restart="1min", save_stall=10).notes[0]
+    )
     assert sum((found.badput.restart, found.badput.lost, found.badput.save)) == pytest.approx(1)
 
 

@@ -54,7 +54,7 @@ LEFT_IN_ORDER = (
 WINDOW_WORDS = {"1h": "last hour", "1d": "last day", "7d": "last 7 days"}
 _SHADES = {Level.PRODUCTIVE: "█", Level.SCHEDULING: "░", Level.RUNTIME: "▒"}
 _ASCII_SHADES = {Level.PRODUCTIVE: "#", Level.SCHEDULING: ".", Level.RUNTIME: "-"}
-_NUMBER_WIDTHS = (10, 11, 10)  # a disruption's lost steps, downtime and price
+_NUMBER_WIDTHS = (13, 11, 10)  # a disruption's lost steps, downtime and price
 _NUMBERS_WIDTH = sum(_NUMBER_WIDTHS) + len(_NUMBER_WIDTHS) + 1
 _LEVEL_WORDS = {
     Level.PRODUCTIVE: "productive",

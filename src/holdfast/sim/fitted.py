@@ -280,8 +280,9 @@ def _duration(
 ) -> None:
     """A mean of durations."""
     mean_s, drawn = sum(seen_s) / len(seen_s), mean_draws(rng, seen_s)
-    low_s, high_s = interval_of(drawn)
-    words = f"{_count(len(seen_s), what, several)}: {in_words(mean_s)} ({_between(low_s, high_s)})"
+    words = f"{_count(len(seen_s), what, several)}: {in_words(mean_s)}"
+    if mean_s:
+        words += f" ({_between(*interval_of(drawn))})"
     found._add(name, mean_s, words, len(seen_s), drawn)
 
 

@@ -303,4 +303,4 @@ def _reaches(
 
 
 def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %"
+    return "<0.001 %" if 0 < share < 1e-5 else f"{share * 100:.3g} %"
