@@ -137,7 +137,8 @@ def test_rubbish_is_named_and_harmless(folder: RunFolder, lease: Lease) -> None:
         ("stop", {"now": 1}, "stop: now must be true or false, not 1"),
         ("stop", {"grace_s": -1}, "grace_s must be a number of seconds, 0 or more, not -1"),
         ("stop", {"grace_s": float("nan")}, "grace_s must be a number"),
-        ("save", {"tag": "a/b"}, "contains '/'"),
+        ("save", {"tag": "a/b"}, "'a/b' cannot be a tag: it contains '/'"),
+        ("rollback", {"to": "a b"}, "'a b' cannot be a tag: it contains ' '"),
     ],
 )
 def test_bad_requests(

@@ -17,7 +17,7 @@ from holdfast.cli.places import open_run, store_option
 from holdfast.config import resolve
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
 from holdfast.journal.attempts import AttemptRecord, attempts, lineage
-from holdfast.journal.names import check_name
+from holdfast.journal.names import check_tag
 from holdfast.journal.store import RunFolder
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def pin(run: str, checkpoint: str, tag: str, store: str | None) -> None:
 
     folder = open_run(run, store)
     name = find(folder, checkpoint)
-    write_pin(folder.pins_path, check_name(tag), name)
+    write_pin(folder.pins_path, check_tag(tag), name)
     click.echo(f"{name} is pinned as {tag}")
 
 

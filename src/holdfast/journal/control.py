@@ -38,7 +38,7 @@ from holdfast.journal.atomic import (
 from holdfast.journal.fields import printable
 from holdfast.journal.holder import RunHolder
 from holdfast.journal.lease import LeaseState, view
-from holdfast.journal.names import check_name, new_id, shown
+from holdfast.journal.names import check_name, check_tag, new_id, shown
 from holdfast.journal.store import RunFolder
 
 _FILE = re.compile(r"(\d{1,9})-([a-z]{1,16})\.json")
@@ -234,7 +234,7 @@ def _limit_s(value: object) -> float:
 
 
 def _tag(value: object) -> str | None:
-    return None if value is None else check_name(str(value))
+    return None if value is None else check_tag(str(value))
 
 
 def _target(value: object) -> int | str:
@@ -242,7 +242,7 @@ def _target(value: object) -> int | str:
         raise ValueError("must be a step or a tag")
     if isinstance(value, int):
         return _count(value)
-    return _count(int(value)) if value.isdecimal() else check_name(value)
+    return _count(int(value)) if value.isdecimal() else check_tag(value)
 
 
 def _count(value: object) -> int:

@@ -20,8 +20,8 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._+-]+")
 _SHOWN_CHARS = 60
 
 
-def check_name(name: str) -> str:
-    """`name` itself if a run may have it.
+def check_name(name: str, of: str = "a run's name") -> str:
+    """`name` itself if a run may have it. `of`: what it is to be, in an error's words.
 
     Letters and digits of ASCII, and `. _ + -` after the first character; 1 to 128 characters;
     no `..`. Raises ConfigurationError with the name shown safely.
@@ -29,10 +29,15 @@ def check_name(name: str) -> str:
     problem = _problem(name)
     if problem:
         raise ConfigurationError(
-            f"{shown(name)} cannot be a run's name: {problem}; "
+            f"{shown(name)} cannot be {of}: {problem}; "
             "use letters, digits and . _ + - (not first), at most 128 characters"
         )
     return name
+
+
+def check_tag(tag: str) -> str:
+    """`tag` itself if it may be a checkpoint's: as a run's name. Raises ConfigurationError."""
+    return check_name(tag, "a tag")
 
 
 def is_name(name: str) -> bool:

@@ -20,7 +20,7 @@ from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, DeclaredFailure, StateMismatch, StepOrderError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import RankPhase, Word
-from holdfast.journal.names import check_name
+from holdfast.journal.names import check_tag
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import NO_STEP, NOTHING_LEFT, Boundary
@@ -519,7 +519,7 @@ def _checked_wish(rollback_to: object, skip_batches: object) -> tuple[int | str 
     to: int | str | None = None
     try:
         if isinstance(rollback_to, str):
-            to = check_name(rollback_to)
+            to = check_tag(rollback_to)
         elif rollback_to is not None:
             to = operator.index(rollback_to)  # type: ignore[arg-type]
         skip = operator.index(skip_batches)  # type: ignore[arg-type]
