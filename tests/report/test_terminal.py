@@ -88,6 +88,15 @@ def test_it_counts_down_to_what_is_announced(findings: Findings) -> None:
     assert "terminate; no time is given" in text
 
 
+@pytest.mark.parametrize("state", ["done", "stopped", "failed", "interrupted"])
+def test_a_run_that_has_left_counts_down_to_nothing(findings: Findings, state: str) -> None:
+    """What it left because of is in the story of that disruption."""
+    warned = LastAnnounced("gce: terminate", 100 * SECOND_NS, 200 * SECOND_NS, 142 * SECOND_NS)
+    for one in ("running", "silent", ""):
+        assert "in 58.0 s" in shown(replace(findings, announced=(warned,), state=one))
+    assert "gce: terminate" not in shown(replace(findings, announced=(warned,), state=state))
+
+
 def test_it_says_how_often_the_job_was_requeued(findings: Findings) -> None:
     words = "job 17 was requeued 2 times, and began again 60 min after the request"
     assert words in " ".join(shown(findings).split())

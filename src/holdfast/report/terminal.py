@@ -135,8 +135,9 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield from _hosts(findings, page)
     if findings.profile is not None:
         yield Text(clean(line_of(findings.profile)))
-    for warning in findings.announced:
-        yield Text(clean(warning.sentence), "bold")
+    if findings.state in ("", "running", "silent"):  # one that has left counts down to nothing
+        for warning in findings.announced:
+            yield Text(clean(warning.sentence), "bold")
     if findings.saving is not None:
         yield Text(clean(findings.saving))
     for requeue in findings.requeues:
