@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.door import console, say
+from holdfast.cli.door import print_whole, say
 from holdfast.cli.places import open_run, store_option
 from holdfast.config import resolve
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
@@ -281,7 +281,7 @@ def _known_tags(folder: RunFolder) -> str:
 
 
 def _show(rows: list[CheckpointRow]) -> None:
-    console(folded=False).print(_table(rows))
+    print_whole(_table(rows))
 
 
 def _table(rows: list[CheckpointRow]) -> Table:
@@ -289,13 +289,18 @@ def _table(rows: list[CheckpointRow]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    table = Table(
+        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="dim"
+    )
     table.add_column("checkpoint", no_wrap=True)
     for heading in ("step", "ranks", "size"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("made (UTC)", "tier", "state", "tags"):
+    has_tags = any(row.tags for row in rows)
+    for heading in ("made (UTC)", "tier", "state", *(["tags"] if has_tags else [])):
         table.add_column(heading, no_wrap=True)
-    table.add_column("")
+    is_said = any(row.why for row in rows)
+    if is_said:
+        table.add_column("")
     styles = {"good": "green", "damaged": "bold red", "abandoned": "yellow", REMOVED: "dim"}
     for row in rows:
         table.add_row(
@@ -306,8 +311,8 @@ def _table(rows: list[CheckpointRow]) -> Table:
             "–" if row.created_unix_ns is None else _when(row.created_unix_ns),
             row.tier,
             Text(row.state, style=styles[row.state]),
-            Text(", ".join(row.tags), style="bold"),
-            Text(row.why, style="dim"),
+            *([Text(", ".join(row.tags), style="bold")] if has_tags else []),
+            *([Text(row.why, style="dim")] if is_said else []),
         )
     return table
 
