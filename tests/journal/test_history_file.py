@@ -123,3 +123,16 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
 def test_nowhere_to_write(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"cannot be written to .*run\.jsonl"):
         write_history(tmp_path / "no folder" / "run.jsonl", facts())
+
+
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    folder, link, real = tmp_path / "folder", tmp_path / "link.jsonl", tmp_path / "real.jsonl"
+    folder.mkdir()
+    with pytest.raises(StoreUnavailable, match="Is a directory"):
+        write_history(folder, facts())
+    link.symlink_to(real)
+    write_history(link, facts())
+    assert link.is_symlink()
+    assert real.read_text() == link.read_text() != ""
+    names = sorted(one.name for one in tmp_path.iterdir())
+    assert names == ["folder", "link.jsonl", "real.jsonl"]

@@ -51,12 +51,13 @@ def write_history(target: str | os.PathLike[str] | IO[str], facts: Iterable[Fact
         target.writelines(to_lines(facts))
         return
     path = Path(target)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         if path.exists() and not path.is_file():
             with path.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(to_lines(facts))
             return
+        path = path.resolve()  # a link stays one
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with part.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(to_lines(facts))
@@ -68,7 +69,7 @@ def write_history(target: str | os.PathLike[str] | IO[str], facts: Iterable[Fact
         _sync_folder(path.parent)
     except OSError as error:
         raise StoreUnavailable(
-            f"the history cannot be written to {path} ({error.strerror}); free space there or "
+            f"the history cannot be written to {target} ({error.strerror}); free space there or "
             "choose another place"
         ) from None
 
