@@ -66,6 +66,16 @@ def test_options_of_a_run(refused: Refused, options: list[str], told: str) -> No
     assert told in refused("run", *options, "--", "true")
 
 
+@pytest.mark.parametrize(
+    ("ranks", "there"), [("1", "one rank, 0 (see --ranks)"), ("3", "ranks 0 to 2 (see --ranks)")]
+)
+def test_a_rehearsal_with_a_rank_that_is_not_there(
+    refused: Refused, ranks: str, there: str
+) -> None:
+    line = refused("rehearse", "kill", "--ranks", ranks, "--rank", "3", "--", "true")
+    assert line == f"holdfast: --rank 3: the run has {there}"
+
+
 @pytest.mark.parametrize("flag", ["--window", "--last"])
 def test_a_stretch_of_time_that_is_none_names_both_spellings_of_its_flag(
     refused: Refused, flag: str

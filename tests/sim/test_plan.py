@@ -102,6 +102,16 @@ def test_one_that_never_gets_through_a_restart():
     assert sum((found.badput.restart, found.badput.lost, found.badput.save)) == pytest.approx(1)
 
 
+def test_a_write_that_takes_no_time_is_named_where_the_run_itself_would_suffer():
+    """`holdfast run` would copy for the disk each second: who has not said, may not mean that."""
+    given = {"mtbf": "3h", "restart": "10min", "host_share": 0.2, "memory_copy": 1}
+    unsaid, said = planned(**given), planned(**given, save_write="1min")
+    assert unsaid.run_goodput < 0.5 < 0.9 < said.run_goodput
+    assert "say how long a write takes (save-write)" in " ".join(unsaid.notes)
+    assert "save-write" not in " ".join(said.notes)
+    assert "save-write" not in " ".join(planned(mtbf="3h", restart="10min", save_stall=1).notes)
+
+
 def test_a_given_interval_beside_the_best():
     found = planned(mtbf=11_124, save_stall=10, restart=600, interval=7200)
     assert (found.interval_s, round(found.best_interval_s)) == (7200, 465)

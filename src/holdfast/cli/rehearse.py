@@ -185,9 +185,9 @@ def _rehearse(
     moment, played = Moment.of(after), _script(script, usual)
     settings = resolve(flags).settings
     if not 0 <= rank < settings.local_ranks:
-        raise ConfigurationError(
-            f"--rank {rank}: the run has ranks 0 to {settings.local_ranks - 1}"
-        )
+        last = settings.local_ranks - 1
+        there = f"ranks 0 to {last}" if last else "one rank, 0"
+        raise ConfigurationError(f"--rank {rank}: the run has {there} (see --ranks)")
     # Whoever ends a rehearsal, or its terminal, ends its run as well, and what lies in memory.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup

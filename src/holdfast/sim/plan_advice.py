@@ -171,6 +171,11 @@ def _notes(question: Question, view: Outlook, best: Outlook) -> Iterator[str]:
             f"With a memory tier a durable save is a copy that is flushed while training goes on: "
             f"the {in_words(saves.stall_s)} that a save blocks otherwise do not count."
         )
+    if saves.memory and not saves.write_s:
+        yield (
+            "Writing a copy to disk is taken to last no time, so that holdfast run would make one "
+            "for the disk each second: say how long a write takes (save-write)."
+        )
     yield from _approximate(question)
     notices, need_s = scenario.failures.notices, notice_needs_s(question)
     if notices.recall and notices.lead.mean_s < need_s:
