@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -49,6 +50,25 @@ def document(*words: str) -> dict[str, object]:
     assert result.exit_code == 0, result.output
     told: dict[str, object] = json.loads(result.output)
     return told
+
+
+class Terminal(io.StringIO):
+    """What a terminal has been sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_no_cell_is_cut_on_a_narrow_terminal(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "dumb")
+    wide = run("--fleet").output
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    report.main(["--fleet"], standalone_mode=False)
+    assert "…" not in terminal.getvalue()
+    assert terminal.getvalue().split() == wide.split()
 
 
 def test_the_whole_and_its_parts(filled: Path) -> None:

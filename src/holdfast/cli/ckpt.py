@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.door import print_whole, say
+from holdfast.cli.door import console, say
 from holdfast.cli.places import open_run, store_option
 from holdfast.config import resolve
 from holdfast.errors import ConfigurationError, CorruptCheckpoint
@@ -281,7 +281,9 @@ def _known_tags(folder: RunFolder) -> str:
 
 
 def _show(rows: list[CheckpointRow]) -> None:
-    print_whole(_table(rows))
+    from holdfast.report.whole import print_whole
+
+    print_whole(console(folded=False), _table(rows))
 
 
 def _table(rows: list[CheckpointRow]) -> Table:

@@ -21,7 +21,6 @@ from holdfast.core.visible import clean, coloured, sentence
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 STDERR = 2
 OUTPUT = "standard output"  # the filename of an error in writing there
@@ -113,18 +112,6 @@ def console(*, err: bool = False, folded: bool = True, file: IO[str] | None = No
     stream = file or _behind(sys.stderr if err else sys.stdout)
     width = None if folded or stream.isatty() else PIPE_COLUMNS
     return CleanConsole(file=stream, width=width, highlight=False, markup=False, emoji=False)
-
-
-def print_whole(table: Table) -> None:
-    """Print a table of which no cell is cut: a terminal that is narrower folds its lines."""
-    from rich.console import ConsoleDimensions
-    from rich.measure import Measurement
-
-    screen = console(folded=False)
-    room = screen.options.update(max_width=PIPE_COLUMNS)
-    wanted = Measurement.get(screen, room, table).maximum
-    screen.size = ConsoleDimensions(max(screen.width, wanted), screen.height)
-    screen.print(table)
 
 
 def say(words: str) -> None:

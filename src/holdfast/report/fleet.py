@@ -24,6 +24,7 @@ from holdfast.report.charts import Table
 from holdfast.report.document import NS_PER_CHIP_HOUR
 from holdfast.report.kinds import words_of
 from holdfast.report.terminal import WINDOW_WORDS
+from holdfast.report.whole import print_whole
 from holdfast.report.words import cause_in_words, chip_hours, counted, iso, money, percent
 
 FORMAT = 1
@@ -174,7 +175,10 @@ def _run(run: RunSummary, windows: Sequence[Window]) -> dict[str, Any]:
 def show(fleet: FleetReport, console: Console, *, every_run: bool = False) -> None:
     """Print it. `every_run`: also those beyond the first few."""
     for part in _parts(fleet, every_run):
-        console.print(part, highlight=False)
+        if isinstance(part, Rich):
+            print_whole(console, part)
+        else:
+            console.print(part, highlight=False)
 
 
 def headline(fleet: FleetReport) -> str:
