@@ -178,30 +178,31 @@ for step in run.steps(int(sys.argv[1])):
     state["x"] += 1
     loss = [9, 8, 7, 3, 4, 5, 6, 3, 8, 9, 9, 9, 9, 9][step - 1]
     if step <= 14: print(step, run.best("loss", loss, "min"))
-    if step == 2: run.save("early", wait=True)
+    if step == 2: run.save("early on/1", wait=True)
     run.done(step, state)
 """
 
 
 def test_tags_and_the_best_stay(script: Script, house: House) -> None:
-    script(TAGS, 14, HOLDFAST_SAVE_EVERY_STEPS=1)
+    told = script(TAGS, 14, HOLDFAST_SAVE_EVERY_STEPS=1)
+    assert "The tag 'early on/1' is kept as early-on-1" in told
     pins = json.loads((house.store / "r" / "pins.json").read_text())["pins"]
     steps = {tag: int(name.split("-")[1]) for tag, name in pins.items()}
-    assert steps["early"] == 2
+    assert steps["early-on-1"] == 2
     assert steps["best"] == 4
     left = {int(folder.name.split("-")[1]) for folder in house.sets()}
     assert {2, 4, 14} <= left
     assert len(left) <= 2 + 2 + 3  # tags, the last 2, the first of each 5
     out = script(
         f"print(hf.load({str(house.store)!r} + '/r@best')['x'][0],"
-        f" hf.load({str(house.store)!r} + '/r@early')['x'][0],"
+        f" hf.load({str(house.store)!r} + '/r@early-on-1')['x'][0],"
         f" hf.load({str(house.store)!r} + '/r@14')['x'][0],"
         f" hf.load({str(house.store)!r} + '/r')['x'][0])\n"
     )
     assert out.split() == ["4.0", "2.0", "14.0", "14.0"]
     named = script(
         "print(hf.load('r@best')['x'][0],"
-        f" hf.load('r@early', store={str(house.store)!r})['x'][0])\n"
+        f" hf.load('r@early-on-1', store={str(house.store)!r})['x'][0])\n"
     )
     assert named.split() == ["4.0", "2.0"]
 

@@ -20,7 +20,7 @@ from holdfast.core.events import Resume
 from holdfast.errors import ConfigurationError, DeclaredFailure, StateMismatch, StepOrderError
 from holdfast.journal.clocks import now_ns
 from holdfast.journal.layout import RankPhase, Word
-from holdfast.journal.names import check_tag
+from holdfast.journal.names import check_tag, fit_name, shown
 from holdfast.journal.writer import DATA_SPAN_MIN_NS
 from holdfast.session.attachment import Attachment
 from holdfast.session.boundary import NO_STEP, NOTHING_LEFT, Boundary
@@ -457,11 +457,17 @@ class Run:
     def save(self, tag: str | None = None, *, wait: bool = False) -> None:
         """Ask for a save at the next boundary; `tag` names and pins it.
 
+        A tag is as a run's name, of letters, digits and `. _ + -`: what it must not hold becomes
+        `-`, and a line says so.
+
         With a tag it is of the step under way, if no other save is (else a line says so): call it
         before `done`. `wait`: that boundary's `done` returns only when the save is durable (or has
         failed).
         """
         if tag is not None:
+            given, tag = tag, fit_name(str(tag))
+            if tag != given:
+                say(f"The tag {shown(str(given))} is kept as {tag}: no other characters are taken")
             self._contents.tag(tag)
         if wait:
             self._boundary.wait_for_commit = True

@@ -129,7 +129,9 @@ def _ends(run: RunState, finish: act.Finish) -> list[act.Action]:
     if finish.exit_code != EXIT_DONE:
         cause, words = ExitCause.STORE_UNAVAILABLE, finish.words
     ends = records.end_of_attempt(run.attempt, run.done_ns, cause, words)
-    return [*ends, records.run_end(run.done_ns)]
+    # Nobody waits for a host then; whoever has it train further starts it again.
+    after = [records.stopped(run.done_ns)] if finish.exit_code == EXIT_DONE else []
+    return [*ends, records.run_end(run.done_ns), *after]
 
 
 def _settled(run: RunState, finish: act.Finish) -> tuple[Notice, ...]:
