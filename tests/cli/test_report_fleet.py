@@ -282,9 +282,9 @@ def test_time_in_which_a_person_kept_it_stopped_is_left_out_on_request(store: Pa
         assert "stopped" not in {row["kind"] for row in rest["badput"]}
         (cost,), (less,) = whole["causes"], rest["causes"]
         assert cost["chip_hours"] - less["chip_hours"] == pytest.approx(4 * 10)
-    assert "stopped by you" in run("--fleet").output
+    assert "stopped by you, or done" in run("--fleet").output
     shown = run("--fleet", "--without-stopped").output
-    assert "stopped by you" not in shown
+    assert "stopped by you, or done" not in shown
     assert "note: 40.0 chip-hours of being stopped are left out (--without-stopped)\n" in shown
     day = run("--fleet", "--without-stopped", "--last", "1h").output
     assert "being stopped" not in day  # in the last hour it was over

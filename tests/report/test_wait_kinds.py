@@ -8,7 +8,7 @@ from holdfast.report.kinds import WAITS, place_of, words_of
 
 def test_every_wait_has_its_words_and_its_place():
     assert [BACKOFF, STOPPED, *WAITS] == list(WAIT_KINDS)
-    assert words_of(STOPPED) == "stopped by you"
+    assert words_of(STOPPED) == "stopped by you, or done"
     kinds = ["reschedule", *(f"reschedule:{wait}" for wait in WAITS)]
     assert sorted(sorted(kinds), key=place_of) == kinds
     assert words_of("reschedule:provision") == "waiting again: being made"

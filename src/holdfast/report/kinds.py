@@ -31,7 +31,7 @@ STYLES = {
     "queued": KindStyle("first wait for resources", BLUE),
     "reschedule": KindStyle("waiting for a host again", SKY),
     "backoff": KindStyle("waiting before a restart", GREY),
-    "stopped": KindStyle("stopped by you", BLUE),
+    "stopped": KindStyle("stopped by you, or done", BLUE),
     "startup": KindStyle("processes and imports", ORANGE),
     "restore": KindStyle("reading a checkpoint", ORANGE),
     "compile": KindStyle("compiling", ORANGE),
