@@ -276,6 +276,7 @@ RANK = RankEnvironment(
     resume_step=41_000,
     resume_parent=6,
     skip_batches=20,
+    ended_until=100,
     resume_from="/dev/shm/holdfast-0/r/ram/buffer-1",
     gate="/var/tmp/holdfast-0/r/attempt-0001/gate",
     ram="/dev/shm/holdfast-0/r/ram",
