@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,13 +26,7 @@ sys.path[:2] = []
 
 from holdfast.journal.store import RunStore  # noqa: E402
 
-playwright = pytest.importorskip("playwright.sync_api")
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-]
+pytestmark = pytest.mark.real
 DAY_NS = 86_400_000_000_000
 # An event source of the test's: `tell` is the server, `sources` those that the page has opened.
 TOLD = """
@@ -65,15 +58,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             if len(set(re.findall(r'data-run="([^"]*)"', whole))) == 3:
                 break
         return {"list": whole, "run": asked.get("/run/one", Accept="text/html").text}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        # Root may not use Chromium's sandbox; the pages are our own.
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,7 @@ import pytest
 
 from holdfast.cli.main import main
 
-playwright = pytest.importorskip("playwright.sync_api")
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-]
+pytestmark = pytest.mark.real
 
 HOSTILE = (
     "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\x1b]0;no\x07"
@@ -60,15 +53,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         main(["report", "--history", str(folder / "run.jsonl"), "--html", str(page)])
     assert exit_.value.code == 0
     return page
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        # Root may not use Chromium's sandbox; the page is our own.
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture

@@ -16,13 +16,7 @@ from typing import Any
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api")
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-]
+pytestmark = pytest.mark.real
 LIMIT_S = 150  # generous: only a hang comes near it
 EVIL = "<img src=x onerror=document.title='owned'>\x1b[31m"
 
@@ -74,34 +68,31 @@ def address(store: Path, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def open_page(address: str) -> Iterator[Any]:
+def open_page(browser: Any, address: str) -> Iterator[Any]:
     """Opens a page; at the end its policy has refused nothing, and no script has failed.
 
     `address` is the link that lets one browser in; others get that one's cookie.
     """
     said: list[str] = []
     root = address.partition("login?")[0]
-    with playwright.sync_playwright() as driver:
-        # Root may not use Chromium's sandbox; the pages are our own.
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    first = browser.new_context()
+    first.new_page().goto(address, wait_until="domcontentloaded")
+    let_in = first.storage_state()
 
-        first = browser.new_context()
-        first.new_page().goto(address, wait_until="domcontentloaded")
-        let_in = first.storage_state()
+    def open_(path: str, width: int = 1280, scheme: str = "light") -> Any:
+        view = {"width": width, "height": 900}
+        page = browser.new_context(
+            viewport=view, color_scheme=scheme, storage_state=let_in
+        ).new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(root + path.lstrip("/"), wait_until="domcontentloaded")
+        page.wait_for_selector("#live-state[data-is=on]")
+        return page
 
-        def open_(path: str, width: int = 1280, scheme: str = "light") -> Any:
-            view = {"width": width, "height": 900}
-            page = browser.new_context(
-                viewport=view, color_scheme=scheme, storage_state=let_in
-            ).new_page()
-            page.on("console", lambda message: said.append(message.text))
-            page.on("pageerror", lambda error: said.append(str(error)))
-            page.goto(root + path.lstrip("/"), wait_until="domcontentloaded")
-            page.wait_for_selector("#live-state[data-is=on]")
-            return page
-
-        yield open_
-        browser.close()
+    yield open_
+    for context in browser.contexts:
+        context.close()
     assert said == []
 
 
