@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import EMAWeightAveraging
+from lightning.pytorch import callbacks as theirs
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 from holdfast.journal.layout import SPAN_SLOTS, Word
@@ -91,7 +91,8 @@ loader = {
     "limited": lambda: Loader(Rows(), BATCH, sampler=RandomSampler(data, generator=own)),
     "streamed": lambda: Loader(Stream(), BATCH),
 }[kind]()
-callbacks.append(EMAWeightAveraging())
+if hasattr(theirs, "EMAWeightAveraging"):  # from Lightning 2.6 on
+    callbacks.append(theirs.EMAWeightAveraging())
 model = Network()
 trainer = Trainer(
     max_epochs=EPOCHS,

@@ -105,7 +105,7 @@ def test_a_killed_run_ends_with_the_same_bits(
     kind: str, saves: int, kill: int, house: House
 ) -> None:
     """Of a save at an epoch's last step, the epoch's end is a part: an evaluation, a schedule."""
-    text = train(house, kind, SAVES=saves, KILL=kill)
+    text = train(house, kind, EXIT_DONE, "--save-every", 1000, SAVES=saves, KILL=kill)
     assert f"starting from step {saves} " in text
     house.folder.joinpath("checkpoints").rename(house.folder / "killed")
     assert end(text) == end(train(house, kind, name="untouched"))
