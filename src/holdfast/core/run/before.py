@@ -194,7 +194,7 @@ def _launch(run: RunState, at_ns: int, resume: ev.Resume, words: str) -> list[ac
     )
     run.saving.failures.known(run.failures_seen, run.losses_seen)
     run.high_water_at_launch = run.high_water
-    run.saves_wake_ns, run.until = None, 0
+    run.saves_wake_ns, run.until, run.is_end_told = None, 0, False
     return [
         act.Say("info", _started(run.attempt, words)),
         act.Launch(run.attempt, resume, run.placement, on_record),

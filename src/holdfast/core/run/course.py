@@ -60,6 +60,7 @@ class RunState:
     is_adopted: bool = False  # an earlier controller has launched it
     launch_failure: ev.LaunchFailed | None = None
     until: int = 0  # the last step that the script wanted, told when its loop is over
+    is_end_told: bool = False  # that it has ended its loop before that step
     saves_wake_ns: int | None = None  # what the saves' timer is set to
     is_relayed: bool = False  # it was told to stop by a signal, for want of sessions
     is_leaving: bool = False  # its ranks were told to leave

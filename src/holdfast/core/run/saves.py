@@ -112,12 +112,11 @@ def _end_training(run: RunState) -> list[act.Action]:
 
     One rank's word is enough, which may fail before the others have told that their loop is over.
     """
-    agreement, until = run.saving.agreement, run.until
-    if not (until and agreement.is_saved):
+    agreement = run.saving.agreement
+    if run.is_end_told or agreement.fastest_step >= run.until or not agreement.is_saved:
         return []
-    run.until = 0  # told once
-    step = agreement.fastest_step
-    return [act.EndTraining(run.attempt, step, until)] if step < until else []
+    run.is_end_told = True
+    return [act.EndTraining(run.attempt, agreement.fastest_step, run.until)]
 
 
 # --- the memory tier ------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def choose(
     resume = Resume(name, chosen.step, chosen.attempt, skip)
     if wish is None and seen.training_end is not None and seen.training_end.step == chosen.step:
         resume = replace(resume, ended_until=seen.training_end.until)
-        words += "; there the script ended its training"
+        words += "; the script ended its training there"
     copy = sealed.get(name)
     if copy is None:
         return resume, words
