@@ -582,6 +582,33 @@ def test_a_set_that_becomes_durable_while_its_writers_die_is_committed() -> None
     assert run.saving.committed_step == 2
 
 
+@pytest.mark.parametrize(("until", "told"), [(9, [act.EndTraining(0, 5, 9)]), (5, []), (0, [])])
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_end_before_the_last_step_is_put_on_record_once(
+    until: int, told: list[act.Action], dies: bool
+) -> None:
+    """The last step is durable by then; one rank may be gone before the others tell their end."""
+    run = in_state(State.RUNNING)
+
+    def hear(item: news.Event) -> tuple[act.Action, ...]:
+        return run.handle(ev.Heard(item.at_ns, 0, item))
+
+    for rank in (0, 1):
+        run.handle(ev.Joined(3, 0, rank))
+        hear(news.Progress(4, rank, 4))
+    run.handle(ev.SaveAsked(5, "holdfast save"))
+    for rank in (0, 1):
+        hear(news.Snapped(6, rank, 1, 5))
+        hear(news.Durable(6, rank, 1, 5))
+        hear(news.Progress(6, rank, 5))
+    hear(news.Committed(7, 1, 5))
+    assert run.saving.committed_step == 5
+    if dies:
+        run.handle(rank_exit(1, code=1))
+    found = [one for rank in (0, 1) for one in hear(news.LoopEnded(8, rank, 5, until))]
+    assert [one for one in found if isinstance(one, act.EndTraining)] == told
+
+
 def test_ranks_that_were_told_to_leave_are_not_hurried_by_a_second_request() -> None:
     run = in_state(State.RUNNING)
     for rank in (0, 1):

@@ -126,6 +126,7 @@ class Watched:
         self.finish_by_ns: int | None = None
         self.is_interrupted = False
         self.is_gone = True
+        self.ended: list[int] = []  # the attempts of which it is on record that the training ended
 
     def tell(self, at_ns: int, event: ev.Event, answer: tuple[act.Action, ...], _: str) -> None:
         if isinstance(event, ev.StopAsked | ev.StopNowAsked | ev.Interrupted):
@@ -136,6 +137,8 @@ class Watched:
             self.is_gone = True
         if any(isinstance(action, act.Launch) for action in answer):
             assert self.is_gone, "a new attempt while the old one is there"
+        self.ended += [one.attempt for one in answer if isinstance(one, act.EndTraining)]
+        assert len(self.ended) == len(set(self.ended)), "an end is told twice"
 
     def _note_stop(
         self, at_ns: int, event: ev.StopAsked | ev.StopNowAsked | ev.Interrupted
