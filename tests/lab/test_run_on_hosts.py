@@ -128,6 +128,37 @@ def test_a_host_that_stands_still_is_a_spare_afterwards(tmp_path: Path) -> None:
             assert len(re.findall(r"\[\d\] from (\d+)", out)) == 2
 
 
+ENDS_EARLY = """
+import os, pathlib, sys, holdfast as hf
+run = hf.start()
+state = run.restore(init=lambda: {"x": 0})
+for step in run.steps(1000):
+    state["x"] += 1
+    run.done(step, state)
+    if step == 7:
+        break
+run.finish()
+print(f"trained {state['x']} of 7 steps", flush=True)
+try:
+    pathlib.Path(os.environ["SHARED"], f"evaluated-{run.rank}").touch(exist_ok=False)
+except FileExistsError:
+    sys.exit()
+raise RuntimeError("the evaluation failed")
+"""
+
+
+def test_a_training_that_its_script_ended_early_is_over_on_both_hosts(tmp_path: Path) -> None:
+    trainer = tmp_path / "ends_early.py"
+    trainer.write_text(ENDS_EARLY)
+    with Lab(2, tmp_path) as lab:
+        run = RunInLab(lab, spares=0, trainer=trainer, env={"SHARED": lab.shared}, lost_s=5)
+        agents = run.start_all(FAR)
+        for rank, agent in enumerate(agents):
+            out = agent.wait(EXIT_DONE)
+            assert f"[{rank}] holdfast: Nothing is left to train" in out
+            assert out.count(f"[{rank}] trained 7 of 7") == 2
+
+
 def test_a_sigterm_on_one_host_saves_one_step_on_both(tmp_path: Path) -> None:
     with Lab(2, tmp_path) as lab:
         run = RunInLab(lab, spares=0)
