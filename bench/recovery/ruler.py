@@ -14,9 +14,10 @@ system says about itself is looked at.
   The first step of a life counts for no more than the median of the others; the rest of it
   (tracing, compiling, lazy imports) is the price of starting.
 - **Goodput** is kept steps × the step of an undisturbed run / elapsed, the mean over the ranks, as
-  each of them is paid. That run trains alone, under nobody and without saves, in the same call; its
-  step is the median of the times from one step's end to the next. So what a system moves into the
-  steps is a loss, too. `own_goodput` counts each kept step by its own time.
+  each of them is paid. That run trains alone, under nobody and without saves, before a system's
+  turn and after it; its step is the median of the times from one step's end to the next, and the
+  mean of both counts. So what a system moves into the steps is a loss, too. `own_goodput` counts
+  each kept step by its own time.
 - The time from a kill to the **next new step** ends with the first step, on any rank, of a number
   that the run had not reached before. `again` ends with the first step of any life that began after
   the kill; the steps between the two are done twice. `whole` ends when every rank is past it.

@@ -97,6 +97,20 @@ def test_a_phase_that_is_over_is_not_run_again_and_one_that_was_cut_off_is(tmp_p
     assert Result.of(path, "loop", 2, SETTINGS, fresh=False).finished(RACE)
 
 
+def test_what_was_ruled_by_the_step_before_is_ruled_by_that_of_both_sides(tmp_path):
+    result = Result.of(SETTINGS.file(tmp_path, "holdfast"), "holdfast", 2, SETTINGS, fresh=False)
+    report = {"goodput": 0.9, "ruler": 0.8, "difference_points": 10.0}
+    result.keep("kills", {"goodput": 0.8, "own_goodput": 0.9, "report": report})
+    result.keep("stop", {"seconds": 1.0})
+    for phase in RACE:
+        result.rule_anew(phase, 1.1)
+    ruled = result.told["kills"]
+    assert ruled["own_goodput"] == 0.9
+    assert [ruled["goodput"], report["ruler"]] == pytest.approx([0.88, 0.88])
+    assert report["difference_points"] == pytest.approx(2.0)
+    assert result.told["stop"] == {"seconds": 1.0}
+
+
 def test_a_phase_that_fell_is_run_again(tmp_path):
     result = Result.of(SETTINGS.file(tmp_path, "loop"), "loop", 2, SETTINGS, fresh=False)
     result.keep("stop", {"fell": "it did not start anew within 180 s"})
