@@ -143,7 +143,7 @@ class Supervised(Attachment):
 
     def reject(self, resume: Resume, words: str) -> NoReturn:
         """All ranks must restore the same set, so the attempt ends and the choice is made again."""
-        raise CorruptCheckpoint(f"{resume.set_name}: {words}")
+        raise CorruptCheckpoint(f"{resume.set_name}: {words}") from None  # said already, in whole
 
     def resumed(self, resume: Resume) -> bool:  # noqa: ARG002 - the attempt record says so already
         """Always: a rank that could not read it has ended the attempt."""
