@@ -51,6 +51,20 @@ def test_policies_stand_side_by_side(capsys):
     assert "interval=10min" in out
 
 
+def test_a_run_that_fails_all_the_time_lasts_as_long_as_tells_something(capsys, monkeypatch):
+    monkeypatch.setattr("holdfast.cli.simulate.ENOUGH_FAILURES", 40)
+    often = ("--mtbf", "1min", "--restart", "2s", "--json")
+    code, out, err = simulate(capsys, *often)
+    assert code == 0
+    assert "note: The run lasts 40 min here, in which it fails some 40 times" in err
+    assert 20 < json.loads(out)["disruptions"]["mean"] < 60
+    code, out, err = simulate(capsys, *often, "--days", "2h")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["disruptions"]["mean"] > 80
+    code, _, err = simulate(capsys, "--mtbf", "20h", "--json")
+    assert (code, err) == (0, "")
+
+
 def on_a_terminal(monkeypatch):
     """Of 80 columns, without colours."""
     monkeypatch.setenv("TERM", "dumb")

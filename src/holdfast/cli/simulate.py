@@ -13,10 +13,13 @@ import click
 from holdfast.cli.door import console, say
 from holdfast.cli.parameters import DRAWN, GivenParameters, asked, parameters
 from holdfast.errors import ConfigurationError
+from holdfast.sim.durations import in_words
 from holdfast.sim.plan_input import parsed, question_of, scenario_of
 
 TOLD = ("mtbf", "host-share", "hang-share", "hang-detect", "notice-recall", "notice-precision",
         "notice-lead")  # fmt: skip
+
+ENOUGH_FAILURES = 2000  # what they cost is known to some 2 % of it
 
 if TYPE_CHECKING:
     from holdfast.sim.replicate import Runs
@@ -57,7 +60,8 @@ def simulate(
     done about them is decided by the core that supervises real runs. How to read the outcome:
     docs/how-to/simulate.md.
     """
-    ask, replayed = asked(file, from_run, store, flags), _trace(trace)
+    replayed = _trace(trace)
+    ask, notes = _as_long_as_it_tells(asked(file, from_run, store, flags), replayed)
     variants = {name: ask.with_given(_changed(name)) for name in policies} or {"": ask}
     count = min(DRAWN, replications) if replications > 1 else 0
     runs = [_runs(name, changed, replayed, count) for name, changed in variants.items()]
@@ -67,8 +71,8 @@ def simulate(
         from holdfast.journal.history_file import write_history
 
         write_history(sys.stdout if journal == "-" else journal, runs[0].story(seed).history())
-    if replayed is not None and (as_json or journal == "-"):
-        for note in replayed.notes:
+    if as_json or journal == "-":
+        for note in notes:
             say(f"note: {note}")
     if as_json:
         basis = {
@@ -81,12 +85,7 @@ def simulate(
     elif journal != "-":
         from holdfast.cli.simulate_screen import show
 
-        show(
-            found,
-            console,
-            (*(() if replayed is None else replayed.notes), *ask.assumed),
-            ask.fitted,
-        )
+        show(found, console, (*notes, *ask.assumed), ask.fitted)
 
 
 def _trace(path: str | None) -> Trace | None:
@@ -95,6 +94,29 @@ def _trace(path: str | None) -> Trace | None:
     from holdfast.sim.trace_file import read_trace
 
     return read_trace(path)
+
+
+def _as_long_as_it_tells(
+    ask: GivenParameters, trace: Trace | None
+) -> tuple[GivenParameters, tuple[str, ...]]:
+    """Where nobody says how long the run lasts: a month, or till it has failed often enough.
+
+    A month of a run that fails each few seconds is hundreds of thousands of failures, and minutes
+    to simulate. With notes for the user.
+    """
+    if trace is not None:
+        return ask, trace.notes
+    if "days" in ask.values:
+        return ask, ()
+    scenario = scenario_of(ask.values)
+    enough_s = ENOUGH_FAILURES * (scenario.mtbf_s or scenario.duration_s)
+    if enough_s >= scenario.duration_s:
+        return ask, ()
+    note = (
+        f"The run lasts {in_words(enough_s)} here, in which it fails some {ENOUGH_FAILURES:,} "
+        "times: that tells as much as a month. --days says otherwise."
+    )
+    return ask.with_given({"days": enough_s}), (note,)
 
 
 def _changed(policy: str) -> dict[str, Any]:
