@@ -22,6 +22,8 @@ APIS = ("/apis/jobset.x-k8s.io/v1alpha2", "/apis/batch/v1", "/apis/apps/v1", "/a
         "/apis/rbac.authorization.k8s.io/v1", "/apis/kueue.x-k8s.io/v1beta1")  # fmt: skip
 APPLY = "application/apply-patch+yaml"
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+TOO_MANY = {"kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
+            "message": "Too many requests, please try again later."}  # fmt: skip
 RAN_OUT = "The provided continue parameter is too old to display a consistent list result."
 
 
@@ -40,6 +42,7 @@ class KubernetesClusterEmulator(KubernetesJobs):
         self._invalid = invalid
         self.missing: set[str] = set()  # APIs that the cluster lacks
         self.denied: set[tuple[str, str]] = set()  # verb and plural
+        self.busy = 0  # so many requests more are too many
         self.page = 0  # objects in a page of a list; 0: as many as are asked for
         super().__init__(tls=tls)
         self.token = ""
@@ -58,12 +61,19 @@ class KubernetesClusterEmulator(KubernetesJobs):
         """A resource quota by which none of those can be made."""
         self.quota[plural] = words
 
+    def verb_throttle(self, requests: int) -> None:
+        """Answer the next ones 429, as priority and fairness do: come again in a second."""
+        self.busy = requests
+
     # --- answers ----------------------------------------------------------------------------
 
     def answer(self, request: HttpRequest) -> Reply:
         """Of the objects of the namespace; the rest is the emulator's of one pod."""
         if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized", "Unauthorized")
+        if self.busy:
+            self.busy -= 1
+            return _json(TOO_MANY, 429, {"Retry-After": "1"})
         if request.query.get("watch") == "true":
             return super().answer(request)
         if request.path in APIS and request.path not in self.missing:
@@ -190,8 +200,8 @@ def _merge(found: Object, wished: Object) -> None:
             found[key] = value
 
 
-def _json(document: Object, status: int = 200) -> Reply:
-    return Reply(json.dumps(document), status, {"Content-Type": "application/json"})
+def _json(document: Object, status: int = 200, more: Mapping[str, str] = {}) -> Reply:
+    return Reply(json.dumps(document), status, {"Content-Type": "application/json", **more})
 
 
 def _status(code: int, reason: str, message: str, details: Object | None = None) -> Reply:

@@ -56,10 +56,12 @@ class Asked(Cluster):
         words = "the context lab of ~/.kube/config"
         super().__init__(ClusterAccess(emulator.url, namespace, words), renew)
         self.emulator = emulator
+        self.pauses: list[float] = []
+        self._pause = self.pauses.append
 
     def _exchange(
         self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes, str]:
         parts = urlsplit(target)
         named = {name.lower(): value for name, value in headers.items()}
         request = HttpRequest(method, parts.path, dict(parse_qsl(parts.query)), named, data or b"")
@@ -67,7 +69,8 @@ class Asked(Cluster):
         reply = self.emulator.answer(request)
         assert not isinstance(reply, Later)
         body = reply.body
-        return reply.status, body.encode() if isinstance(body, str) else body
+        answer = body.encode() if isinstance(body, str) else body
+        return reply.status, answer, reply.headers.get("Retry-After", "")
 
 
 def engine_of(emulator: Unplugged, *, namespace: str = "ml", **options: str) -> KubernetesEngine:

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.core.hosts.engine import EngineHost, EngineWait, HostStage
 from holdfast.engines.kubernetes import kubeconfig
+from holdfast.engines.kubernetes.api import MOST_ASKS
 from holdfast.engines.kubernetes.engine import KubernetesEngine, waits_here
 from holdfast.engines.kubernetes.kubeconfig import ClusterAccess
 from holdfast.engines.kubernetes.standing import index_of, moment_ns, standing_of
@@ -261,6 +262,17 @@ def test_an_order_counts_only_in_the_cluster_that_took_it(cluster: Unplugged) ->
             with pytest.raises(EngineError, match=r"was asked of http://cluster\.test:6443"):
                 ask(order)
         assert len(names(other)) == 2
+
+
+def test_a_cluster_that_is_too_busy_is_asked_again_as_late_as_it_says(cluster: Unplugged) -> None:
+    asked = Asked(cluster)
+    cluster.do("throttle", 3)
+    assert len(asked.items(PODS)) == 1  # the emulator's own
+    assert asked.pauses == [1, 1, 1]
+    cluster.do("throttle", 100)
+    with pytest.raises(EngineError, match=r"refuses \(429\): Too many requests"):
+        asked.get(PODS)
+    assert len(asked.pauses) == 3 + MOST_ASKS
 
 
 def test_a_list_is_read_page_by_page_and_anew_where_its_version_is_forgotten(

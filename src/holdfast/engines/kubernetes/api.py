@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,7 +29,9 @@ ANSWER_LIMIT_BYTES = 64 << 20
 PAGE = 500
 MOST_ROUNDS = 3  # of a list whose pages the server forgets
 MOST_CHARS = 500  # of what it says
+MOST_ASKS = 10  # of one that says that it is too busy, as kubectl
 UNAUTHORIZED, NOT_FOUND, CONFLICT, GONE = 401, 404, 409, 410
+BUSY = (429, 503)  # with when to come again: nothing of the request was done
 
 
 class ClusterRefusal(EngineError):  # noqa: N818 - it is an answer, too
@@ -59,6 +62,7 @@ class Cluster:
         self, access: ClusterAccess, renew: Callable[[], ClusterAccess] | None = None
     ) -> None:
         self.access, self._renew = access, renew
+        self._pause: Callable[[float], None] = time.sleep
         try:
             parts = urlsplit(access.server)
             host, port = parts.hostname, parts.port
@@ -154,10 +158,10 @@ class Cluster:
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), kind
         try:
-            status, answer = self._exchange(method, target, data, headers)
+            status, answer = self._ask_busy(method, target, data, headers)
             if status == UNAUTHORIZED and self._is_renewed():
                 headers |= self.access.headers
-                status, answer = self._exchange(method, target, data, headers)
+                status, answer = self._ask_busy(method, target, data, headers)
         except (OSError, http.client.HTTPException, ssl.SSLError) as error:
             why = _shown(str(error)) or type(error).__name__
             raise EngineError(
@@ -180,10 +184,24 @@ class Cluster:
         self.access = replace(before, headers=found.headers, tls=found.tls)
         return found.headers != before.headers or found.tls is not None
 
-    def _exchange(
+    def _ask_busy(
         self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        """One connection an exchange; proxies are not asked, redirects not followed."""
+        """Ask again, as late as it says, while it is too busy: for 20 s at most."""
+        left_s = LIMIT_S
+        for _ in range(MOST_ASKS):
+            status, answer, later = self._exchange(method, target, data, headers)
+            wait_s = int(later) if later.isdecimal() else LIMIT_S + 1
+            if status not in BUSY or wait_s > left_s:
+                break
+            left_s -= wait_s
+            self._pause(wait_s)
+        return status, answer
+
+    def _exchange(
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes, str]:
+        """Status, answer, Retry-After; a connection each. Without proxies and redirects."""
         connection: http.client.HTTPConnection
         if self._is_tls:
             tls = self.access.tls or ssl.create_default_context()
@@ -195,7 +213,8 @@ class Cluster:
         try:
             connection.request(method, target, data, dict(headers))
             answer = connection.getresponse()
-            return answer.status, answer.read(ANSWER_LIMIT_BYTES)
+            read = answer.read(ANSWER_LIMIT_BYTES)
+            return answer.status, read, answer.headers.get("Retry-After", "")
         finally:
             connection.close()
 
