@@ -72,6 +72,8 @@ def test_the_compile_row_says_what_was_found_compiled(findings: Findings) -> Non
 def test_it_says_how_often_is_saved_to_which_tier_and_why(findings: Findings) -> None:
     words = "saving every 14 steps to memory, every 9 min to disk, because a copy blocks 1.2 ms"
     assert words in shown(replace(findings, saving=words), 110)
+    over = shown(replace(findings, saving=words, state="done"), 110)
+    assert f"\nAt its end: {words[:40]}" in over
     assert "saving every" not in shown(findings)
     assert "1,200 saves to memory, 1 ms each; 9 to disk" in shown(findings)
     assert "resumed at step 1,400, from memory" in shown(findings)

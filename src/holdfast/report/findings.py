@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from holdfast.core.alerts import LIVE_STATES
 from holdfast.core.durations import in_words
 from holdfast.core.ledger.account import Account, Disruption
 from holdfast.core.ledger.program import Basis
 from holdfast.core.ledger.summary import spent_of
 from holdfast.core.preloaded import PreloadedPart
+from holdfast.core.visible import clean
 from holdfast.profiles.summary import ProfileSummary
 from holdfast.report.words import counted, duration, percent
 from holdfast.runs.curves import Curve
@@ -286,6 +288,18 @@ class Findings:
         paid_ns = self.account.wall_ns(self.account.elapsed)
         best, paid = duration(round(self.productivity * paid_ns)), duration(paid_ns)
         return f"with program: {percent(self.productivity)}, {best} at best of {paid} paid"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it may still train, as far as that is known."""
+        return self.state in ("", *LIVE_STATES)
+
+    @property
+    def saving_words(self) -> str | None:
+        """How often it saves; of one that has left, how often it did at last."""
+        if self.saving is None:
+            return None
+        return clean(self.saving if self.is_live else f"At its end: {self.saving}")
 
     def without_stopped(self) -> Findings:
         """The same, as if the time in which a person kept the run stopped had not gone by."""

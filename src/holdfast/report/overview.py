@@ -180,7 +180,7 @@ def overview(sight: RunSight) -> Overview:
         members=findings.hosts,
         hosts=hosts,
         tiers=rows,
-        saving=None if findings.saving is None else clean(findings.saving),
+        saving=findings.saving_words,
         compilations=None if findings.compilations is None else findings.compilations.words,
         gains=sight.gains,
         profile=findings.profile,

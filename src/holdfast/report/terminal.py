@@ -135,11 +135,11 @@ def _pieces(findings: Findings, page: Page, every_story: bool) -> Iterator[Rende
     yield from _hosts(findings, page)
     if findings.profile is not None:
         yield Text(clean(line_of(findings.profile)))
-    if findings.state in ("", "running", "silent"):  # one that has left counts down to nothing
+    if findings.is_live:  # one that has left counts down to nothing
         for warning in findings.announced:
             yield Text(clean(warning.sentence), "bold")
-    if findings.saving is not None:
-        yield Text(clean(findings.saving))
+    if findings.saving_words is not None:
+        yield Text(findings.saving_words)
     for requeue in findings.requeues:
         yield Text(clean(requeue.words(findings.origin_ns)))
     for one in findings.rollbacks:
