@@ -76,6 +76,7 @@ def test_an_accepted_name_is_one_safe_path_component(name: str) -> None:
         (["./träning.py"], "tr-ning"),
         (["..."], "run"),
         ([], "run"),
+        (["-c"], "python"),
     ],
 )
 def test_default_names(command: list[str], name: str) -> None:

@@ -83,7 +83,8 @@ def _subject(command: Sequence[str]) -> str:
             return word.rpartition(".")[2] if not word.endswith(".__main__") else word[:-9]
         if word.endswith(".py"):
             return PurePath(word).stem
-    return PurePath(command[0]).stem if command else ""
+    program = command[0] if command else ""
+    return "python" if program == "-c" else PurePath(program).stem  # `sys.argv` of `python -c`
 
 
 def fit_name(words: str) -> str:
