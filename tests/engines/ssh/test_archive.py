@@ -72,14 +72,32 @@ def test_a_link_out_of_the_tree_is_refused(root, tmp_path, monkeypatch, target) 
     packed(root, ["lib/out"], tmp_path)
 
 
+def git(checkout: Path, *words: str) -> None:
+    subprocess.run(["git", "-C", str(checkout), *words], check=True, capture_output=True)
+
+
 @pytest.mark.real
 def test_of_a_checkout_what_git_does_not_ignore(root: Path) -> None:
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-C", str(root), *words], check=True, capture_output=True)
-
-    git("init", "-q")
+    git(root, "init", "-q")
     (root / ".gitignore").write_text(".venv\n__pycache__\n*.ckpt\n")
-    git("add", "train.py", "lib/a.py")
+    git(root, "add", "train.py", "lib/a.py")
     (root / "lib/a.py").unlink()  # deleted, and git does not know
     (root / "n\new.py").write_text("not tracked")
     assert listed(root) == [".gitignore", "n\new.py", "train.py"]
+
+
+@pytest.mark.real
+def test_of_a_checkout_its_submodules_too(tmp_path: Path) -> None:
+    root, sub = tmp_path / "root", tmp_path / "root" / "third" / "sub"
+    for checkout in (sub, root):
+        checkout.mkdir(exist_ok=True, parents=True)
+        git(checkout, "init", "-q")
+        (checkout / ".gitignore").write_text("*.ckpt\n")
+        (checkout / "a.py").write_text("code")
+        (checkout / "a.ckpt").write_text("ignored")
+        git(checkout, "add", ".")
+        git(checkout, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first")
+    own = [".gitignore", "a.py"]
+    assert listed(root) == [*own, *(f"third/sub/{name}" for name in own)]
+    (root / "third" / "empty").mkdir()  # as git leaves one whose content nobody asked for
+    assert len(listed(root)) == 4

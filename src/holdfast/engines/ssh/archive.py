@@ -126,6 +126,8 @@ def _all_files(root: Path) -> Iterator[str]:
             mode = (root / name).lstat().st_mode
         except FileNotFoundError:  # deleted, and git does not know yet
             continue
+        if stat.S_ISDIR(mode) and (root / name / ".git").exists():  # a submodule, or the like
+            yield from (f"{name.rstrip('/')}/{one}" for one in _all_files(root / name))
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             yield name
 
