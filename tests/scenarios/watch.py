@@ -215,10 +215,26 @@ class Watch:
             f"attempt {action.attempt} is launched twice",
         )
         self._chosen(books, action.resume)
+        self._whether_it_is_over(books.world.store, action)
         books.epoch = 0
         books.copying = {}
         books.reached_before = max(books.reached, action.resume.step)
         books.reached = books.reached_before
+
+    def _whether_it_is_over(self, store: VirtualStore, action: act.Launch) -> None:
+        """Where the script has ended its training, by the record, ranks are told so."""
+        told = action.resume.ended_until
+        if action.rollback is not None:
+            require(told is None, "who goes back is told that the training is over")
+        if not store.training_ends:
+            require(told is None, "a training is over that nobody has ended")
+            return
+        newest, end = max(store.training_ends.items())
+        since = [one for one in store.attempts if newest <= one.attempt < action.attempt]
+        is_done = any(one.end is not None and one.end.done for one in since)
+        went_back = any(one.rollback for one in (*since[1:], action))
+        if action.resume.step == end.step and not (is_done or went_back):
+            require(told == end.until, f"{end} is on record, and the ranks are told of {told}")
 
     def _ended(self, books: Books, action: act.EndAttempt, answer: tuple[act.Action, ...]) -> None:
         """The budget, and the pause before the next attempt, counted on fingers."""
@@ -351,7 +367,7 @@ class Watch:
     def left_saved(self, world: VirtualWorld, rank: VirtualRank, step: int) -> None:
         """Nobody leaves before the commit; with the last step, before memory holds it."""
         kept = {one.step for one in world.store.sets}
-        if step == world.shape.until:
+        if world.shape.is_last(step):
             kept |= {one.step for _, one in world.memory.sets()}
             if world.lost_hosts or world.memory.has_vanished:
                 # What is gone was there, by all that anybody knew.
@@ -384,10 +400,9 @@ class Watch:
         if world.machine.course.policy.is_elastic and UNHEARD in finish.words:
             waited_s = (world.finished_ns - books.launched_ns - world.held_ns) / SECOND
             require(waited_s < NOTICED_S, f"it waited for {waited_s:.3f} s, and could do without")
-        last = world.shape.last_step
-        if finish.exit_code == 0 and world.machine.saving.joined and last:
+        if finish.exit_code == 0 and world.machine.saving.joined and world.shape.until:
             kept = {one.step for one in world.store.sets} | {step for _, step in self._told}
-            require(last in kept, "done, and the last step is not saved")
+            require(any(map(world.shape.is_last, kept)), "done, and the last step is not saved")
         starts = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_start"]
         ends = [f["attempt"] for f in world.recorded if f["fact"] == "attempt_end"]
         require(starts == ends == sorted(set(starts)), f"began: {starts}, ended: {ends}")

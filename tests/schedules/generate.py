@@ -36,6 +36,7 @@ def schedule(seed: int) -> Lines:
         random.Random(f"peers {seed}"),
         random.Random(f"elastic {seed}"),
         random.Random(f"chips {seed}"),
+        random.Random(f"ends {seed}"),
     )
     return _Draw(*streams).lines()
 
@@ -53,6 +54,7 @@ class _Draw:
         of_peers: random.Random,
         of_elastic: random.Random,
         of_chips: random.Random,
+        of_ends: random.Random,
     ) -> None:
         self._rng = rng
         # Streams of their own, so that what follows from a seed stays as it was.
@@ -71,6 +73,8 @@ class _Draw:
         self._is_elastic = of_elastic.random() < 0.5 and self._has_agents
         if self._is_elastic:  # time enough for a host to come back
             self._until = of_elastic.choice((20, 60, 150, 400))
+        ends_early = of_ends.random() < 0.15 and self._until > 1
+        self._ends = of_ends.randint(1, self._until - 1) if ends_early else 0
 
     def lines(self) -> Lines:
         """The start, what happens, and an end: in peace, or after a notice."""
@@ -96,6 +100,7 @@ class _Draw:
         rng, one = self._rng, self._rng.choice
         speeds = rng.sample(STEPS, rng.choice((1, 1, 2)))
         words = [f"ranks={self._ranks}", f"until={self._until}", f"step={','.join(speeds)}"]
+        words += [f"ends={self._ends}"] if self._ends else []
         words += [f"hosts={self._hosts}"] if self._hosts > 1 else []
         if self._has_agents:
             spares = self._of_agents.choice((0, 0, 1, 2))

@@ -19,9 +19,9 @@ from holdfast.core import actions as act
 from holdfast.core import event_json, records
 from holdfast.core import events as ev
 from holdfast.core.hosts.reader import ReportReader
+from holdfast.core.run import before, restart
 from holdfast.core.run import course as run_course
 from holdfast.core.run import machine as run
-from holdfast.core.run import restart
 from holdfast.core.run.machine import State
 from holdfast.core.save import agree, choose, word
 from holdfast.core.save import agree_moves as moves
@@ -34,6 +34,7 @@ from holdfast.core.save.ranks import Ranks
 from holdfast.core.save.saving import Saving
 from holdfast.core.save.word import Answer, Order
 from holdfast.sim.virtual import ranks as virtual_ranks
+from holdfast.sim.virtual import store as virtual_store
 
 Patches = list[tuple[Any, str, Any]]
 
@@ -222,6 +223,22 @@ def _a_branch_comes_back() -> Patches:
 # --- hosts, ledger, journal ----------------------------------------------------------------------
 
 
+def _an_end_is_forgotten() -> Patches:
+    return [(virtual_store, "training_end", lambda *_: None)]
+
+
+def _who_goes_back_is_told_it_is_over() -> Patches:
+    def choose_set(seen: Any, wish: Any, *more: Any) -> Any:
+        chosen, words = real(seen, wish, *more)
+        end = seen.training_end
+        if end is not None and isinstance(chosen, choose.Resume) and chosen.step == end.step:
+            chosen = replace(chosen, ended_until=end.until)
+        return chosen, words
+
+    real = before.choose_set
+    return [(before, "choose_set", choose_set)]
+
+
 def _an_attempt_ends_too_late() -> Patches:
     real = records.attempt_end
     late = lambda attempt, at_ns, cause: real(attempt, at_ns + 10**9, cause)  # noqa: E731
@@ -280,6 +297,7 @@ PLANTED: dict[str, Callable[[], Patches]] = {
         _the_fastest_rank_is_progress, _a_wish_is_granted_twice, _a_late_answer_is_a_bug,
         _a_branch_comes_back, _an_attempt_ends_too_late, _the_journal_forgets,
         _decides_by_something_else, _hosts_without_a_part_are_asked,
-        _a_host_that_was_lost_is_waited_for,
+        _a_host_that_was_lost_is_waited_for, _an_end_is_forgotten,
+        _who_goes_back_is_told_it_is_over,
     )
 }  # fmt: skip

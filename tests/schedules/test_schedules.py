@@ -49,6 +49,8 @@ FOUND_BY = {
     "a branch comes back": 6041,
     "hosts without a part are asked": 420,
     "a host that was lost is waited for": 1434,
+    "an end is forgotten": 936,
+    "who goes back is told it is over": 4751,
 }
 
 

@@ -128,7 +128,7 @@ class VirtualRank(RankProcess):
             self._go_on(step)
 
     def _go_on(self, step: int) -> None:
-        if step == self._host.shape.last_step:
+        if self._host.shape.is_last(step):
             self._loop_ended(step)
         else:
             self._enter(step + 1)

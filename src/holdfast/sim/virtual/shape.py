@@ -52,6 +52,10 @@ class Shape:
         """The one after which the script ends its loop."""
         return min(self.until, self.ends_at or self.until)
 
+    def is_last(self, step: int) -> bool:
+        """Whether it ends its loop there: one that begins behind `ends_at` goes on to `until`."""
+        return step in (self.ends_at, self.until)
+
     @property
     def placement(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of each host, as the core places them."""
