@@ -56,7 +56,8 @@ def order(
     """
     ends = [rank.step for rank in state.ranks if rank.ended]
     if len(ends) == len(state.ranks) and min(ends) != max(ends):
-        return leave(state, f"the ranks' loops ended at different steps: {min(ends)}, {max(ends)}")
+        steps = f"{min(ends)} to {max(ends)}"
+        return leave(state, f"the ranks ended their training at different steps, {steps}")
     tries, misses = (state.tries, state.misses) if lead is None else (0, 0)
     lead = state.lead if lead is None else lead
     buffer = state.free_buffers[0] if state.free_buffers and not tries else None

@@ -379,7 +379,7 @@ def test_a_last_save_that_fails_twice_lets_the_ranks_go():
 
 def test_loops_that_end_at_different_steps_cannot_agree():
     _, said = feed(at_step(0, 0), LoopEnded(0, 0, 5), LoopEnded(0, 1, 7))
-    assert said[-1].reason == "the ranks' loops ended at different steps: 5, 7"
+    assert said[-1].reason == "the ranks ended their training at different steps, 5 to 7"
     assert said[-1].flags == Order.LEAVE
 
 

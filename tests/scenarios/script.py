@@ -177,6 +177,8 @@ class Script:
                 delays[DELAYS[key]] = times
             elif key == "ends":  # the script its loop, before `until`
                 shape["ends_at"] = int(value)
+            elif key == "apart":  # its ranks, one after the other
+                shape["ends_apart"] = int(value)
             elif key == "elastic":  # least hosts, when a lost one is back, for how long it stays
                 least, back, stays = value.split(":")
                 limits = ElasticLimits(int(least), ns(back), ns(stays))

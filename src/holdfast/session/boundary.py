@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Protocol
 from holdfast.core.save.choose import TrainingEnd
 from holdfast.core.save.word import (
     MAX_STEP,
+    TOLD_TO_LEAVE,
     Answer,
     Order,
     after_loop,
@@ -314,10 +315,9 @@ class Boundary:
         """The last step will not be saved: raises Stop or StoreUnavailable."""
         if self._page.load(Word.DEADLINE_AT):
             self.leave(reason)
-        raise StoreUnavailable(
-            f"the last step, {step}, could not be saved ({reason}); "
-            "make room in the run store and start the run again"
-        )
+        is_told = reason == TOLD_TO_LEAVE  # by who knows why, and says it
+        then = "holdfast says why" if is_told else "make room in the run store, and start it again"
+        raise StoreUnavailable(f"the last step, {step}, could not be saved ({reason}): {then}")
 
     # --- answers to orders ------------------------------------------------------------------
 
@@ -457,7 +457,7 @@ class Boundary:
         order = self._page.load(Word.ORDER)
         flags = order >> 40
         if flags & Order.LEAVE:
-            self.leave("told to leave: nothing more will be saved")
+            self.leave(TOLD_TO_LEAVE)
         if flags & Order.EARLY and self._is_between_steps():
             self._answer_between_steps(order)
 
@@ -467,7 +467,7 @@ class Boundary:
             raise self.failure
         self._drawing = self.expected
         if self._page.load(Word.ORDER) >> 40 & Order.LEAVE:
-            self.leave("told to leave: nothing more will be saved")
+            self.leave(TOLD_TO_LEAVE)
 
     def _is_between_steps(self) -> bool:
         """Whether all is as the last boundary left it, and has been for a while.

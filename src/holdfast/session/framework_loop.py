@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.save.word import (
     MAX_STEP,
+    TOLD_TO_LEAVE,
     WAITS,
     Answer,
     Order,
@@ -299,7 +300,7 @@ class FrameworkLoop:
             self.failed(self._pending.step, RuntimeError(NOTHING_SAVED))
         stop, self._stop = self._stop, None
         if stop is None:
-            self._boundary.leave("told to leave: nothing more will be saved")
+            self._boundary.leave(TOLD_TO_LEAVE)
         token = self._boundary.writer.open_span("save")
         try:
             self._boundary.await_verdict(stop.epoch, stop.step)

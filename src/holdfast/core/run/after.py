@@ -13,7 +13,7 @@ from holdfast.core.run import restart, rollback
 from holdfast.core.run.before import choose
 from holdfast.core.run.course import RunState
 from holdfast.core.run.ending import EndVerdict, exit_code
-from holdfast.core.run.holding import given_up_words
+from holdfast.core.run.holding import given_up_words, uneven_words
 from holdfast.core.run.over import over, over_in_a_gap
 from holdfast.core.run.state import State, Timer
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE
@@ -62,6 +62,11 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
     asks = run.rollbacks.add(rollback.wishes_of(run.attempt, ends))
     run.ended_ns = at_ns
     run.saving.failures.end(at_ns)
+    agreement = run.saving.agreement
+    is_uneven = cause is exits.ExitCause.STORE_UNAVAILABLE and bool(agreement.uneven_end)
+    if is_uneven:  # it is not the store's fault
+        cause = exits.ExitCause.USER_ERROR
+        words = uneven_words(agreement.uneven_end)
     answer: list[act.Action] = [*TIMERS_OVER]
     if cause is exits.ExitCause.DONE:
         run.done_ns = at_ns
@@ -70,12 +75,13 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
         return answer + over(run, at_ns, EXIT_DONE, "done" if has_session else without)
     decision: restart.Decision | None
     own_signature = ""
-    agreement = run.saving.agreement
     is_ended = agreement.ranks.have_ended
     restarts = run.ending.restarts_for is not None and cause in restart.FREE
     stops = run.stop is not None or (cause is exits.ExitCause.STOPPED and not restarts)
     if stops or restarts or run.rollbacks.asked_by_person:  # somebody knows what is next
         decision, reason = None, ""
+    elif is_uneven:  # another attempt would come to the same end
+        decision, reason = restart.GiveUp(), ""
     elif cause is exits.ExitCause.STORE_UNAVAILABLE and agreement.is_over and is_ended:
         # Another attempt would come to the same end, and find the same store.
         saving = run.saving

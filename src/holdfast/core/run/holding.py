@@ -104,3 +104,11 @@ def given_up_words(step: int, saved: int, *, in_memory: bool) -> str:
     if in_memory:
         return f"{what}: make room there, and start it again on this host, whose memory holds it"
     return f"{what} (step {saved} is saved): make room there, and start it again"
+
+
+def uneven_words(uneven: str) -> str:
+    """What a run ends with whose ranks ended their training at different steps."""
+    return (
+        f"{uneven}, so that no checkpoint can hold the end: have all ranks end at the same step, "
+        "and start it again"
+    )

@@ -151,6 +151,14 @@ class Agreement:
         )
 
     @property
+    def uneven_end(self) -> str:
+        """In words, that the ranks' loops have ended at different steps; "": they have not."""
+        first, last = self.ranks.extremes.least, self.ranks.extremes.greatest
+        if not self.ranks.have_ended or first == last:
+            return ""
+        return f"the ranks ended their training at different steps, {first} to {last}"
+
+    @property
     def is_held(self) -> bool:
         """Whether the last step waits for the next try to save it."""
         return (
@@ -183,14 +191,14 @@ def order(
     that a rank still copies into is not named: see `open_buffers`.
     """
     ranks = state.ranks
-    first, last = ranks.extremes.least, ranks.extremes.greatest
-    if ranks.have_ended and first != last:
-        return leave(state, f"the ranks' loops ended at different steps: {first}, {last}")
+    if state.uneven_end:
+        return leave(state, state.uneven_end)
     if lead is not None:
         state.lead, state.tries, state.misses = lead, 0, 0
     state.phase = AgreementPhase.COLLECTING
     state.epoch = _after(state.epoch)
-    state.step = max(state.step, last) + min(state.lead << max(0, state.misses - 1), MAX_LEAD)
+    ahead = min(state.lead << max(0, state.misses - 1), MAX_LEAD)
+    state.step = max(state.step, state.fastest_step) + ahead
     state.is_stop, state.in_memory, state.why = is_stop, in_memory, why
     state.late_since_ns, state.waits = None, False
     open_buffers = state.open_buffers

@@ -132,6 +132,8 @@ def unpack(word: int) -> Agreed:
 
 # --- the rank's side ---
 
+TOLD_TO_LEAVE = "told to leave: nothing more will be saved"
+
 
 class Answer(Enum):
     """What the rank does now."""
@@ -153,7 +155,7 @@ def at_boundary(
     """
     epoch, flags, step = unpack(order)
     if flags & Order.LEAVE:
-        return Answer.LEAVE_UNSAVED, "told to leave: nothing more will be saved"
+        return Answer.LEAVE_UNSAVED, TOLD_TO_LEAVE
     if epoch in (0, answered_epoch):
         return Answer.GO_ON, "no new order"
     if step == n:
@@ -173,7 +175,7 @@ def between_steps(n: int, order: int, answered_epoch: int) -> tuple[Answer, str]
     """
     epoch, flags, step = unpack(order)
     if flags & Order.LEAVE:
-        return Answer.LEAVE_UNSAVED, "told to leave: nothing more will be saved"
+        return Answer.LEAVE_UNSAVED, TOLD_TO_LEAVE
     if epoch in (0, answered_epoch) or not flags & Order.EARLY:
         return Answer.GO_ON, "no order that can be answered between steps"
     if step < n:
@@ -205,7 +207,7 @@ def while_waiting(
             return Answer.GO_ON, f"the save at step {my_step} was called off"
     newer = unpack(order)
     if newer.flags & Order.LEAVE:
-        return Answer.LEAVE_UNSAVED, "told to leave: nothing more will be saved"
+        return Answer.LEAVE_UNSAVED, TOLD_TO_LEAVE
     if newer.epoch != my_epoch and newer.step > my_step:
         return Answer.GO_ON, f"a rank missed step {my_step}: now ordered at step {newer.step}"
     if supervisor_lost:
@@ -228,7 +230,7 @@ def while_agreeing(
         return Answer.SNAPSHOT, f"all ranks have taken step {my_step}"
     newer = unpack(order)
     if newer.flags & Order.LEAVE:
-        return Answer.LEAVE_UNSAVED, "told to leave: nothing more will be saved"
+        return Answer.LEAVE_UNSAVED, TOLD_TO_LEAVE
     if newer.epoch != my_epoch:
         return Answer.GO_ON, f"a rank missed step {my_step}: now ordered at step {newer.step}"
     if supervisor_lost:

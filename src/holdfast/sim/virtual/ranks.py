@@ -128,7 +128,7 @@ class VirtualRank(RankProcess):
             self._go_on(step)
 
     def _go_on(self, step: int) -> None:
-        if self._host.shape.is_last(step):
+        if self._host.shape.is_last(step, self.rank):
             self._loop_ended(step)
         else:
             self._enter(step + 1)

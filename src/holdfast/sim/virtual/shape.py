@@ -22,6 +22,7 @@ class Shape:
     chips: tuple[int, ...] = ()  # of each host, by its index; nothing: they do not say
     until: int = 100
     ends_at: int = 0  # the script ends its loop there, before `until`; 0: it does not
+    ends_apart: int = 0  # and each rank so many steps after the one before it
     step_ns: tuple[int, ...] = (100 * MS,)
     import_ns: int = 500 * MS
     restore_ns: int = 100 * MS
@@ -52,9 +53,9 @@ class Shape:
         """The one after which the script ends its loop."""
         return min(self.until, self.ends_at or self.until)
 
-    def is_last(self, step: int) -> bool:
+    def is_last(self, step: int, rank: int = 0) -> bool:
         """Whether it ends its loop there: one that begins behind `ends_at` goes on to `until`."""
-        return step in (self.ends_at, self.until)
+        return step in (self.ends_at and self.ends_at + rank * self.ends_apart, self.until)
 
     @property
     def placement(self) -> tuple[tuple[int, ...], ...]:
