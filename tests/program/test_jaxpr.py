@@ -507,6 +507,22 @@ def test_static_arguments_of_a_jitted_function() -> None:
     assert of_jax(power, shape(4, 4), 3).model == 3 * 128
 
 
+def test_a_step_of_flax_nnx_that_changes_its_model_in_place() -> None:
+    nnx = pytest.importorskip("flax.nnx")
+    model = nnx.Linear(8, 16, use_bias=False, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, pytest.importorskip("optax").sgd(0.1), wrt=nnx.Param)
+    before = model.kernel[...]
+
+    @nnx.jit
+    def step(model: Any, optimizer: Any, x: Any) -> Any:
+        loss, gradients = nnx.value_and_grad(lambda model: model(x).sum())(model)
+        optimizer.update(model, gradients)
+        return loss
+
+    assert of_jax(step, model, optimizer, jnp.ones((4, 8))).model == 2 * (2 * 4 * 8 * 16)
+    assert model.kernel[...] is before
+
+
 # --- Programs that chance writes -----------------------------------------------------------------
 # A program is a list of words about one square matrix. It is written in JAX, for the walker, and in
 # numpy, for an interpreter that runs it word by word and counts each product as it does it.

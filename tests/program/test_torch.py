@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from holdfast.errors import ConfigurationError
 from holdfast.program import flex_attention, of_torch, of_torch_step
-from holdfast.program.torch_ops import Counter
+from holdfast.program.torch_ops import ANSWERED, Counter
 
 BATCH, HEADS, LENGTH, SIZE = 2, 3, 5, 8
 ATTENTION = 2 * 2 * BATCH * HEADS * LENGTH * LENGTH * SIZE  # forward: two products
@@ -129,6 +129,60 @@ def test_a_whole_step_is_counted_and_changes_nothing(asks: bool) -> None:
         assert (found.model, found.left_out) == (accumulated, ())
 
 
+def test_a_pass_without_gradients_counts_once_and_hides_no_backward_pass() -> None:
+    """It was taken for one that waits for its backward pass, and all counted three times."""
+    model, optimizer = trained()
+
+    def step(x: torch.Tensor) -> float:
+        model(x).square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            return model(x).sum().item()
+
+    forward = 2 * LINEAR + ATTENTION
+    assert of_torch_step(step, model, X).model == of_torch(Model(), X).model + forward
+
+    def asks_before(x: torch.Tensor) -> None:
+        with torch.no_grad():
+            target = model(x)
+        (model(x) - target).sum().item()
+
+    assert of_torch_step(asks_before, model, X).model == 3 * forward + forward
+
+
+def test_a_yes_or_no_is_answered_and_said() -> None:
+    """As transformers asks a mask whether it leaves anything out."""
+
+    class Masked(Model):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x if (x > 0).all() else x + 1)
+
+    model = Masked()
+    found = of_torch(model, X)
+    assert found.model == of_torch(Model(), X).model
+    assert found.left_out == (ANSWERED,)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def careful(x: torch.Tensor) -> None:
+        loss = model(x).square().mean()
+        if torch.isfinite(loss):
+            loss.backward()
+            optimizer.step()
+
+    found = of_torch_step(careful, model, X)
+    assert found.model == 3 * (2 * LINEAR + ATTENTION)
+    assert "the backward pass, which it then left out" in found.left_out[1]
+
+
+def test_a_loop_that_waits_for_a_yes_ends() -> None:
+    def forever(x: torch.Tensor) -> None:
+        while not (model(x) > 0).all():
+            pass
+
+    model = nn.Linear(SIZE, SIZE)
+    assert "cannot run on meta tensors" in of_torch_step(forever, model, X).left_out[1]
+
+
 def test_a_gradient_scaler_works_on() -> None:
     model, optimizer = trained()
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
@@ -236,11 +290,12 @@ def test_a_fused_attention_computes_its_scores_again() -> None:
     assert counter.flops.executed == ATTENTION + ATTENTION // 2 * 5
 
 
-def test_groups_of_rows() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_groups_of_rows(dtype: torch.dtype) -> None:
     class Experts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = nn.Parameter(torch.zeros(3, 16, 16, dtype=torch.bfloat16))
+            self.weight = nn.Parameter(torch.zeros(3, 16, 16, dtype=dtype))
 
         def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
             return torch._grouped_mm(x, self.weight, offs=ends)
@@ -248,8 +303,10 @@ def test_groups_of_rows() -> None:
     if not hasattr(torch, "_grouped_mm"):
         pytest.skip("an older torch")
     ends = torch.tensor([16, 32, 48], dtype=torch.int32)
-    found = of_torch(Experts(), torch.zeros(48, 16, dtype=torch.bfloat16), ends)
+    found = of_torch(Experts(), torch.zeros(48, 16, dtype=dtype), ends)
     assert (found.model, found.left_out) == (2 * 2 * 48 * 16 * 16, ())
+    operands = 48 * 16 + 3 * 16 * 16 + 48 * 16
+    assert found.model_bytes >= 2 * dtype.itemsize * operands
 
 
 def test_bytes() -> None:

@@ -73,11 +73,13 @@ def test_told_once_and_written_with_the_device_after_the_first_step() -> None:
 @pytest.mark.usefixtures("gpu")
 def test_a_count_of_one_rank_times_all_keeps_its_gaps_and_bytes() -> None:
     program, facts = told()
-    program.tell(Flops(5, 7, ("estimated as three forward passes",), 11, 13) * 4, "bf16")
+    of_one = Flops(5, 7, ("estimated as three forward passes",), 11, 13)
+    program.tell(of_one * 4, "bf16")
     program.stepped()
     assert [(one["flops"], one["bytes"], one["left_out"]) for one in facts] == [
         (20, 52, ["estimated as three forward passes"])
     ]
+    assert 4 * of_one == of_one * 4
 
 
 @pytest.mark.usefixtures("gpu")

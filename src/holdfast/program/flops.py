@@ -52,5 +52,7 @@ class Flops:
             self.executed_bytes * times,
         )
 
+    __rmul__ = __mul__
+
 
 NONE = Flops(0, 0)

@@ -59,7 +59,9 @@ def of_jax(
     trace = getattr(function, "trace", None)  # of a jitted function, which knows what is static
     if trace is None:
         trace = jax.jit(function).trace
-    return of_jaxpr(trace(*args, **kwargs).jaxpr, while_turns=while_turns)
+    traced = trace(*args, **kwargs)
+    traced = getattr(traced, "traced", traced)  # flax's nnx.jit wraps JAX's own
+    return of_jaxpr(traced.jaxpr, while_turns=while_turns)
 
 
 def of_jaxpr(closed: Any, *, while_turns: int | None = None) -> Flops:

@@ -83,7 +83,11 @@ def of_torch_step(
             step(*args, **kwargs)
     except Exception as error:
         return _as_far_as_it_came(modules, counter, forward, error)
-    return replace(counter.flops, left_out=tuple(counter.left_out))
+    found = replace(counter.flops, left_out=tuple(counter.left_out))
+    if counter.answers and forward.is_left_there(modules):
+        words = "the backward pass, which it then left out, counts as twice the forward pass"
+        return replace(found + forward.flops * 2, left_out=(*found.left_out, words))
+    return found
 
 
 def _refuse_shards(module: Any) -> None:
@@ -110,7 +114,7 @@ def _as_far_as_it_came(
         words = f"what follows the backward pass, where the step cannot go on ({why})"
         return replace(counter.flops, left_out=(*gaps, words))
     words = f"the backward pass, which cannot run on meta tensors ({why}), counts"
-    thrice = forward.flops * 3
+    thrice = forward.flops * 3 + forward.beside
     return replace(thrice, left_out=(*gaps, f"{words} as twice the forward pass"))
 
 
@@ -124,15 +128,25 @@ def _was_in_backward(error: Exception) -> bool:
 
 
 class _Forward:
-    """What the forward passes of the modules cost, and whether one was gone back from after all."""
+    """What the forward passes of the modules cost, and whether one was gone back from after all.
+
+    `beside`: those without gradients, from which nobody goes back (an evaluation, a teacher).
+    """
 
     def __init__(self) -> None:
-        self.flops = NONE
-        self.is_gone_back = False
+        self.flops = self.beside = NONE
+        self.is_gone_back = self.has_gone_back = False
         self._depth = 0
+
+    def is_left_there(self, modules: Sequence[Any]) -> bool:
+        """Whether nothing was gone back from, where it could be."""
+        can_be = any(one.requires_grad for module in modules for one in module.parameters())
+        return can_be and not self.has_gone_back and self.flops.executed > 0
 
     @contextlib.contextmanager
     def watched(self, module: Any, counter: Any) -> Iterator[None]:
+        import torch
+
         begun = NONE
 
         def before(*_: Any) -> None:
@@ -143,12 +157,16 @@ class _Forward:
 
         def after(*_: Any) -> None:
             self._depth -= 1
-            if not self._depth:
+            if self._depth:
+                return
+            if torch.is_grad_enabled():
                 self.flops += counter.flops + begun * -1
                 self.is_gone_back = False
+            else:
+                self.beside += counter.flops + begun * -1
 
         def gone_back(*_: Any) -> None:
-            self.is_gone_back = True
+            self.is_gone_back = self.has_gone_back = True
 
         with contextlib.ExitStack() as stack:
             for hook in (

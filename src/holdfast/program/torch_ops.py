@@ -12,8 +12,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 from torch import _C, Tensor, is_grad_enabled, ops
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +29,8 @@ _PRODUCT = re.compile(
     r"(^|_)(\w*mm|conv\w*|attention\w*|\w*rnn\w*|trilinear|fft\w*|cholesky\w*|linalg_(?!\w*norm)\w*)"
     r"(_|$)"
 )
+_MOST_ANSWERS = 1000  # a loop may wait for a yes
+ANSWERED = "what a yes about its numbers would change (`if mask.all()`): it was told no"
 _OURS = frozenset({"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp"})
 
 
@@ -51,12 +55,15 @@ class Counter(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.flops = NONE
         self.left_out: dict[str, None] = {}
+        self.answers = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         packet = getattr(func, "_overloadpacket", func)
+        if func is ops.aten._local_scalar_dense.default and self._may_answer(args[0]):
+            return False
         if isinstance(func, HigherOrderOperator) or func is ops.prim.device.default:
             return NotImplemented
         formula = _MORE.get(packet.__name__) if func.namespace == "aten" else None
@@ -70,12 +77,22 @@ class Counter(TorchDispatchMode):  # type: ignore[misc]
             isinstance(one, Tensor) and one.is_meta for one in tree_leaves((args, kwargs))
         ):
             args, kwargs = tree_map(on_meta, (args, kwargs))
-        out = func(*args, **kwargs)
+        is_grouped = packet.__name__ == "_grouped_mm" and args[0].is_meta
+        run = partial(_grouped_on_meta, func) if is_grouped else func
+        out = run(*args, **kwargs)
         if formula is not None:
             self._count(packet.__name__, int(formula(*args, **kwargs, out_val=out)), args, out)
         elif func.namespace not in _OURS or _PRODUCT.search(packet.__name__):
             self.left_out[f"{func.namespace}::{packet.__name__}: its FLOPs are not known"] = None
         return out
+
+    def _may_answer(self, asked: Tensor) -> bool:
+        """Whether that asks a tensor without data for a yes or no (`if mask.all()`): it is no."""
+        if not asked.is_meta or asked.dtype is not torch.bool or self.answers == _MOST_ANSWERS:
+            return False
+        self.answers += 1
+        self.left_out[ANSWERED] = None
+        return True
 
     def _count(self, name: str, executed: int, args: Any, out: Any) -> None:
         tensors = (one for one in tree_leaves((args, out)) if isinstance(one, Tensor))
@@ -101,6 +118,12 @@ def _is_again() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def _grouped_on_meta(func: Any, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Groups of rows of any floats: torch does them, but on meta tensors those of bf16 alone."""
+    out: Tensor = func(a.bfloat16(), b.bfloat16(), *args, **kwargs)
+    return out.to(a.dtype)
 
 
 # --- Formulas -------------------------------------------------------------------------------------

@@ -133,6 +133,15 @@ def test_a_device_whose_peak_nobody_knows_is_named_as_long_as_its_steps_count() 
     )
 
 
+def test_a_device_of_which_nothing_is_kept_counts_nowhere() -> None:
+    """The newest one: what it did was rolled back."""
+    unknown = ToldProgram(H100.flops, device="some CPU")
+    basis = Basis(told=unknown, of_attempts=((0, H100), (1, unknown)))
+    alone = spent_of(moved({0: 10}), Basis(told=H100)).program
+    assert spent_of(moved({0: 10}), basis).program == alone
+    assert "of H100 SXM bf16 peak, 989.5 TFLOP/s a chip; 6.1" in basis.words(moved({0: 10}))
+
+
 def test_a_device_that_was_calibrated_later() -> None:
     known = ToldProgram(TERA, device="some CPU", reached=REACHED)
     basis = Basis(told=known, of_attempts=((0, ToldProgram(TERA, device="some CPU")), (1, known)))
@@ -283,6 +292,14 @@ def test_flops_that_changed_are_said() -> None:
         "the script told other FLOPs of a step before (1 TFLOP): the number that it told last goes "
         "for all steps"
     )
+
+
+def test_flops_that_changed_a_thousand_times_are_said_in_short() -> None:
+    """A script that counts each batch: the note had all of its numbers."""
+    (note,) = Basis(told=H100, told_before=tuple(range(TERA, TERA + 10**12, 10**9))).notes(
+        account(step_s=1000)
+    )
+    assert "before (1,000 of them, 1 TFLOP to 1.999 TFLOP): the number" in note
 
 
 @pytest.mark.parametrize(

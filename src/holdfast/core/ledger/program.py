@@ -14,6 +14,7 @@ from holdfast.core.value import value
 
 MAX_FLOPS = 10**26
 MUCH = 30  # a peak that was measured on a busy machine may be too low by less
+MOST_NAMED = 4
 MAX_TOKENS = 2**48 - 1  # of a step: what a record of the journal holds
 SET_ANY = "tell run.flops, or set --flops-per-step or --ideal-step"
 
@@ -175,7 +176,8 @@ class Basis:
             kept[told.device] = kept.get(told.device, 0) + account.kept_of.get(attempt, 0)
         kept.pop(self.told.device, None)
         others = [(newest[device], steps) for device, steps in kept.items() if steps]
-        return [*others, (self.told, account.steps_kept - sum(steps for _, steps in others))]
+        own = account.steps_kept - sum(steps for _, steps in others)
+        return [*others, (self.told, own)] if own or not others else others
 
     def words(self, account: Account) -> str:
         """Of what the share is one; where it is not known, why, and what to do."""
@@ -195,7 +197,7 @@ class Basis:
         if self.declared.peak_flops:
             peak = f"the peak that --peak-flops says, {scaled(self.peak_flops)}FLOP/s a chip"
         elif len(devices) == 1:
-            peak = _peak_words(self.told)
+            peak = _peak_words(devices[0][0])
         else:
             peak = " and ".join(f"{_peak_words(one)} (of {n:,} steps)" for one, n in devices)
         by = "the script" if not self.declared.flops_per_step else "--flops-per-step"
@@ -222,10 +224,10 @@ class Basis:
             for one in self.told.left_out:
                 yield f"the FLOPs of a step are counted with a gap: {one}"
             if self.told_before:
-                others = ", ".join(f"{scaled(one)}FLOP" for one in self.told_before)
                 yield (
-                    f"the script told other FLOPs of a step before ({others}): the number that it "
-                    "told last goes for all steps"
+                    "the script told other FLOPs of a step before "
+                    f"({_few_of(self.told_before)}): the number that it told last goes for all "
+                    "steps"
                 )
         ideal = self.ideal_chip_ns(account) if self.flops else None
         if ideal is not None and ideal > account.productive > 0:
@@ -257,6 +259,14 @@ class Basis:
             return "likely the measured peak is too low: calibrate where nothing else runs"
         sheet = "that of the chip's data sheet" if self.told.peak_flops else "one that was measured"
         return f"likely the FLOPs of a step are wrong: the peak is {sheet}"
+
+
+def _few_of(flops: tuple[int, ...]) -> str:
+    """Each of them, in order; of many how many there are, and how far they reach."""
+    words = list(dict.fromkeys(f"{scaled(one)}FLOP" for one in flops))
+    if len(flops) <= MOST_NAMED:
+        return ", ".join(words)
+    return f"{len(flops):,} of them, {' to '.join(dict.fromkeys((words[0], words[-1])))}"
 
 
 def _of_type(told: ToldProgram) -> str:
