@@ -132,6 +132,18 @@ def test_an_attempt_that_says_something_else(store: Path) -> None:
     assert any("told other FLOPs of a step before (19.79 PFLOP)" in note for note in notes)
 
 
+def test_another_batch_size_with_its_tokens_is_nothing_to_say(store: Path) -> None:
+    """Twice the FLOPs of twice the tokens: steps go by FLOPs a token, and all are right."""
+    attempts = [Made(20, cause="killed", lost=5, tokens=100), Made(30, tokens=200)]
+    told = {**TOLD, "tokens": 100, "left_out": []}
+    again = {**told, "flops": 2 * TOLD["flops"], "tokens": 200}
+    _, basis, notes = program_of(store, attempts, told={**told, "again": again})
+    assert basis["flops_per_token"] == pytest.approx(TOLD["flops"] / 100)
+    assert not any("told other FLOPs" in note for note in notes)
+    _, _, notes = program_of(store / "by step", told={**told, "again": again})
+    assert any("told other FLOPs" in note for note in notes), "no step told its tokens"
+
+
 @pytest.mark.parametrize(("share", "is_possible"), [(1.3, True), (2.1, False)])
 def test_effective_mfu_above_one_counts_up_to_the_chips_highest_peak(
     store: Path, share: float, is_possible: bool

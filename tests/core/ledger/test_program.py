@@ -287,7 +287,7 @@ def test_gaps_of_the_count_are_said() -> None:
 
 
 def test_flops_that_changed_are_said() -> None:
-    (note,) = Basis(told=H100, told_before=(TERA,)).notes(account(step_s=1000))
+    (note,) = Basis(told=H100, told_before=((TERA, 0),)).notes(account(step_s=1000))
     assert note == (
         "the script told other FLOPs of a step before (1 TFLOP): the number that it told last goes "
         "for all steps"
@@ -296,9 +296,8 @@ def test_flops_that_changed_are_said() -> None:
 
 def test_flops_that_changed_a_thousand_times_are_said_in_short() -> None:
     """A script that counts each batch: the note had all of its numbers."""
-    (note,) = Basis(told=H100, told_before=tuple(range(TERA, TERA + 10**12, 10**9))).notes(
-        account(step_s=1000)
-    )
+    before = tuple((flops, 0) for flops in range(TERA, TERA + 10**12, 10**9))
+    (note,) = Basis(told=H100, told_before=before).notes(account(step_s=1000))
     assert "before (1,000 of them, 1 TFLOP to 1.999 TFLOP): the number" in note
 
 

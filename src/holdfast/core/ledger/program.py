@@ -80,14 +80,15 @@ class ToldProgram:
 class Basis:
     """Both together. What is declared counts before what is told.
 
-    `told_before`: other FLOPs of a step that the script told earlier. `tokens`: of all
+    `told_before`: other FLOPs of a step that the script told earlier, in order, each with the
+    tokens that they were counted for. `tokens`: of all
     `token_steps` of rank 0 that told how many they had, whether they were kept or not.
     `of_attempts`: what each attempt told last, in order.
     """
 
     declared: Declared = Declared()
     told: ToldProgram = ToldProgram()
-    told_before: tuple[int, ...] = ()
+    told_before: tuple[tuple[int, int], ...] = ()
     tokens: int = 0
     token_steps: int = 0
     of_attempts: tuple[tuple[int, ToldProgram], ...] = ()
@@ -106,6 +107,12 @@ class Basis:
         if not self.told.tokens or not self.token_steps:
             return counted
         return counted * self.tokens // (self.told.tokens * self.token_steps)
+
+    def _is_alike(self, flops: int, tokens: int) -> bool:
+        """Whether these are the same FLOPs a token, by which steps go that tell theirs."""
+        return (
+            self.token_steps > 0 < tokens and flops * self.told.tokens == self.told.flops * tokens
+        )
 
     @property
     def tokens_per_step(self) -> float | None:
@@ -223,11 +230,10 @@ class Basis:
         if not self.declared.flops_per_step:
             for one in self.told.left_out:
                 yield f"the FLOPs of a step are counted with a gap: {one}"
-            if self.told_before:
+            if others := [flops for flops, of in self.told_before if not self._is_alike(flops, of)]:
                 yield (
-                    "the script told other FLOPs of a step before "
-                    f"({_few_of(self.told_before)}): the number that it told last goes for all "
-                    "steps"
+                    f"the script told other FLOPs of a step before ({_few_of(others)}): the number "
+                    "that it told last goes for all steps"
                 )
         ideal = self.ideal_chip_ns(account) if self.flops else None
         if ideal is not None and ideal > account.productive > 0:
@@ -261,7 +267,7 @@ class Basis:
         return f"likely the FLOPs of a step are wrong: the peak is {sheet}"
 
 
-def _few_of(flops: tuple[int, ...]) -> str:
+def _few_of(flops: list[int]) -> str:
     """Each of them, in order; of many how many there are, and how far they reach."""
     words = list(dict.fromkeys(f"{scaled(one)}FLOP" for one in flops))
     if len(flops) <= MOST_NAMED:

@@ -64,7 +64,7 @@ class Controllers:
         self._ended_ns: list[int] = []
         self._saving: tuple[int, Place, SavingStated] | None = None
         self._told_flops: tuple[int, Place, ProgramStated] | None = None  # the last with FLOPs
-        self._all_flops: set[int] = set()
+        self._all_flops: set[tuple[int, int]] = set()  # with the tokens that they are of
         self._of_attempt: dict[int, tuple[int, Place, ProgramStated]] = {}  # the last, of each
         self._program: tuple[int, Place, ProgramStated] | None = None
         self._announced: tuple[int, Place, AnnouncedStated] | None = None
@@ -115,7 +115,7 @@ class Controllers:
                 self._stated[place] = statement
                 self._requested.append(statement)
             case ProgramStated(at_ns):
-                self._all_flops.add(statement.told.flops)
+                self._all_flops.add((statement.told.flops, statement.told.tokens))
                 if self._program is None or (at_ns, place) >= self._program[:2]:
                     self._program = at_ns, place, statement
                 newest = self._told_flops
@@ -208,7 +208,7 @@ class Controllers:
             before = self._told_flops[-1].told  # that attempt's script did not say it again
             is_like = told.dtype == before.dtype
             told = _counted_as(before, told) if is_like else before
-        others = tuple(sorted(self._all_flops - {0, told.flops}))
+        others = tuple(sorted(one for one in self._all_flops if one[0] not in (0, told.flops)))
         each = tuple((number, last[-1].told) for number, last in sorted(self._of_attempt.items()))
         return Basis(declared, told, others, of_attempts=each)
 
