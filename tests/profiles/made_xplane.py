@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-Stat = int | float | str
+Stat = int | float | str | bytes
 
 
 def varint(number: int) -> bytes:
@@ -46,8 +46,8 @@ class MadePlane:
         found = b""
         for name, value in stats.items():
             key = self.stats.setdefault(name, len(self.stats) + 1)
-            inner = field(1, key) + (field(5, value) if isinstance(value, str) else field(4, value))  # type: ignore[arg-type]
-            found += field(number, inner)
+            place = {str: 5, bytes: 6}.get(type(value), 4)
+            found += field(number, field(1, key) + field(place, value))  # type: ignore[arg-type]
         return found
 
     def encode(self) -> bytes:
@@ -60,6 +60,18 @@ class MadePlane:
         for name, key in self.stats.items():
             data += field(5, field(1, key) + field(2, field(1, key) + field(2, name)))
         return data
+
+
+def program(number: int, **opcodes: str) -> MadePlane:
+    """The HLO of a program, as JAX's profiler keeps it: its operations, and which they are."""
+    made = b"".join(
+        field(2, field(1, name) + field(2, opcode) + field(35, at))
+        for at, (name, opcode) in enumerate(opcodes.items())
+    )
+    hlo = field(1, field(3, field(5, 1) + made))
+    plane = MadePlane("/host:metadata")
+    plane.line("", [("jit_step", 0, 0)], **{"program_id": number, "Hlo Proto": hlo})
+    return plane
 
 
 def xspace(*planes: MadePlane) -> bytes:

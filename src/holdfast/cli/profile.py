@@ -90,7 +90,8 @@ def _asked(
         )
     name = new_id()
     request(folder, "profile", name=name, rank=rank, steps=steps, limit_s=limit_s)
-    say(f"asked run {folder.name!r} for {steps} steps of rank {rank}; they may take {limit_s:g} s")
+    many = counted(steps, "step")
+    say(f"asked run {folder.name!r} for {many} of rank {rank}, in at most {limit_s:g} s")
     attempt = 0 if newest is None else newest.attempt
     try:
         path, capture = _awaited(folder, run, store, attempt, name, rank, limit_s)

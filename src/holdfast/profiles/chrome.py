@@ -29,6 +29,9 @@ _EVENTS = '"traceEvents"'
 _LOADS_DATA = ("enumerate(DataLoader)", "DataLoader")
 # Wrap other operations, and are no work of their own.
 _WRAPPERS = re.compile(r"ProfilerStep|record_param_comms")
+# They run others, or wait for a collective: nodes of autograd, functions of the script's own. Of
+# what is compiled there may be no other event.
+_CONTROL = re.compile(r"(?!.*[cC]ompiled)(autograd::|[^:]*$)")
 _BYTES_OF = {
     "double": 8, "long int": 8, "float": 4, "int": 4, "c10::BFloat16": 2, "c10::Half": 2,
     "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "signed char": 1, "unsigned char": 1,
@@ -159,7 +162,7 @@ def _event(
     elif is_host and is_collective(name):
         work = Work.COLLECTIVE
     elif is_host and cat == "cpu_op" and not _WRAPPERS.match(name):
-        work, cost = Work.COMPUTE, _cost(row)
+        work, cost = Work.CONTROL if _CONTROL.match(name) else Work.COMPUTE, _cost(row)
     else:
         return None
     return TraceEvent(cost.name, work, lane, row["start"], row["end"], cost.flops, cost.nbytes)

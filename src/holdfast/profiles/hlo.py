@@ -29,10 +29,11 @@ _DEEPEST = 8  # of fusions in fusions
 
 
 class HloCost(NamedTuple):
-    """What an operation takes; 0: not known."""
+    """What an operation takes, 0: not known; and which one of HLO's it is."""
 
     flops: int = 0
     nbytes: int = 0
+    opcode: str = ""
 
 
 @dataclass(slots=True)
@@ -60,10 +61,10 @@ def hlo_costs(data: memoryview) -> dict[str, HloCost]:
                 key, instructions = _computation(as_bytes(computation))
                 computations[key] = instructions
     return {
-        one.name: cost
+        one.name: _cost(one, instructions, computations)
         for instructions in computations.values()
         for one in instructions.values()
-        if any(cost := _cost(one, instructions, computations))
+        if one.opcode not in _MOVE_NOTHING
     }
 
 
@@ -72,10 +73,10 @@ def _cost(
     beside: dict[int, _Instruction],
     computations: dict[int, dict[int, _Instruction]],
 ) -> HloCost:
-    if one.opcode in _RUN_OTHERS or one.opcode in _MOVE_NOTHING:
-        return HloCost()
+    if one.opcode in _RUN_OTHERS:
+        return HloCost(opcode=one.opcode)
     read = sum(beside[key].nbytes for key in one.operands if key in beside)
-    return HloCost(_flops(one, beside, computations, _DEEPEST), read + one.nbytes)
+    return HloCost(_flops(one, beside, computations, _DEEPEST), read + one.nbytes, one.opcode)
 
 
 def _flops(

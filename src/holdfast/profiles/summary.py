@@ -183,6 +183,7 @@ def summarise(trace: DeviceTrace, capture: Capture) -> ProfileSummary:
     def parts(edges: list[int], busy: Busy) -> Iterator[dict[str, int]]:
         layers = {**_layers(busy, told, is_host=trace.is_host), "idle": waited}
         for one in divided(edges, layers, "host"):
+            one["compute"] += one[Work.CONTROL]
             yield {name: one[name] for name in PARTS}
 
     first = parts(edges, busy_of(trace.events))
@@ -212,12 +213,19 @@ def summarise(trace: DeviceTrace, capture: Capture) -> ProfileSummary:
 def _layers(busy: Busy, told: list[Interval], *, is_host: bool) -> dict[str, Iterable[Interval]]:
     """What claims a moment, the first one first.
 
-    Where the operations run on the script's own threads, those that make a batch are input.
+    Where the operations run on the script's own threads, those that make a batch are input. A loop
+    computes as long as nothing within it exchanges data.
     """
-    waited, compute = united([*busy[Work.INPUT], *told]), busy[Work.COMPUTE]
+    waited = united([*busy[Work.INPUT], *told])
+    compute, control = busy[Work.COMPUTE], busy[Work.CONTROL]
     if is_host:
-        compute = without(compute, waited)
-    return {"compute": compute, "collective": busy[Work.COLLECTIVE], "input": waited}
+        compute, control = without(compute, waited), without(control, waited)
+    return {
+        "compute": compute,
+        "collective": busy[Work.COLLECTIVE],
+        Work.CONTROL: control,
+        "input": waited,
+    }
 
 
 def _waited(ran: Iterable[tuple[int, int]], offset_ns: int) -> Iterator[Interval]:
@@ -237,7 +245,8 @@ def _operations(events: list[TraceEvent], window: Interval) -> list[Operation]:
     for lane in by_lane.values():
         own = self_times([(one.start_ns, one.end_ns) for one in lane])
         for event, ns in zip(lane, own, strict=True):
-            into = sums.setdefault((event.name, str(event.work)), [0, 0, 0, 0])
+            work = Work.COMPUTE if event.work is Work.CONTROL else event.work
+            into = sums.setdefault((event.name, str(work)), [0, 0, 0, 0])
             for place, more in enumerate((1, ns, event.flops, event.nbytes)):
                 into[place] = min(into[place] + more, MOST_COUNT)
     found = [Operation(name, work, *numbers) for (name, work), numbers in sums.items()]

@@ -26,9 +26,10 @@ COLLECTIVE = re.compile(
 
 
 class Work(StrEnum):
-    """What an event is for."""
+    """What an event is for. `CONTROL`: it runs others, which are events too (a loop, a call)."""
 
     COMPUTE = "compute"
+    CONTROL = "control"
     COLLECTIVE = "collective"
     INPUT = "input"
 

@@ -35,6 +35,7 @@ _WANTED = frozenset(
      "program_id"}
 )  # fmt: skip
 _INPUT = re.compile(r"%?(infeed|host-to-device)", re.IGNORECASE)
+_CONTROL = re.compile(r"%?(while|conditional|call)([.-]?\d+)?")
 _PS = 1000
 
 Value = int | str
@@ -237,7 +238,7 @@ def _read_device(plane: _Plane, programs: _Programs) -> list[TraceEvent]:
         for one in events:
             event = _of_device(one, lane, programs)
             # What goes on beside the core counts where it is a collective: the rest is its copies.
-            if not is_beside or event.work is not Work.COMPUTE:
+            if not is_beside or event.work in (Work.COLLECTIVE, Work.INPUT):
                 found.append(event)
         room = MOST_EVENTS - len(found)
     return found
@@ -246,16 +247,20 @@ def _read_device(plane: _Plane, programs: _Programs) -> list[TraceEvent]:
 def _of_device(one: _Happened, lane: int, programs: _Programs) -> TraceEvent:
     stats = one.meta.stats | one.stats
     name = str(stats.get("hlo_op") or one.meta.name)
-    category = str(stats.get("hlo_category", ""))
-    work = Work.COMPUTE
-    if is_collective(name) or is_collective(one.meta.name) or is_collective(category):
-        work = Work.COLLECTIVE
-    elif _INPUT.match(name) or _INPUT.match(category) or "H2D" in one.meta.name:
-        work = Work.INPUT
     flops = _count(stats, "flops") or _count(stats, "model_flops")
     nbytes = _count(stats, "bytes_accessed")
-    if not (flops or nbytes) and work is Work.COMPUTE:
-        flops, nbytes = programs.cost(stats, name)
+    cost = HloCost() if flops or nbytes else programs.cost(stats, name)
+    # JAX names operations by its own words ("psum.7"): what they are, their program tells.
+    kinds = (name, str(stats.get("hlo_category", "")), cost.opcode)
+    work = Work.COMPUTE
+    if any(map(is_collective, (*kinds, one.meta.name))):
+        work = Work.COLLECTIVE
+    elif any(map(_INPUT.match, kinds)) or "H2D" in one.meta.name:
+        work = Work.INPUT
+    elif any(map(_CONTROL.fullmatch, kinds)):
+        work = Work.CONTROL
+    elif not (flops or nbytes):
+        flops, nbytes = cost.flops, cost.nbytes
     return TraceEvent(name, work, lane, one.start_ns, one.end_ns, flops, nbytes)
 
 

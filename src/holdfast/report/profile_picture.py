@@ -22,8 +22,9 @@ def picture(found: ProfileSummary) -> Iterator[str]:
     """Its lines."""
     many = f"the first of its {found.devices} devices, " if found.devices > 1 else ""
     device = f", {clean(found.device)}" if found.device else ""
+    steps = counted(len(found.steps), "step")
     yield (
-        f"{len(found.steps)} steps of rank {found.rank} in attempt {found.attempt}, {many}"
+        f"{steps} of rank {found.rank} in attempt {found.attempt}, {many}"
         f"{in_words(found.wall_ns / max(1, len(found.steps)))} each "
         f"({clean(found.framework)} {clean(found.version)}{device})"
     )

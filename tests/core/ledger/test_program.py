@@ -266,6 +266,10 @@ def test_more_than_the_bf16_peak_and_less_than_the_int8_peak_is_possible(basis: 
     assert spent_of(account(step_s=1, chips=4), basis).is_beyond_ideal
 
 
+def test_a_calibration_is_no_advice_for_a_device_without_a_name() -> None:
+    assert Basis(told=ToldProgram(TERA)).words(account()).endswith("is not known; set --peak-flops")
+
+
 def test_a_calibration_is_no_advice_for_devices_of_several_kinds() -> None:
     mixed = Basis(told=ToldProgram(TERA, device="NVIDIA H200 and NVIDIA L4", kinds=2))
     assert mixed.words(account()) == (

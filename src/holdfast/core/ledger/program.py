@@ -195,8 +195,9 @@ class Basis:
         devices = self._devices(account)
         for told, _ in devices:
             if not self._peak_of(told):
-                # A calibration is of one device.
-                calibrate = ", or run holdfast calibrate there" if told.kinds == 1 else ""
+                # A calibration is of one device, and found again by its name.
+                is_one = told.kinds == 1 and told.device
+                calibrate = ", or run holdfast calibrate there" if is_one else ""
                 return (
                     f"Not measured: the {_of_type(told)}peak of {told.device or 'its device'} is "
                     f"not known; set --peak-flops{calibrate}"
