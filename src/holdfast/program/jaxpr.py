@@ -260,7 +260,7 @@ class _Walk:
         ]
         worst = max(branches, key=lambda one: (one.flops.model, one.flops.executed))
         if len({one.flops.executed for one in branches}) > 1:
-            costs = ", ".join(f"{one.flops.executed:,}" for one in branches)
+            costs = ", ".join(dict.fromkeys(f"{one.flops.executed:,}" for one in branches))
             self.left_out[f"a cond: of its branches ({costs} FLOPs) the dearest counts"] = None
         sides = zip(*(one.outs for one in branches), strict=True)
         outs = [

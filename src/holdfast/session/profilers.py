@@ -144,12 +144,18 @@ class TorchProfiler:
 
 
 def find_profiler(folder: Path) -> Profiler | None:
-    """That of the framework which has a device open in this process; None: there is none."""
+    """That of the framework which has a device open in this process; None: there is none.
+
+    Of both: PyTorch's where it has a GPU open, and JAX does something on the CPU beside it.
+    """
+    torch = sys.modules.get("torch")
     with contextlib.suppress(Exception):  # another version of JAX: it is not found
         bridge: Any = sys.modules.get("jax._src.xla_bridge")
         if bridge is not None and bridge.backends_are_initialized():
-            return JaxProfiler(folder)
-    return TorchProfiler() if "torch" in sys.modules else None
+            is_beside = torch is not None and torch.cuda.is_initialized()
+            if not is_beside or sys.modules["jax"].default_backend() != "cpu":
+                return JaxProfiler(folder)
+    return TorchProfiler() if torch is not None else None
 
 
 def guarded(act: Callable[[], None]) -> Exception | None:
