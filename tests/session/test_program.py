@@ -15,7 +15,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.journal.calibrated import Calibration, write_calibration
 from holdfast.program import Flops
 from holdfast.program.device import Device, find_device, processor
-from holdfast.session.program import StepFlops
+from holdfast.session.program import SMALLER, StepFlops
 
 
 class Journal:
@@ -108,8 +108,23 @@ def test_what_a_compiled_step_counts_is_told_until_the_script_says_something_els
     program.count(Flops(0, 0))
     assert [(one["flops"], one["bytes"], one["left_out"]) for one in facts] == [
         (5, 13, ["a gap"]),
-        (6, 0, []),
+        (6, 0, [SMALLER]),
         (9, 0, []),
+    ]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_smaller_batch_at_the_end_is_not_taken_for_the_step() -> None:
+    """All steps of the run went by its FLOPs, for ever: its program is not compiled again."""
+    program, facts = told()
+    program.count(Flops(8, 8, ("a gap",)), of="step")
+    program.stepped()
+    for _ in range(2):
+        program.count(Flops(2, 2), of="step")
+        program.count(Flops(8, 8, ("a gap",)), of="step")
+    assert [(one["flops"], one["left_out"]) for one in facts] == [
+        (8, ["a gap"]),
+        (8, ["a gap", SMALLER]),
     ]
 
 

@@ -22,6 +22,7 @@ MOST_FLOPS = 1e26
 MOST_GAPS = 16
 MOST_TOKENS = 2**48 - 1  # what a record of the journal holds
 DEFAULT_DTYPE = "bf16"
+SMALLER = "calls with smaller shapes, each of which counts like the largest"
 
 
 class StepFlops:
@@ -73,13 +74,18 @@ class StepFlops:
     def count(self, flops: Flops, of: str = "") -> None:
         """A step that `run.compile` found or compiled; what the script says itself stays.
 
-        `of`: the function's name. Where nothing could be counted, what is left out is told.
+        `of`: the function's name. Of its calls with several shapes the dearest counts: the last
+        batch of an epoch is smaller. Where nothing could be counted, what is left out is told.
         """
         self._functions[of] = None
         if self._is_said or flops.model > MOST_FLOPS or (self._flops and not flops.model):
             return
-        self._flops, self._bytes, self._tokens = flops.model, flops.executed_bytes, 0
-        gaps = flops.left_out
+        before = self._flops if len(self._functions) == 1 else 0
+        gaps = flops.left_out if flops.model >= before else self._left_out
+        if before and (flops.model != before or SMALLER in self._left_out):
+            gaps = tuple(dict.fromkeys((*gaps, SMALLER)))
+        if flops.model >= before:
+            self._flops, self._bytes, self._tokens = flops.model, flops.executed_bytes, 0
         if len(self._functions) > 1:
             names = " and ".join(self._functions)
             gaps = (f"{names} are said to be a whole step each, and only {of} counts", *gaps)

@@ -294,7 +294,8 @@ class Run:
 
         `flops=True`: one call of it is one step. Its FLOPs are counted where it is traced, kept
         with the program, and told as by `run.flops`, whose own word counts before them. Say it
-        of one function: of several the last one counts, which the report says.
+        of one function: of several the last one counts, which the report says; of its calls with
+        other shapes the dearest.
         """
         from holdfast.session.compiled_step import CompiledStep
 
