@@ -494,6 +494,21 @@ def test_what_no_equation_shows_is_named() -> None:
         assert found.left_out == (f"{name}: its FLOPs are in no equation",)
 
 
+def test_products_of_sparse_matrices_are_named() -> None:
+    """They were counted as nothing, and nobody was told."""
+    sparse = pytest.importorskip("jax.experimental.sparse")
+    eye = jnp.eye(8)
+    for matrix in (
+        sparse.BCOO.fromdense(eye),
+        sparse.BCSR.fromdense(eye),
+        sparse.CSR.fromdense(eye),
+    ):
+        (gap,) = of_jax(lambda m, x: m @ x, matrix, shape(8, 4)).left_out
+        assert gap.endswith("its FLOPs are in no equation")
+    found = of_jax(jax.lax.linalg.symmetric_product, shape(8, 4), shape(8, 8))
+    assert found.left_out == ("symmetric_product: its FLOPs are in no equation",)
+
+
 def test_a_program_that_was_exported_is_named() -> None:
     exported = jax.export.export(jax.jit(jnp.matmul))(shape(4, 4), shape(4, 4))
     found = of_jax(exported.call, shape(4, 4), shape(4, 4))

@@ -35,14 +35,19 @@ _CHECKPOINT = frozenset({"checkpoint", "remat", "remat2"})
 # Their FLOPs are in no equation. What goes element by element, sorts or moves is not among them.
 _HIDDEN = frozenset(
     {
-        "call_exported", "cholesky", "custom_linear_solve", "eig", "eigh", "fft", "ffi_call",
-        "hessenberg", "householder_product", "io_callback", "lu", "pure_callback", "qr", "schur",
-        "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve", "xla_custom_call",
+        "call_exported", "cholesky", "cholesky_update", "custom_linear_solve", "eig", "eigh", "fft",
+        "ffi_call", "geqp3", "geqrf", "hessenberg", "householder_product", "io_callback", "lu",
+        "ormqr", "pure_callback", "qr", "schur", "spsolve", "svd", "symmetric_product",
+        "triangular_solve", "tridiagonal", "tridiagonal_solve", "xla_custom_call",
     }
 )  # fmt: skip
 # JAX's splash attention, forward and backward. Its kernels have no cost estimates.
 _SPLASH = re.compile(r"splash_m[hq]a_(fwd|dkv|dq)")
-_HIDDEN_WORDS = ("dot_product_attention", "triton", "cudnn", "scaled_matmul", "mosaic_gpu")
+# Fused kernels, sparse matrices of JAX, and primitives of others (`te_gemm`, `te_fused_attn`).
+_HIDDEN_WORDS = (
+    "dot_product_attention", "triton", "cudnn", "scaled_matmul", "mosaic_gpu", "gemm", "attn",
+    "bcoo_dot", "bcoo_spdot", "bcsr_dot", "matmat", "matvec", "spmm", "spmv",
+)  # fmt: skip
 
 
 def of_jax(
