@@ -37,7 +37,7 @@ import torch
 import holdfast as hf
 if os.environ.get("BROKEN"):
     import torch.profiler
-    torch.profiler.profile = None
+    torch.profiler.profile = torch.autograd.profiler.profile = None
 run = hf.start()
 x = torch.ones(32, 32)
 for step in run.steps(int(sys.argv[1])):
@@ -137,7 +137,7 @@ class TestRefused:
 
     def test_a_rank_that_there_is_not(self, house: House) -> None:
         run = start(house, PLAIN)
-        assert "the run has 1 ranks" in ask(house, "--rank", 1).wait(EXIT_CONFIGURATION)
+        assert "the run has 1 rank, counted" in ask(house, "--rank", 1).wait(EXIT_CONFIGURATION)
         stop(house, run)
 
 
