@@ -229,6 +229,28 @@ def test_jax_keeps_off_sigterm_unless_the_user_wants_it_there(
     assert os.environ["JAX_ENABLE_PREEMPTION_SERVICE"] == "false"
 
 
+@pytest.mark.parametrize(
+    ("environ", "name", "begins"),
+    [
+        ({}, "NO_PROXY", None),
+        ({"HTTPS_PROXY": "p"}, "NO_PROXY", None),
+        ({"HTTP_PROXY": "p"}, "NO_PROXY", "169.254.169.254,"),
+        ({"all_proxy": "p", "no_proxy": "a, b"}, "no_proxy", "a,b,169.254.169.254,"),
+        ({"http_proxy": "p", "NO_PROXY": "*"}, "NO_PROXY", "*"),
+    ],
+)
+def test_a_metadata_server_is_asked_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], name: str, begins: str | None
+) -> None:
+    monkeypatch.setattr(os, "environ", environ)
+    config.ask_metadata_directly()
+    once = dict(environ)
+    config.ask_metadata_directly()
+    assert environ == once
+    assert environ.get(name, "")[: len(begins or "")] == (begins or "")
+    assert (name in environ) == (begins is not None)
+
+
 @pytest.mark.parametrize(("text", "answer"), [("", False), ("0", False), ("1", True)])
 def test_debugging(monkeypatch: pytest.MonkeyPatch, text: str, answer: bool) -> None:
     monkeypatch.setenv("HOLDFAST_DEBUG", text)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.config import ask_metadata_directly
 from holdfast.core.ledger.facts import DONE
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
@@ -33,6 +34,7 @@ class CloudLogging:
             import google.cloud.logging as client_library
         except ImportError:
             raise ConfigurationError(needs_extra("the exporter gcp needs", "gcp-export")) from None
+        ask_metadata_directly()
         self._make = make_client or (lambda: client_library.Client(project=gcp.project))
         self._client: Any = None
         self._told: set[str] = set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from holdfast.config import ask_metadata_directly
 from holdfast.core.ledger.summary import ROLLING_S
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.export.asked import Gcp
@@ -39,6 +40,7 @@ class CloudMonitoring:
             from google.cloud import monitoring_v3
         except ImportError:
             raise ConfigurationError(needs_extra("the exporter gcp needs", "gcp-export")) from None
+        ask_metadata_directly()
         self._gcp = gcp
         self._sender = Sender(gcp.project, make_client or monitoring_v3.MetricServiceClient)
 

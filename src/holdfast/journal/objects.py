@@ -17,7 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config import has_credentials, uses_plain_http, without_secrets
+from holdfast.config import (
+    ask_metadata_directly,
+    has_credentials,
+    uses_plain_http,
+    without_secrets,
+)
 from holdfast.errors import ConfigurationError, StoreUnavailable, needs_extra
 from holdfast.journal.flow import Flow
 from holdfast.journal.names import shown
@@ -233,8 +238,14 @@ class Bucket:
         """Remove objects; those that are not there are no trouble. StoreUnavailable."""
         if not keys:
             return
-        with self._errors_said(f"clear {self.place}"), contextlib.suppress(FileNotFoundError):
-            _lib().delete(self._quick, [self._full(key) for key in keys])
+        full = [self._full(key) for key in keys]
+        with self._errors_said(f"clear {self.place}"):
+            try:
+                _lib().delete(self._quick, full)
+            except FileNotFoundError:  # where each is a request of its own, the first ends them all
+                for one in full:
+                    with contextlib.suppress(FileNotFoundError):
+                        _lib().delete(self._quick, one)
 
     def _entries(self, said: Sequence[Any]) -> dict[str, ListedObject]:
         return {
@@ -296,6 +307,7 @@ def _connect(place: Place, patience_s: float) -> Any:
             "take this machine's own with --store-credentials instance"
         )
     root = f"{place.scheme}://{place.bucket}"
+    ask_metadata_directly()
     try:
         return _open(stores, place, root, patience_s)
     except (_lib().exceptions.BaseError, ValueError) as error:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.config import ask_metadata_directly
 from holdfast.core.notices.board import NoticeAction, NoticeState, Scope
 from holdfast.errors import ConfigurationError, needs_extra
 from holdfast.notices.protocol import News, SourceSurroundings, Tools, Trouble, Watch
@@ -132,6 +133,7 @@ class Tpu:
         import google.auth
         from google.auth.exceptions import GoogleAuthError
 
+        ask_metadata_directly()
         try:  # in a thread, because it may ask a server for them
             credentials, _ = await asyncio.to_thread(google.auth.default)
             return types.TpuAsyncClient(credentials=credentials)

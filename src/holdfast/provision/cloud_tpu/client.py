@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from holdfast.config import ask_metadata_directly
 from holdfast.core.hosts.fleet import ActOutcome, Resource
 from holdfast.core.hosts.recover import generation_of
 from holdfast.core.hosts.wanted import Machines
@@ -143,6 +144,7 @@ class CloudTpu:
             return self._types.TpuClient(transport=transport(channel=channel))
         from google.auth.exceptions import GoogleAuthError
 
+        ask_metadata_directly()
         try:
             return self._types.TpuClient()
         except GoogleAuthError as error:
