@@ -67,6 +67,7 @@ def run(**changes):
         ({"run": None}, []),
         ({"sources": (DEAF,)}, ["notices error"]),
         ({"sources": (GCE, replace(DEAF, name="aws"))}, ["notices error"]),
+        ({"sources": (replace(GCE, trouble="nodes are forbidden"),)}, ["notices warning"]),
         ({"sources": ()}, ["notices note"]),
         ({"store": replace(DISK, trouble="Permission denied")}, ["store error"]),
         ({"store": replace(DISK, fsync_s=0.5, skew_s=-30.0)}, ["store warning"] * 2),

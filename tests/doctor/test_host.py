@@ -102,6 +102,12 @@ def test_sources_are_asked_and_one_that_is_deaf_is_found(tmp_path):
     with GceEmulator() as gce:
         named = wanted(f"gce:{gce.url},file:{tmp_path / 'notice'}", around)
         assert [one.has_answered for one in ask(named, around, LONG_S)] == [True, True]
+        assert [one.trouble for one in ask(named, around, LONG_S)] == ["", ""]
+        gce.do("refuse", "preempted")
+        (partly,) = ask(named[:1], around, LONG_S)
+        assert partly.has_answered
+        assert "preempted with status 500" in partly.trouble
+        gce.do("recover")
         gce.do("fail", "html", "9")
         (deaf,) = ask(named[:1], around, LONG_S)
         assert not deaf.has_answered

@@ -130,6 +130,33 @@ def test_a_file_touched_before_anybody_listened_says_nothing(
     assert watching.notices == []
 
 
+@pytest.mark.parametrize("text", ["60", '{"deadline": 60}', '{"action": "reboot"}'])
+@pytest.mark.parametrize("began_s_ago", [None, 30])
+def test_a_file_whose_time_was_over_before_anybody_listened_says_nothing(
+    tmp_path: Path, watching: ListenerInTime, text: str, began_s_ago: int | None
+) -> None:
+    path = tmp_path / "notice"
+    path.write_text(text)
+    unix_ns = watching.time.clock().unix_ns
+    os.utime(path, ns=(unix_ns - 100 * S, unix_ns - 100 * S))
+    since_unix_ns = None if began_s_ago is None else unix_ns - began_s_ago * S
+    watching.listen(f"file:{path}", since_unix_ns=since_unix_ns)
+    assert watching.notices == []
+
+
+def test_a_file_whose_time_came_since_somebody_listens_is_told(
+    tmp_path: Path, watching: ListenerInTime
+) -> None:
+    path = tmp_path / "notice"
+    path.write_text("60")
+    unix_ns = watching.time.clock().unix_ns
+    os.utime(path, ns=(unix_ns - 100 * S, unix_ns - 100 * S))
+    watching.listen(f"file:{path}", since_unix_ns=unix_ns - 50 * S)
+    (told,) = watching.notices
+    assert told.deadline_ns is not None
+    assert told.deadline_ns < told.received_ns
+
+
 def write_notice(path: Path) -> None:
     path.write_text("120")
     path.chmod(0o644)

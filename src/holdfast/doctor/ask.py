@@ -41,20 +41,18 @@ async def _ask(
     tasks = [asyncio.create_task(one.run()) for one in watched]
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + limit_s
-    while loop.time() < give_up_s and not all(
-        one.standing.has_answered or one.standing.trouble for one in watched
-    ):
+    while loop.time() < give_up_s and not all(one.is_known for one in watched):
         await asyncio.sleep(LOOK_S)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    silent = f"nothing came within {limit_s:g} s"
+    silent = f"no answer came within {limit_s:g} s"
     return [
         SourceFact(
             one.standing.name,
             one.standing.why,
             one.standing.has_answered,
-            "" if one.standing.has_answered else one.standing.trouble or silent,
+            one.standing.trouble or ("" if one.is_known else silent),
         )
         for one in watched
     ]

@@ -11,6 +11,7 @@ LEAVING_S = 2.0  # what the ranks get to leave, once all is saved
 LEAST_MARGIN_S = 1.0
 SLOW_FSYNC_S = 0.1
 SKEW_S = 2.0
+SLOW_AT_FIRST = {"azure": "; its very first answer may take two minutes: ask again then"}
 IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 
 
@@ -56,7 +57,17 @@ def notices(facts: Facts) -> Iterator[Finding]:
                 f"the source of notices {source.name} ({source.why}) does not answer: "
                 f"{source.trouble}",
                 "maintenance and preemption will come without a warning",
-                f"open the way to it, or leave it out: --notice without {source.name}",
+                f"open the way to it, or leave it out: --notice without {source.name}"
+                f"{SLOW_AT_FIRST.get(source.name, '')}",
+            )
+        elif source.trouble:
+            yield Finding(
+                "notices",
+                Severity.WARNING,
+                f"the source of notices {source.name} ({source.why}) answers in part: "
+                f"{source.trouble}",
+                "what that part tells of comes without a warning",
+                "open the way to that too, or give the identity the right to look",
             )
     if not facts.sources:
         off = "--notice is off" if not facts.listens else "no source of notices is found here"

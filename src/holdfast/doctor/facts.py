@@ -80,7 +80,10 @@ class ObjectStore:
 
 @dataclass(frozen=True, slots=True)
 class SourceFact:
-    """A source of notices that is named or found (`why`), and what it said when it was asked."""
+    """A source of notices that is named or found (`why`), and what it said when it was asked.
+
+    `trouble`: of all of it, or of a part of it where something has answered.
+    """
 
     name: str
     why: str

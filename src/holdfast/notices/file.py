@@ -154,10 +154,13 @@ class File:
         self._seen = now
         if not first:
             return self._read(text, now[1])
-        since_unix_ns, unix_ns = self._tools.since_unix_ns, self._tools.clock().unix_ns
+        now_ns, unix_ns = self._tools.clock()
+        since_unix_ns = self._tools.since_unix_ns
         if not text.strip() and (since_unix_ns is None or now[1] < since_unix_ns):
             return []  # touched for an earlier run
-        return self._read(text, now[1], unseen_ns=max(0, unix_ns - now[1]))
+        heard_ns = max(0, unix_ns - (unix_ns if since_unix_ns is None else since_unix_ns))
+        found = self._read(text, now[1], unseen_ns=max(0, unix_ns - now[1]))
+        return [one for one in found if not _was_over(one, now_ns - heard_ns)]
 
     def _open(self, flags: int) -> int:
         """A descriptor; raises Trouble for what is not to be believed, OSError."""
@@ -222,6 +225,14 @@ class File:
         """All that it has told is withdrawn."""
         notices, self._told = list(self._told.values()), {}
         return [_withdrawn(notice, self._tools.now_ns) for notice in notices]
+
+
+def _was_over(notice: Notice, at_ns: int) -> bool:
+    """Whether its time had come by then: it was written for an earlier run."""
+    by_ns = notice.deadline_ns
+    if by_ns is None and notice.lead_ns is not None:
+        by_ns = notice.received_ns - notice.unseen_ns + notice.lead_ns
+    return by_ns is not None and by_ns <= at_ns
 
 
 def _withdrawn(notice: Notice, now_ns: Callable[[], int]) -> Notice:

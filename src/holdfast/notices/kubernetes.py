@@ -162,6 +162,11 @@ class WatchedObject:
                 f"it answers {self._folder} with {str(document)[:40]!r} instead of a list"
             )
         their_unix_ns = answer.date_unix_ns or source.tools.clock().unix_ns
+        if not document["items"] and not self.fields:
+            raise Trouble(
+                f"{self._folder} has no {self._name}: set POD_NAME and NODE_NAME to the pod's name "
+                "and its node's"
+            )
         notices = [] if document["items"] else self._gone()
         for item in document["items"][:1]:
             notices = self._take(item, their_unix_ns, self._unseen_ns())
@@ -326,7 +331,7 @@ class Kubernetes:
         await pod.read()
         name = _inner(pod.fields, "spec").get("nodeName")
         if not name:
-            raise Trouble("the pod is not there, or on no node: set NODE_NAME to its node's")
+            raise Trouble("the pod is on no node: set NODE_NAME to its node's")
         return str(name)
 
     def headers(self) -> dict[str, str]:

@@ -75,14 +75,22 @@ class Watched:
         self._changed = changed
         self._jitter, self._backoff = jitter, backoff or wanted.backoff
         self._troubles: dict[Watch, str] = {}
+        self._silent: set[Watch] | None = None  # None: it is not watched yet
         self._last: dict[tuple[str, str, str], Notice] = {}
         lent = Tools(clock, sleep, grace_ns, since_unix_ns, trusted_uids)
         self.source: NoticeSource = wanted.make(lent, around)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether each of its watches has answered, or is in trouble."""
+        return self._silent is not None and not self._silent
+
     async def run(self) -> None:
         """Until the source has nothing more to tell, or for ever."""
+        watches = self.source.watches
+        self._silent = set(watches)
         async with asyncio.TaskGroup() as tasks:
-            for watch in self.source.watches:
+            for watch in watches:
                 tasks.create_task(self._follow(watch))
 
     async def _follow(self, watch: Watch) -> None:
@@ -111,6 +119,7 @@ class Watched:
             self._heard(notice)
 
     def _answered(self, watch: Watch) -> None:
+        self._spoke(watch)
         was_troubled = self._troubles.pop(watch, None) is not None
         if was_troubled and not self._troubles:
             self._say("info", f"Notices from {self.standing.name}: it answers again")
@@ -118,12 +127,17 @@ class Watched:
             self._stand(has_answered=True)
 
     def _failed(self, watch: Watch, words: str) -> None:
+        self._spoke(watch)
         # What several watches suffer from, as a server that is not there, is said once.
         if watch not in self._troubles and words not in self._troubles.values():
             then = "it is asked again, and training goes on"
             self._say("warning", f"Notices from {self.standing.name}: {words}; {then}")
         self._troubles[watch] = words
         self._stand(failures=self.standing.failures + 1)
+
+    def _spoke(self, watch: Watch) -> None:
+        if self._silent is not None:
+            self._silent.discard(watch)
 
     def _stand(self, **changes: Any) -> None:
         trouble = "; ".join(dict.fromkeys(self._troubles.values()))

@@ -124,6 +124,19 @@ def test_where_nodes_are_forbidden_it_is_said_once_and_the_pod_is_watched(cluste
     assert [level for level, _ in watching.said] == ["warning", "info"]
 
 
+@pytest.mark.parametrize(
+    "environment", [{"HOSTNAME": "trainer", "NODE_NAME": NODE}, {"POD_NAME": POD, "NODE_NAME": "x"}]
+)
+def test_a_pod_or_node_that_the_cluster_does_not_know_is_trouble(
+    cluster, account, listening, tmp_path, environment
+):
+    watching = listening(f"kubernetes:{cluster.url}", environment=environment, root=tmp_path)
+    watching.until(lambda: watching.said)
+    (said,) = watching.said
+    assert "set POD_NAME and NODE_NAME" in said[1]
+    watching.until(lambda: cluster.watching)  # the other one is watched all the same
+
+
 @pytest.mark.parametrize("stopped", ["nodes", "pods"])
 def test_the_trouble_with_one_object_does_not_stop_the_watch_of_the_other(
     cluster, account, listening, tmp_path, stopped
