@@ -352,6 +352,29 @@ def test_no_answer_is_waited_out(house):
     )
 
 
+def test_a_store_that_is_away_for_a_while_is_waited_for_but_not_at_the_first_look(house):
+    house.settle()
+    path = house.folder.path / "machines" / "record.json"
+    whole = path.read_text()
+    path.write_text("{")
+    house.cloud.there["lm-g1"] = SliceState.PREEMPTED
+    decision = house.recovery.step()
+    assert decision.action.act is Act.WAIT
+    assert decision.reason.endswith("nothing is decided on that")
+    assert len(house.cloud.orders) == 1
+    with pytest.raises(StoreUnavailable, match="is damaged"):
+        house.born().step()
+    path.write_text(whole)
+    assert house.settle().action.act is Act.REST
+    house.book.hold()
+    leases = house.folder.lease_dir
+    leases.rename(leases.with_name("away"))
+    house.recovery.pause(10.0)
+    assert "lease" in house.said[-1]
+    leases.with_name("away").rename(leases)
+    house.recovery.pause(10.0)
+
+
 def test_an_intent_of_a_later_lease_stands(house):
     house.settle()
     path = house.folder.path / "machines" / "record.json"

@@ -31,7 +31,7 @@ from holdfast.core.hosts.recover import (
     waiting_for,
 )
 from holdfast.core.hosts.wanted import Machines
-from holdfast.errors import RunHeld
+from holdfast.errors import RunHeld, StoreUnavailable
 from holdfast.provision.protocol import OrderAnswer, Provider, ProviderError
 
 RENEW_S = 5.0
@@ -115,6 +115,7 @@ class RunRecovery:
     _waits: RecoveryWaits = field(default_factory=RecoveryWaits, repr=False)
     _operation: str = field(default="", repr=False)
     _said: str = field(default="", repr=False)
+    _last: Decision | None = field(default=None, repr=False)
 
     def look(self) -> Decision:
         """What is to be done now; nothing is done, and nothing written."""
@@ -129,8 +130,18 @@ class RunRecovery:
         )
 
     def step(self) -> Decision:
-        """Look, and do what is to be done now. Raises RunHeld when the lease was taken over."""
-        decision = self._step()
+        """Look, and do what is to be done now. Raises RunHeld when the lease was taken over.
+
+        A store that is away after the first look is waited for: StoreUnavailable is for that one.
+        """
+        try:
+            self._last = decision = self._step()
+        except RunHeld:
+            raise
+        except StoreUnavailable as error:
+            if self._last is None:
+                raise
+            return self._waiting(self._last, f"{error}; nothing is decided on that")
         if self.policy.may_create:
             self._waiting_now(waiting_for(decision, self.machines.is_queued))
         return decision
@@ -195,10 +206,18 @@ class RunRecovery:
     def pause(self, duration_s: float) -> None:
         """Wait, and show life meanwhile if the lease is held."""
         while duration_s > 0:
-            self.book.renew()
+            self._renew()
             self.sleep(min(duration_s, RENEW_S))
             duration_s -= RENEW_S
-        self.book.renew()
+        self._renew()
+
+    def _renew(self) -> None:
+        try:
+            self.book.renew()
+        except RunHeld:
+            raise
+        except StoreUnavailable as error:  # nothing is done without it: the next look asks again
+            self._say("warning", str(error))
 
     def _maintained(self) -> list[int]:
         stamps = (part.maintained_unix_ns for one in self.seen for part in one.slices)
