@@ -17,6 +17,7 @@ from holdfast.cli.fleet import (
     looked_after,
     looking_options,
 )
+from holdfast.cli.door import say
 from holdfast.cli.places import accept_option, store_option
 from holdfast.cli.push import (
     NAMES,
@@ -275,7 +276,12 @@ def _made(
     _settle(folder, machines, accept_stored)
     policy = RecoverPolicy(may_create=True)
     with looked_after(folder, machines, policy) as recovery:
-        return concluded(recovery.run(every_s, limit_s))
+        try:
+            return concluded(recovery.run(every_s, limit_s))
+        except KeyboardInterrupt:
+            say(f"what was asked for stays, is made, and paid for: `holdfast health {folder.name}` "
+                "shows it, and the same command waits for it again")  # fmt: skip
+            raise
 
 
 def _settle(folder: RunFolder, machines: Machines, accept_stored: bool) -> None:

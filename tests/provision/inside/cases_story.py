@@ -15,10 +15,12 @@ from holdfast.cli.health import health
 from holdfast.cli.recover import recover
 from holdfast.cli.rehearse import rehearse
 from holdfast.cli.report import report
+from holdfast.cli.rm import rm
 from holdfast.cli.stop import stop
 from holdfast.cli.up import up
 from holdfast.core.hosts.wanted import prefix_for
 from holdfast.journal.store import RunStore
+from holdfast.provision.recovery import RunRecovery
 from holdfast.testing.tpu import TpuEmulator
 
 LIMIT_S = 150.0  # generous: only a hang comes near it
@@ -214,6 +216,21 @@ def test_what_was_refused_may_be_asked_for_otherwise_while_there_is_nothing(stor
     assert "has machines, made of something else" in str(other.exception)
     story.tpu.do("preempt", node.name)
     assert "the run is done" in story.ask(recover, "lm", "--delete")
+    name = node.name.rpartition("/")[2]
+    assert f"not deleted with it, and paid for as long as they are there: node {name} in z of" in (
+        story.ask(rm, "lm", "--yes")
+    )
+    assert len(story.tpu.nodes) == 1
+
+
+def test_who_stops_waiting_is_told_that_the_machine_is_made_all_the_same(story, monkeypatch):
+    def interrupted(_recovery, _duration_s):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunRecovery, "pause", interrupted)
+    story.tpu.do("creating", "60")
+    assert "what was asked for stays, is made, and paid for" in story.up(code=1)
+    assert len(story.tpu.nodes) == 1
 
 
 def _outcomes():
