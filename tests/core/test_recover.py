@@ -364,6 +364,20 @@ def test_one_of_an_earlier_generation_is_cleared_away_and_of_a_later_one_is_not(
     assert reason == "lm-g3 is there, and the run knows of no more than lm-g2"
 
 
+def test_a_slice_whose_queue_is_gone_is_cleared_away_before_the_next_is_made():
+    left = Resource("lm-g1-0", UP, RUN[1], (Slice("lm-g1-0", READY),))
+    decision = at(standing(), left)
+    assert decision.action == Action(Act.DELETE, "lm-g1-0", ("lm-g1-0",))
+    assert decision.reason == "lm-g1-0 is of lm-g1, which is gone (lm-g1-0 is ready)"
+    assert at(standing(), left, policy=RecoverPolicy(may_create=True)).action.is_forbidden
+    for other in (replace(left, owner="other"), replace(left, name="lm-g1-x-0")):
+        assert at(standing(), other).action == Action(Act.CREATE, "lm-g2")
+    # Of a queued resource that is there, and only not in the list with it, nothing is taken.
+    assert at(standing(), left, resource(READY, READY)).action.act is Act.REST
+    leaving = replace(left, state=ResourceState.DELETING)
+    assert at(standing(), leaving).action.act is Act.WAIT
+
+
 @pytest.mark.parametrize("name", ["lm", "lm-g", "lm-gx", "lm-g01", "x-lm-g1", "lm-g1-g1", "lm-g²"])
 def test_other_names_are_nobodys_generation(name):
     assert generation_of("lm", name) is None

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.door import say
 from holdfast.cli.fleet import (
     agreed_machines,
     cloud,
@@ -17,7 +18,6 @@ from holdfast.cli.fleet import (
     looked_after,
     looking_options,
 )
-from holdfast.cli.door import say
 from holdfast.cli.places import accept_option, store_option
 from holdfast.cli.push import (
     NAMES,

@@ -110,6 +110,18 @@ def test_slices_of_a_queue_live_and_die_together(tpu, cloud):
     assert tpu.nodes == tpu.queued == {}
 
 
+def test_slices_that_their_queue_has_left_behind_are_deleted_one_by_one(tpu, cloud):
+    machines = fit(SLICES, cloud)
+    made(tpu, cloud, machines)
+    tpu.queued.clear()
+    found = cloud.describe(machines, "lm-g1")
+    assert [one.name for one in found] == ["lm-g1-0", "lm-g1-1"]
+    for one in found:
+        assert cloud.delete(machines, one.name).outcome is ActOutcome.ACCEPTED
+    tpu.wait_for(lambda: not tpu.nodes, 10.0)
+    assert tpu.nodes == {}
+
+
 def test_health_is_told_as_it_is(tpu, cloud):
     machines = fit(NODE, cloud)
     made(tpu, cloud, machines)

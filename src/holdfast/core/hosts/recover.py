@@ -166,9 +166,14 @@ def decide(
     prefix, owner = run
     name = name_of(prefix, record.generation)
     ours: Resource | None = None
+    names = {one.name for one in look.resources}
     for one in look.resources:
         number = generation_of(prefix, one.name)
         if number is None:
+            whole = one.name.rpartition("-")[0]
+            is_left = generation_of(prefix, whole) is not None and whole not in names
+            if is_left and one.owner == owner:
+                return _stray(policy, record, one, f"of {whole}, which is gone", now_unix_ns)
             continue
         if one.owner != owner:
             reason = f"{one.name} does not carry this run's label: it is left alone"
@@ -179,7 +184,7 @@ def decide(
         if number == record.generation:
             ours = one
         else:
-            return _stray(policy, record, one, now_unix_ns)
+            return _stray(policy, record, one, "of an earlier generation", now_unix_ns)
     condition, reason = diagnose(ours)
     if condition is not record.condition:
         if condition is Condition.GONE and record.phase is GenerationPhase.CREATING:
@@ -314,11 +319,14 @@ def _delete(
 
 
 def _stray(
-    policy: RecoverPolicy, record: RecoveryRecord, stray: Resource, now_unix_ns: int
+    policy: RecoverPolicy, record: RecoveryRecord, stray: Resource, of: str, now_unix_ns: int
 ) -> Decision:
-    """One of an earlier generation, made by somebody who was slow: it would be paid for twice."""
+    """One that somebody who was slow has made, or its queue has left: it would be paid for twice.
+
+    `of`: what it belongs to.
+    """
     condition, words = diagnose(stray)
-    reason = f"{stray.name} is of an earlier generation ({words})"
+    reason = f"{stray.name} is {of} ({words})"
     if condition in (Condition.UNKNOWN, Condition.LEAVING):
         return Decision(Action(Act.WAIT, stray.name), record, reason)
     if condition is Condition.STOPPED:
