@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -81,6 +82,15 @@ def test_places_are_tried_out_and_left_as_they_were(tmp_path):
     tier = memory_tier(Settings(memory_dir=str(tmp_path)))
     assert tier.room_bytes > 0
     assert memory_tier(Settings(memory_dir=str(tmp_path / "gone"))).room_bytes is None
+
+
+def test_a_store_without_hard_links_is_found(tmp_path, monkeypatch):
+    def no_links(*_, **__):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert "has no hard links" in store_place(str(tmp_path)).trouble
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_slow_fsync_is_no_clock_that_is_behind(tmp_path, monkeypatch):

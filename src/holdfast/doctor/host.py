@@ -20,12 +20,15 @@ from typing import Any
 
 from holdfast.config.settings import Settings
 from holdfast.doctor.facts import FolderFacts, MemoryFacts
+from holdfast.errors import StoreUnavailable
+from holdfast.journal.atomic import create_exclusive
 from holdfast.journal.scratch import BASES, filesystem_of, is_remote
 from holdfast.snapshot.ram_folder import ram_path
 from holdfast.snapshot.room import find_room
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "torch", "numpy", "orbax-checkpoint")
 DEVICES = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")
+PROBE = ".holdfast-doctor-"
 FSYNC_BYTES, FSYNC_TIMES = 64 << 10, 3
 STORE_LIMIT_S = 60.0  # a disk that is very busy answers in less
 TICK_S = 0.01  # at 100 Hz, the longest that kernels have
@@ -86,8 +89,12 @@ def _folder(path: Path) -> FolderFacts:
     try:
         fsync_s, skew_s = _try_out(there)
         found = os.statvfs(there)
+        with tempfile.TemporaryDirectory(prefix=PROBE, dir=there) as probe:
+            create_exclusive(Path(probe) / "claim", b"")
     except OSError as error:
         return replace(place, trouble=error.strerror or str(error))
+    except StoreUnavailable as error:
+        return replace(place, trouble=str(error))
     free_bytes = found.f_bavail * found.f_frsize
     return replace(place, free_bytes=free_bytes, fsync_s=fsync_s, skew_s=skew_s)
 
