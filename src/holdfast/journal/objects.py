@@ -219,7 +219,7 @@ class Bucket:
         """All objects whose key starts with the folder `prefix`; StoreUnavailable."""
         with self._errors_said(f"list {self.where(prefix)}"):
             blocks = _lib().list(self._quick, self._full(prefix) or None)
-            return self._entries([one for block in blocks for one in block])
+            return self._entries([one for block in blocks for one in block], prefix)
 
     def list_top(self) -> Mapping[str, ListedObject]:
         """The objects that lie directly in the folder; StoreUnavailable."""
@@ -247,10 +247,13 @@ class Bucket:
                     with contextlib.suppress(FileNotFoundError):
                         _lib().delete(self._quick, one)
 
-    def _entries(self, said: Sequence[Any]) -> dict[str, ListedObject]:
+    def _entries(self, said: Sequence[Any], folder: str = "") -> dict[str, ListedObject]:
+        """By key; the mark of the folder itself, which consoles make ("lm/"), is none of them."""
+        within = self._full(f"{folder}/") if folder else self._inside
         return {
             one["path"].removeprefix(self._inside): ListedObject(one["size"], one["e_tag"] or "")
             for one in said
+            if one["path"].startswith(within)
         }
 
     @contextlib.contextmanager
@@ -372,6 +375,8 @@ def _reason(place: Place, error: BaseException) -> str:
         word in text for word in _REFUSED
     ):
         return f"no permission for {root}; check the credentials and what they may do"
+    if "invalid path" in text:
+        return f"{_first_line(error)}; remove that object with another tool"
     found = re.search(r"status code: (\d{3} [A-Za-z ]+)", text)
     if found:
         return f"{root} answers {found[1].strip()}; try again later"

@@ -220,7 +220,8 @@ class WorkingCopy:
     def remains(self, run: str) -> bool:
         """Whether something has its name, and no run.json: a run begins, and ends, with that."""
         there = self.bucket.list(run)
-        return bool(there) and f"{run}/{RUN_FILE}" not in there
+        # A console's mark of a folder is listed, and is no object by that name.
+        return f"{run}/{RUN_FILE}" not in there and any(map(self.bucket.has, there))
 
     def erase(self, run: str) -> None:
         """All of it, checkpoint sets too."""

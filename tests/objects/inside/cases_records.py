@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -42,6 +42,9 @@ from holdfast.journal.remote import refresh, remote_of
 from holdfast.journal.store import RunFolder, RunStore
 from holdfast.journal.submitted import alone, stored
 from holdfast.snapshot.retention import pin, read_pins
+
+if TYPE_CHECKING:
+    from servers import Moto
 
 
 class Hosts:
@@ -94,6 +97,25 @@ def test_all_open_the_same_run(hosts: Hosts) -> None:
     assert hosts.store("e").names() == ("r",)
     with pytest.raises(ConfigurationError, match=r"already exists in s3://"):
         hosts.store("e").create("r")
+
+
+def test_the_marks_of_folders_are_no_objects(hosts: Hosts, moto: Moto, bucket: str) -> None:
+    run = hosts.run("a")
+    for key in ("team/", "team/r/", "team/r/attempts/", "team/empty/"):
+        moto.put(bucket, key)
+    assert hosts.store("b").names() == ("r",)
+    assert hosts.run("b").identity == run.identity
+    assert list(Bucket(parse_place(f"{hosts.place}/r")).list_top()) == ["run.json"]
+    assert hosts.store("b").open("empty").name == "empty"
+    remove_run(hosts.store("b"), "r")
+    assert hosts.store("c").names() == ("empty",)
+    assert hosts.store("c").open("r").identity != run.identity
+
+
+def test_an_object_that_cannot_be_listed_is_named(hosts: Hosts, moto: Moto, bucket: str) -> None:
+    moto.put(bucket, "team//r")
+    with pytest.raises(StoreUnavailable, match="invalid path.*remove that object"):
+        hosts.store("a").names()
 
 
 def test_a_living_holder_elsewhere_is_left_alone(hosts: Hosts) -> None:

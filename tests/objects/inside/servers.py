@@ -42,6 +42,11 @@ class Moto:
         request = urllib.request.Request(f"{self.url}/{name}", method="PUT")
         urllib.request.urlopen(request, timeout=LIMIT_S).close()
 
+    def put(self, bucket: str, key: str) -> None:
+        """An empty object, as other tools make them."""
+        request = urllib.request.Request(f"{self.url}/{bucket}/{key}", data=b"", method="PUT")
+        urllib.request.urlopen(request, timeout=LIMIT_S).close()
+
     def uploads(self, bucket: str) -> int:
         """How many uploads in parts are unfinished."""
         with urllib.request.urlopen(f"{self.url}/{bucket}?uploads", timeout=LIMIT_S) as answer:
