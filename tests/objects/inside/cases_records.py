@@ -114,7 +114,7 @@ def test_the_marks_of_folders_are_no_objects(hosts: Hosts, moto: Moto, bucket: s
 
 def test_an_object_that_cannot_be_listed_is_named(hosts: Hosts, moto: Moto, bucket: str) -> None:
     moto.put(bucket, "team//r")
-    with pytest.raises(StoreUnavailable, match="invalid path.*remove that object"):
+    with pytest.raises(StoreUnavailable, match=r"invalid path.*remove that object"):
         hosts.store("a").names()
 
 
