@@ -354,6 +354,7 @@ _memories: dict[str, Any] = {}  # one for each name, for the life of this proces
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _SKEWED = ("RequestTimeTooSkewed", "RequestExpired")
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired")
 _REFUSED = ("403 ", "401 ", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 _AWAY = ("error sending request", "connection", "timed out", "timeout", "dns error", "retries")
 
@@ -371,6 +372,8 @@ def _reason(place: Place, error: BaseException) -> str:
         return f"there is no bucket {root}; create it, or name another store"
     if any(word in text for word in _SKEWED):
         return f"{root} finds this host's clock wrong; run a time service (chrony)"
+    if any(word in text for word in _EXPIRED):
+        return f"the credentials for {root} have expired; renew them"
     if kind in ("PermissionDeniedError", "UnauthenticatedError") or any(
         word in text for word in _REFUSED
     ):

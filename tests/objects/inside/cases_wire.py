@@ -21,6 +21,7 @@ class PlayedService(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), PlayedAnswers)
         self.asked: list[str] = []
+        self.refusal: tuple[int, bytes] | None = None  # to everything
         self.objects: set[str] = set()
         self.url = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -34,9 +35,11 @@ class PlayedAnswers(BaseHTTPRequestHandler):
         self.server.asked.append(self.path)
         is_there = self.path in self.server.objects
         self.server.objects.discard(self.path)
-        self.send_response(204 if is_there else 404)
-        self.send_header("Content-Length", "0")
+        status, words = self.server.refusal or (204 if is_there else 404, b"")
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(words)))
         self.end_headers()
+        self.wfile.write(words)
 
     do_GET = do_PUT = do_DELETE = answer
 
@@ -77,3 +80,15 @@ def test_a_proxy_is_never_asked_for_this_machines_identity(
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         Bucket(parse_place(place, instance=True)).get("x", 1)
     assert service.asked == []
+
+
+def test_credentials_that_have_expired_are_named(
+    service: PlayedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "not-to-be-shown")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", service.url)
+    service.refusal = 400, b"<Error><Code>ExpiredToken</Code><Message>expired</Message></Error>"
+    with pytest.raises(StoreUnavailable, match="s3://bucket have expired; renew them") as raised:
+        Bucket(parse_place("s3://bucket/runs")).get("x", 1)
+    assert "not-to-be-shown" not in str(raised.value)
