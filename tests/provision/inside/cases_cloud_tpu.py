@@ -78,6 +78,7 @@ def test_a_node_lives_and_dies(tpu, cloud):
     assert dict(sent.labels) == {"team": "vision", "holdfast-run": "c0ffee"}
     assert dict(sent.metadata) == {"a": "b", "startup-script": "#!/bin/sh\ntrue\n"}
     assert sent.scheduling_config.spot
+    assert (sent.network_config.enable_external_ips, sent.network_config.network) == (True, "")
     again = cloud.create(machines, "lm-g1")
     assert (again.outcome, again.operation) == (ActOutcome.ACCEPTED, "")
     tpu.do("preempt", "lm-g1")
@@ -101,6 +102,7 @@ def test_slices_of_a_queue_live_and_die_together(tpu, cloud):
     one = made(tpu, cloud, machines, "lm-g2")
     assert [s.name for s in one.slices] == ["lm-g2-0", "lm-g2-1"]
     assert "spot" in next(iter(tpu.queued.values()))
+    assert all(one.network_config.enable_external_ips for one in tpu.nodes.values())
     tpu.do("preempt", "lm-g2-1")
     (one,) = cloud.describe(machines, "lm-g2")
     assert diagnose(one)[0] is Condition.PREEMPTED

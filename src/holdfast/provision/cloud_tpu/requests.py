@@ -38,13 +38,12 @@ def node_message(types: Any, machines: Machines) -> Any:
         runtime_version=machines.runtime,
         labels=dict(machines.labels) | {RUN_LABEL: machines.owner},
         metadata=dict(machines.metadata) | {STARTUP_SCRIPT: machines.script},
+        # As gcloud does, where the service by itself gives none: without, a script that installs
+        # waits for ever, and nobody comes in by SSH.
+        network_config=types.NetworkConfig(network=machines.network, enable_external_ips=True),
     )
     if machines.service_account:
         node.service_account = types.ServiceAccount(email=machines.service_account, scope=[SCOPE])
-    if machines.network:
-        node.network_config = types.NetworkConfig(
-            network=machines.network, enable_external_ips=True
-        )
     if machines.autocheckpoint:
         node.autocheckpoint_enabled = True
     if not machines.is_queued and machines.buy is not Buy.ON_DEMAND:
