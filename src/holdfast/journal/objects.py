@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ MAX_CREATED_BYTES = 1 << 30
 MAX_PARTS = 9_000  # S3 takes 10,000
 PARTS_AT_A_TIME = 4
 QUICK_S = 15.0
+CONFLICTS_S = (0.1, 0.3, 1.0, 3.0)  # between two tries to create what another one is creating
 SILENCE_S = 30.0  # of a store that has taken a request; then it is sent again
 PATIENT_S = 240.0  # a signature lives for 15 minutes, credentials often no longer
 
@@ -177,15 +179,22 @@ class Bucket:
         A request whose answer was lost is repeated, and then finds what it has written itself:
         the very same bytes count as ours, so whoever competes writes what tells him from others.
         """
-        with self._errors_said(f"create {self.where(key)}"):
-            full = self._full(key)
-            with contextlib.suppress(_lib().exceptions.AlreadyExistsError):
-                return _version(
-                    _lib().put(self._quick, full, data, mode="create", use_multipart=False)
-                )
-        if self.get(key, max(len(data), MAX_CREATED_BYTES)) != data:
-            raise FileExistsError(self.where(key))
-        return ""
+        for again_s in CONFLICTS_S:
+            with self._errors_said(f"create {self.where(key)}"):
+                full = self._full(key)
+                with contextlib.suppress(_lib().exceptions.AlreadyExistsError):
+                    return _version(
+                        _lib().put(self._quick, full, data, mode="create", use_multipart=False)
+                    )
+            with contextlib.suppress(FileNotFoundError):
+                if self.get(key, max(len(data), MAX_CREATED_BYTES)) != data:
+                    raise FileExistsError(self.where(key))
+                return ""
+            time.sleep(again_s)  # S3 has refused it for a request that is under way (409)
+        raise StoreUnavailable(
+            f"cannot create {self.where(key)}: the store says that somebody does so all the time, "
+            "and nothing is there; try again later"
+        )
 
     def put_parts(self, key: str, data: Sequence[memoryview], flow: Flow | None = None) -> str:
         """Write an object of these bytes, one after the other, in parts; durable on return.

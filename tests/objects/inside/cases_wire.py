@@ -21,6 +21,7 @@ class PlayedService(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), PlayedAnswers)
         self.asked: list[str] = []
+        self.conflicts = 0  # so many objects are refused for one that is being made
         self.refusal: tuple[int, bytes] | None = None  # to everything
         self.objects: set[str] = set()
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -41,7 +42,16 @@ class PlayedAnswers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(words)
 
-    do_GET = do_PUT = do_DELETE = answer
+    do_GET = do_DELETE = answer
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.server.asked.append(self.path)
+        self.send_response(409 if self.server.conflicts else 200)
+        self.server.conflicts = max(0, self.server.conflicts - 1)
+        self.send_header("Content-Length", "0")
+        self.send_header("ETag", '"a-version"')
+        self.end_headers()
 
     def log_message(self, *_: object) -> None:
         """Nothing."""
@@ -52,6 +62,14 @@ def service() -> Iterator[PlayedService]:
     with PlayedService() as service:
         yield service
         service.shutdown()
+
+
+@pytest.fixture
+def s3(service: PlayedService, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "not-to-be-shown")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", service.url)
+    return Bucket(parse_place("s3://bucket/runs"))
 
 
 def test_what_is_not_there_keeps_nothing_else_from_being_removed(
@@ -82,13 +100,19 @@ def test_a_proxy_is_never_asked_for_this_machines_identity(
     assert service.asked == []
 
 
-def test_credentials_that_have_expired_are_named(
-    service: PlayedService, monkeypatch: pytest.MonkeyPatch
+def test_a_conflict_that_comes_to_nothing_is_tried_again(
+    service: PlayedService, s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.setenv(name, "not-to-be-shown")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", service.url)
+    monkeypatch.setattr(objects, "CONFLICTS_S", (0.0, 0.0, 0.0))
+    service.conflicts = 2
+    assert s3.create("claim", b"mine") == '"a-version"'
+    service.conflicts = 3
+    with pytest.raises(StoreUnavailable, match="nothing is there; try again later"):
+        s3.create("claim", b"mine")
+
+
+def test_credentials_that_have_expired_are_named(service: PlayedService, s3: Bucket) -> None:
     service.refusal = 400, b"<Error><Code>ExpiredToken</Code><Message>expired</Message></Error>"
     with pytest.raises(StoreUnavailable, match="s3://bucket have expired; renew them") as raised:
-        Bucket(parse_place("s3://bucket/runs")).get("x", 1)
+        s3.get("x", 1)
     assert "not-to-be-shown" not in str(raised.value)
