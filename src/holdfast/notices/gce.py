@@ -33,6 +33,7 @@ HASTE_S = 1.0  # between requests to a server that does not wait for a change
 BURST = 10  # changes within a second each, after which it counts as one that does not wait
 GAP_NS = 2 * SECOND_NS  # between two questions that may be left out of account
 
+ALWAYS_THERE = "maintenance-event"  # GKE's own metadata server, for pods, has none of these keys
 MAINTENANCE_LEAD_NS = 60 * SECOND_NS
 GPU_MAINTENANCE_LEAD_NS = 3600 * SECOND_NS
 PREEMPTION_LEAD_NS = 30 * SECOND_NS
@@ -140,7 +141,7 @@ class Gce:
     def watches(self) -> Sequence[Watch]:
         """The keys."""
         return (
-            partial(self._key, "maintenance-event", self._maintenance_event),
+            partial(self._key, ALWAYS_THERE, self._maintenance_event),
             partial(self._key, "preempted", preempted),
             partial(self._key, "shutdown-details/stop-state", stop_state),
             partial(self._key, "upcoming-maintenance", self._upcoming_maintenance, is_json=True),
@@ -198,6 +199,11 @@ class Gce:
             headers=HEADERS,
             limit_s=waits_s + PATIENCE_S,
         )
+        if answer.status == 404 and key == ALWAYS_THERE:
+            raise Trouble(
+                f"{self._server} does not tell of this machine's maintenance and preemption (404), "
+                "as in a pod with Workload Identity: give it hostNetwork, or listen to kubernetes"
+            )
         if answer.headers.get("metadata-flavor") != "Google":
             raise Trouble(f"{self._server} is no metadata server of Google's")
         if answer.status not in (200, 404) and not is_none_yet(answer.status, answer.text):

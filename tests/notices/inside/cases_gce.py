@@ -105,6 +105,18 @@ def test_one_key_in_trouble_stops_no_other(gce, listening, key, verb, status):
         assert f"{key} with status {status}" in words
 
 
+def test_a_server_without_any_of_the_keys_is_none_that_warns(gce, listening):
+    for key in ("maintenance-event", "preempted", "upcoming-maintenance"):
+        gce.do("unset", key)
+    watching = listening(f"gce:{gce.url}", naps=True)
+    watching.until(lambda: watching.standing.has_answered and watching.standing.failures > 2)
+    ((level, words),) = watching.said
+    assert level == "warning"
+    assert "does not tell of this machine's maintenance and preemption (404)" in words
+    gce.do("maintenance-event", "NONE")
+    watching.answered()
+
+
 def test_what_maintenance_does_is_taken_for_the_worst_where_it_is_not_told(gce, listening):
     gce.do("set", "scheduling/on-host-maintenance", "MIGRATE")
     gce.do("upcoming", (datetime.now(UTC) + timedelta(hours=2)).isoformat())
