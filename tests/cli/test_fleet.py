@@ -76,3 +76,15 @@ def test_every_run_has_a_prefix_that_google_takes(run):
     machines = Machines("cloud-tpu", prefix, "0123", run, "p", "z", "t", "r")
     assert Machines.from_json(machines.to_json()) == machines
     assert len(f"{prefix}-g999-1023") <= 61
+
+
+def test_a_secret_in_the_script_is_said(tmp_path):
+    setup = tmp_path / "setup.sh"
+    setup.write_text("export HF_TOKEN=hf_abcdefghijklmnopq\npip install x\n")
+    words = ("lm", *WHERE, "--setup", str(setup), "--dry-run", "--", "train", "--api-key", "abc")
+    said = CliRunner().invoke(up, words).stderr
+    assert "a secret is in it (export HF_TOKEN=***, holdfast run" in said
+    assert "hf_abc" not in said
+    assert "--api-key ***" in said
+    plain = CliRunner().invoke(up, ("lm", *WHERE, "--dry-run", "--", "train"))
+    assert (plain.exit_code, plain.stderr) == (0, "")

@@ -34,6 +34,7 @@ from holdfast.cli.run import run as run_command
 from holdfast.config import run_store
 from holdfast.core.hosts.recover import Act, RecoverPolicy, name_of
 from holdfast.core.hosts.wanted import Buy, Machines, checked, prefix_for
+from holdfast.core.redact import with_secrets
 from holdfast.engines.ssh.archive import listed
 from holdfast.engines.ssh.engine import hosts_named
 from holdfast.engines.ssh.engine import targets_of as targets_named
@@ -159,6 +160,11 @@ def up(
             agent=not no_agent,
         )
     )
+    if hidden := with_secrets([line.strip() for line in script.splitlines()]):
+        say(
+            "the script is kept as it is, in the run's store and in the machines' metadata, and a "
+            f"secret is in it ({', '.join(hidden)}): have it fetched there instead"
+        )
     if dry_run:
         what = f"{wanted.slices} slices" if wanted.slices > 1 else "one slice"
         name = name_of(wanted.prefix, 1)
