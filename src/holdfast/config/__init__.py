@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.config import sources
 from holdfast.config.cluster import SLICE_VARIABLE, ClusterPlace, place_in_cluster
 from holdfast.config.kinds import INSTANCE
+from holdfast.config.metadata_servers import keep_from_proxy
 from holdfast.config.rank import (
     HOST_VARIABLE,
     OWNER_VARIABLE,
@@ -273,10 +274,6 @@ _CREDENTIALS = {
         ("AZURE_SKIP_SIGNATURE",),
     ),
 }
-_PROXIES = ("HTTP_PROXY", "ALL_PROXY")  # of requests without TLS, as these are
-_METADATA_SERVERS = (
-    "169.254.169.254", "metadata.google.internal", "169.254.170.2", "169.254.170.23",
-)  # fmt: skip  # the last two: of containers on ECS and EKS
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
@@ -284,17 +281,8 @@ _ENDPOINTS = {
 
 
 def ask_metadata_directly() -> None:
-    """Have libraries that are opened later ask metadata servers without the environment's proxy.
-
-    A proxy is another machine: it would see this one's token, or fetch its own. Nothing is changed
-    where no proxy is named.
-    """
-    if not any(os.environ.get(name) or os.environ.get(name.lower()) for name in _PROXIES):
-        return
-    for name in [one for one in ("NO_PROXY", "no_proxy") if one in os.environ] or ["NO_PROXY"]:
-        known = [one.strip() for one in os.environ.get(name, "").split(",") if one.strip()]
-        if "*" not in known:
-            os.environ[name] = ",".join(dict.fromkeys([*known, *_METADATA_SERVERS]))
+    """Have libraries that are opened later ask metadata servers without a proxy between."""
+    keep_from_proxy(os.environ)
 
 
 def has_credentials(scheme: str) -> bool:

@@ -191,10 +191,7 @@ class Bucket:
                     raise FileExistsError(self.where(key))
                 return ""
             time.sleep(again_s)  # S3 has refused it for a request that is under way (409)
-        raise StoreUnavailable(
-            f"cannot create {self.where(key)}: the store says that somebody does so all the time, "
-            "and nothing is there; try again later"
-        )
+        raise StoreUnavailable(f"cannot create {self.where(key)}: others try to, too; try again")
 
     def put_parts(self, key: str, data: Sequence[memoryview], flow: Flow | None = None) -> str:
         """Write an object of these bytes, one after the other, in parts; durable on return.

@@ -107,7 +107,7 @@ def test_a_conflict_that_comes_to_nothing_is_tried_again(
     service.conflicts = 2
     assert s3.create("claim", b"mine") == '"a-version"'
     service.conflicts = 3
-    with pytest.raises(StoreUnavailable, match="nothing is there; try again later"):
+    with pytest.raises(StoreUnavailable, match="others try to, too; try again"):
         s3.create("claim", b"mine")
 
 
