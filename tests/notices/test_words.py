@@ -75,6 +75,11 @@ def test_a_window_that_is_open_says_no_date_and_one_that_is_over_nothing() -> No
     )
     assert said is not None
     assert (said.at_unix_ns, said.state) == (None, NoticeState.STARTED)
+    opened = gce.upcoming_maintenance(json.dumps(WINDOW), OPENS, action=END)
+    assert opened == said
+    ahead = gce.upcoming_maintenance(json.dumps(WINDOW), OPENS - 1, action=END)
+    assert ahead is not None
+    assert (ahead.at_unix_ns, ahead.state) == (OPENS, NoticeState.SCHEDULED)
     over = json.dumps({**WINDOW, "maintenanceStatus": "COMPLETE"})
     assert gce.upcoming_maintenance(over, action=END) is None
 

@@ -87,11 +87,12 @@ def stop_state(text: str) -> Said | None:
     return Said(NoticeAction.TERMINATE, "the machine is being stopped", lead_ns=STOP_LEAD_NS)
 
 
-def upcoming_maintenance(text: str, *, action: NoticeAction) -> Said | None:
+def upcoming_maintenance(text: str, now_unix_ns: int = 0, *, action: NoticeAction) -> Said | None:
     """`upcoming-maintenance`: an object with the window, keys in camel or in snake case.
 
     `ONGOING` may stand until the window ends, also after the machine has come back from it: it says
-    that the maintenance has started, and not when it comes.
+    that the maintenance has started, and not when it comes. So does a window that has opened, for
+    it may be hours long: `maintenance-event` then tells of the start.
     """
     if is_nothing(text):
         return None
@@ -105,11 +106,12 @@ def upcoming_maintenance(text: str, *, action: NoticeAction) -> Said | None:
         return None
     kind = str(fields.get("type", "")).lower()
     words = " ".join(filter(None, (kind, "maintenance")))
-    if status == "ONGOING":
-        return Said(action, words, NoticeState.STARTED)
     begins = fields.get("windowstarttime")
     is_told = isinstance(begins, str) and begins
-    return Said(action, words, at_unix_ns=moment_ns(begins) if is_told else None)
+    at_unix_ns = moment_ns(begins) if is_told else None
+    if status == "ONGOING" or (at_unix_ns is not None and at_unix_ns <= now_unix_ns):
+        return Said(action, words, NoticeState.STARTED)
+    return Said(action, words, at_unix_ns=at_unix_ns)
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -142,16 +144,17 @@ class Gce:
         """The keys."""
         return (
             partial(self._key, ALWAYS_THERE, self._maintenance_event),
-            partial(self._key, "preempted", preempted),
-            partial(self._key, "shutdown-details/stop-state", stop_state),
+            partial(self._key, "preempted", lambda text, _: preempted(text)),
+            partial(self._key, "shutdown-details/stop-state", lambda text, _: stop_state(text)),
             partial(self._key, "upcoming-maintenance", self._upcoming_maintenance, is_json=True),
         )
 
-    def _maintenance_event(self, text: str) -> Said | None:
+    def _maintenance_event(self, text: str, _: int) -> Said | None:
         return maintenance_event(text, lead_ns=self._lead_ns)
 
-    def _upcoming_maintenance(self, text: str) -> Said | None:
-        return upcoming_maintenance(text, action=self._policy or NoticeAction.TERMINATE)
+    def _upcoming_maintenance(self, text: str, now_unix_ns: int) -> Said | None:
+        action = self._policy or NoticeAction.TERMINATE
+        return upcoming_maintenance(text, now_unix_ns, action=action)
 
     async def _learn_policy(self) -> None:
         """What maintenance does to the machine; where that is not told it is taken to end it."""
@@ -161,7 +164,7 @@ class Gce:
             self._policy = NoticeAction.LIVE_MIGRATION if moves else NoticeAction.TERMINATE
 
     async def _key(
-        self, key: str, understood: Callable[[str], Said | None], *, is_json: bool = False
+        self, key: str, understood: Callable[[str, int], Said | None], *, is_json: bool = False
     ) -> News:
         form = {"alt": "json", "recursive": "true"} if is_json else {"alt": "text"}
         quick = 0
@@ -175,7 +178,8 @@ class Gce:
             answer = await self._ask(key, query)
             is_there = answer.status == 200
             now = answer.headers.get("etag", "") if is_there else ""
-            said = understood(answer.text if is_there else "")
+            now_unix_ns = answer.date_unix_ns or self._tools.clock().unix_ns
+            said = understood(answer.text if is_there else "", now_unix_ns)
             # It may have changed while nobody asked; a request that waits is answered at once.
             gap_ns = asked_ns - self._seen_ns.get(key, asked_ns)
             unseen_ns = gap_ns if gap_ns > GAP_NS else 0

@@ -63,8 +63,8 @@ def test_trouble_is_counted_said_once_and_over(gce, listening, fault):
     how, what = fault
     gce.do("fail", how, "3", what)
     watching = listening(f"gce:{gce.url}")
+    watching.until(lambda: watching.standing.failures >= 2)  # another key may be answered first
     watching.answered()
-    assert watching.standing.failures >= 2
     assert watching.trouble_was_said()
     assert not any(request.path == "/elsewhere" for request in gce.requests)
     gce.do("preempted")
