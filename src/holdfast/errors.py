@@ -133,12 +133,14 @@ class StateMismatch(HoldfastError):
         self.run = "NAME"
 
     def __str__(self) -> str:
+        is_state = self.path.startswith("state")
+        as_saved = " (run.restore() without init takes it as it was saved)" if is_state else ""
         return (
             f"the checkpoint does not fit this program at {self.path or 'the top'}: "
             f"the program wants {self.want}, the checkpoint has {self.got}; "
-            "restore with the code that wrote it, or start over: a run of another name (holdfast "
-            "run --name NEW), a new run of this name, with the old one kept (holdfast run "
-            f"--fresh), or this run from scratch (holdfast rollback {self.run} --to 0)"
+            f"restore with the code that wrote it{as_saved}, or start over: a run of another name "
+            "(holdfast run --name NEW), a new run of this name, with the old one kept (holdfast "
+            f"run --fresh), or this run from scratch (holdfast rollback {self.run} --to 0)"
         )
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import namedtuple
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import numpy as np
@@ -102,12 +102,55 @@ class Trained:
         (Trained(np.zeros(2), 0), Trained(np.ones(2), 9)),
         (Trained(np.zeros(2), None), Trained(np.ones(2), 9)),
         (Point([], 1), Point([1, 2], 0.1)),
+        ({"train": []}, {"train": [0.3], "val": [0.2]}),
+        ({"w": np.zeros(2), "n": 1}, {"w": np.ones(2), "n": 1, "best": np.float64(0.1)}),
+        ({"a": 1, "b": {"c": 2}}, {"b": {"d": {"e": "f"}, "c": 2}, "a": 1}),
+        ({"average": None}, {"average": {"w": np.ones(2)}}),
+        ({"average": {}}, {"average": {"w": np.ones(2)}}),
+        ({"kept": []}, {"kept": [np.ones(2), {"w": np.ones(1)}]}),
+        ({"history": [{"step": 0}]}, {"history": [{"step": 0}, {"step": 1, "loss": 0.1}]}),
+        (defaultdict(list), defaultdict(list, {0: [1], "0": [2], "a/b": [3]})),
+        (OrderedDict(b=1, a=2), OrderedDict(c=3, a=2, b=1)),
+        (Counter(), Counter(a=3)),
+        (Counter(a=1), Counter(b=2, a=3)),
     ],
 )
 def test_what_a_script_starts_with_says_what_it_may_become(start: Any, became: Any) -> None:
     restored = unflatten(flatten(became), starting_values(start))
-    assert repr(restored) == repr(became) or restored == became
-    assert type(restored) is type(start) or not isinstance(start, Trained | Point)
+    assert repr(restored) == repr(became) or (restored == became == 0.25)
+    assert type(restored) is type(start) or not isinstance(start, Trained | Point | dict)
+
+
+@pytest.mark.parametrize(
+    ("start", "became", "path"),
+    [
+        ({"w": F32}, {"w": F32, "x": F32}, "x"),
+        ({"w": F32, "n": {"a": 1}}, {"w": F32, "n": {"a": 1, "b": [F32]}}, "n/b"),
+        ({"n": {"a": 1}}, {"n": {"b": 1}}, "n/a"),
+        ({"n": [1]}, {"n": [F32]}, "n"),
+    ],
+)
+def test_arrays_come_only_where_a_script_starts_with_nothing(
+    start: Any, became: Any, path: str
+) -> None:
+    assert differs(became, starting_values(start)).path == path
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Counter(a=3),
+        OrderedDict([(1, F32), ("1", 2)]),
+        defaultdict(list, {-1: [1], "a/b": [2]}),
+    ],
+)
+def test_dicts_of_pythons_own_kinds_keep_their_keys(value: Any) -> None:
+    """Also where jax has registered them as its own."""
+    pytest.importorskip("jax")
+    back = unflatten(flatten(value), value)
+    assert type(back) is type(value)
+    assert repr(back) == repr(value)
+    assert repr(unflatten(flatten(value))) == repr(dict(value))
 
 
 @pytest.mark.parametrize("start", [np.zeros(2), {"x": np.zeros(2)}, Trained(np.zeros(2), 0)])

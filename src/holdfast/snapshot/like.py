@@ -8,6 +8,7 @@ number is exact in the array's dtype: `step = 0` before the first jitted step is
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from holdfast.core.value import value
 from holdfast.errors import StateMismatch
 from holdfast.snapshot import dtypes, nodes, paths
 from holdfast.snapshot.arrays import ArrayKind
-from holdfast.snapshot.materialise import PLAIN, StartArray, adopt
+from holdfast.snapshot.materialise import ANYTHING, PLAIN, StartArray, StartDict, adopt
 from holdfast.snapshot.structure import (
     Array,
     Container,
@@ -81,12 +82,14 @@ def _in_jax(dtype: np.dtype[Any]) -> dtypes.Spec | None:
 def check(said: Structure, like: Any, path: str = "") -> None:
     """Compare; raises `StateMismatch` at the first difference in `like`'s order."""
     opened = open_structure(said, path)
+    if like is ANYTHING:
+        return
     if like is PLAIN:
-        if any(array.shape or array.kind is ArrayKind.KEY for array in _real_arrays(said, path)):
+        if not _holds_plain(said, path):
             raise StateMismatch(path, "plain values", words(opened))
         return
     want = wanted(like)
-    node = None if want is not None or is_plain(like) else nodes.open_node(like, path)
+    node = None if want is not None or is_plain(like) else _open(like, path)
     if node is None:
         if want is None and not is_plain(like):
             raise StateMismatch(path, f"a {type(like).__name__}", words(opened))
@@ -102,35 +105,58 @@ def check(said: Structure, like: Any, path: str = "") -> None:
         check(have[piece], child, below)
     wanted_pieces = set(node.pieces)
     for piece in opened.pieces:
-        if piece not in wanted_pieces:
-            below = paths.join(path, piece)
+        below = paths.join(path, piece)
+        if piece not in wanted_pieces and not _may_come(like, have[piece], below):
             raise StateMismatch(below, NOTHING, words(open_structure(have[piece], below)))
 
 
 def starting_values(tree: Any) -> Any:
     """A tree that a script starts with, as a `like` for what it became: values are not structure.
 
-    Plain values, lists of them and empty containers take whatever plain values are stored. Arrays
-    of numpy's take what training made of them, by numpy or by JAX. Other arrays, and the keys of
-    dicts, stay as they are.
+    Plain values and lists of them take whatever plain values are stored; None and empty containers
+    take anything. To dicts plain values may have come. Arrays of numpy's take what training made of
+    them, by numpy or by JAX. Other arrays stay as they are.
     """
+    if tree is None or (type(tree) in (dict, list, tuple) and not tree):
+        return ANYTHING
     if is_plain(tree):
         return PLAIN
     if isinstance(tree, np.ndarray | np.generic):
         return StartArray(tree)
-    if type(tree) is dict:
-        return {key: starting_values(value) for key, value in tree.items()} or PLAIN
+    if type(tree) in nodes.DICTS:
+        empty = copy.copy(tree)  # a defaultdict keeps its factory
+        empty.clear()
+        return StartDict(empty, {key: starting_values(value) for key, value in tree.items()})
     if type(tree) in (list, tuple):
         values = [starting_values(value) for value in tree]
-        return PLAIN if all(value is PLAIN for value in values) else type(tree)(values)
+        return PLAIN if all(map(_is_open, values)) else type(tree)(values)
     node = nodes.open_node(tree, "") if wanted(tree) is None else None
     return tree if node is None else node.rebuild([starting_values(one) for one in node.children])
 
 
-def _real_arrays(said: Structure, path: str) -> Iterator[Array]:
-    """The arrays of a structure; long text and bytes are stored like arrays, and are none."""
-    found = arrays(said, path)
-    return (array for array in found if array.kind not in (ArrayKind.BYTES, ArrayKind.TEXT))
+def _is_open(like: Any) -> bool:
+    """Whether plain values that are stored need not be looked at one by one."""
+    if isinstance(like, StartDict):
+        return type(like.empty) is dict and all(map(_is_open, like.of.values()))
+    return like is PLAIN or like is ANYTHING
+
+
+def _open(like: Any, path: str) -> nodes.Node | None:
+    return nodes.open_node(like.of if isinstance(like, StartDict) else like, path)
+
+
+def _may_come(like: Any, said: Structure, path: str) -> bool:
+    """Whether a dict of a script's start may have got this as it trained."""
+    return isinstance(like, StartDict) and (not like.of or _holds_plain(said, path))
+
+
+def _holds_plain(said: Structure, path: str) -> bool:
+    """Whether a structure holds no array but single numbers, and long text and bytes."""
+    texts = (ArrayKind.BYTES, ArrayKind.TEXT)
+    return not any(
+        (array.shape or array.kind is ArrayKind.KEY) and array.kind not in texts
+        for array in arrays(said, path)
+    )
 
 
 def is_plain(value: Any) -> bool:
@@ -223,12 +249,14 @@ def words(opened: Array | Container | Value) -> str:
 
 def like_words(like: Any, path: str) -> str:
     """What is wanted, for an error."""
+    if like is ANYTHING:
+        return "something"
     if like is PLAIN:
         return "plain values"
     want = wanted(like)
     if want is not None:
         return str(want)
-    node = None if is_plain(like) else nodes.open_node(like, path)
+    node = None if is_plain(like) else _open(like, path)
     if node is not None:
         return _node_words(node)
     return "None" if like is None else f"a {type(like).__name__}"
@@ -250,9 +278,9 @@ def targets(said: Structure, like: Any, path: str = "") -> Iterator[tuple[Array,
     opened = open_structure(said, path)
     if isinstance(opened, Array):
         yield opened, like
-    if not isinstance(opened, Container) or like is PLAIN:
+    if not isinstance(opened, Container) or like is PLAIN or like is ANYTHING:
         return
-    node = nodes.open_node(like, path)
+    node = _open(like, path)
     if node is None:
         return
     have = dict(zip(opened.pieces, opened.children, strict=True))
@@ -266,13 +294,15 @@ Fetch = Callable[[Array, Any], Any]
 
 def build(said: Structure, like: Any, fetch: Fetch, path: str = "") -> Any:
     """The stored values in `like`'s containers; `check` must have passed."""
-    if like is PLAIN:
+    if like is PLAIN or like is ANYTHING:
         return decode(said, lambda array: fetch(array, PLAIN), path)
     opened = open_structure(said, path)
     if isinstance(opened, Array):
         return fetch(opened, like)
     if isinstance(opened, Value):
         return _value(opened, like)
+    if isinstance(like, StartDict):
+        return _grown(opened, like, fetch)
     node = nodes.open_node(like, path)
     if node is None:  # check has compared the two
         raise ValueError(f"{path}: a container where the program wants a leaf")
@@ -283,6 +313,16 @@ def build(said: Structure, like: Any, fetch: Fetch, path: str = "") -> Any:
             for piece, child in zip(node.pieces, node.children, strict=True)
         ]
     )
+
+
+def _grown(opened: Container, like: StartDict, fetch: Fetch) -> Any:
+    """A dict in the order in which it was saved, with what has come to it."""
+    mine = {paths.piece(key): key for key in like.of}
+    made = copy.copy(like.empty)
+    for stored, (below, child) in zip(opened.keys, opened.items(), strict=True):
+        key = mine.get(below.rpartition("/")[2], stored)
+        made[key] = build(child, like.of.get(key, PLAIN), fetch, below)
+    return made
 
 
 def _value(opened: Value, like: Any) -> Any:

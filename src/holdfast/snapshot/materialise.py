@@ -34,8 +34,25 @@ class _PlainData:
 PLAIN = _PlainData()
 """A leaf of `like` that takes plain values as they are stored, however many, and single numbers.
 
-For what a script starts with (`{"history": [], "best": None}`) and fills as it trains.
+For what a script starts with (`{"history": [0.1], "best": inf}`) and goes on with as it trains.
 """
+
+ANYTHING = _PlainData()
+"""A leaf of `like` that takes whatever is stored: a script starts with nothing there.
+
+`{"history": [], "average": None, "cache": {}}`, and arrays may come to it, too.
+"""
+
+
+@value
+class StartDict:
+    """A dict of `like` that a script starts with: plain values may have come to it.
+
+    `empty`: of the script's kind. To one that was empty anything may have come.
+    """
+
+    empty: dict[Any, Any]
+    of: dict[Any, Any]
 
 
 @value
@@ -108,7 +125,7 @@ def adopt(array: Array, target: Any, whole: Callable[[], Bytes], part: Part | No
 
     `part`: where slices are read, if there is a cheaper way than to have the whole.
     """
-    if target is PLAIN or isinstance(target, StartArray):
+    if isinstance(target, _PlainData | StartArray):
         return native(array, whole(), "saved")
     if isinstance(target, np.generic):
         return numpy_view(array, whole())[()]

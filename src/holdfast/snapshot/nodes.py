@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -18,6 +19,10 @@ from holdfast.snapshot import paths
 
 Shape = Literal["dict", "list", "tuple", "record"]
 """record: fields by name or position in a type of its own (namedtuple, dataclass, pytree node)."""
+
+
+DICTS = (dict, OrderedDict, defaultdict, Counter)
+"""Taken by their keys, whatever jax has registered: an int key comes back as a number."""
 
 
 @value
@@ -41,7 +46,7 @@ def open_node(value: Any, path: str) -> Node | None:
 
     """
     kind = type(value)
-    if kind is dict:
+    if kind in DICTS:
         return _dict(value, path)
     if kind is list or kind is tuple:
         return _sequence(value)
@@ -76,7 +81,8 @@ def _dict(value: dict[Any, Any], path: str) -> Node:
         if type(value) is dict:
             return dict(pairs)
         clone = copy.copy(value)  # keeps a defaultdict's factory, a subclass's attributes
-        clone.update(pairs)
+        for key, item in pairs:  # by `update` a Counter would count
+            clone[key] = item
         return clone
 
     pieces = tuple(paths.piece(key) for key in keys)
