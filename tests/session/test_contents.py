@@ -108,6 +108,8 @@ if sys.argv[3] == "data first":
 state = run.restore(init=lambda: {"drawn": []})
 if sys.argv[3] != "data first":
     data = run.data(shuffled())
+if sys.argv[3] == "model last":  # its first values are drawn, and replaced by those restored
+    random.seed(1); np.random.seed(2); random.random(); np.random.standard_normal(5)
 for step in run.steps(int(sys.argv[1])):
     next(data)
     drawn = [random.random(), random.gauss(0, 1), np.random.standard_normal(), mine.random()]
@@ -122,7 +124,12 @@ print(state["drawn"])
 
 @pytest.mark.parametrize(
     ("framework", "order"),
-    [("none", "data first"), ("none", "restore first"), ("torch", "data first")],
+    [
+        ("none", "data first"),
+        ("none", "restore first"),
+        ("none", "model last"),
+        ("torch", "data first"),
+    ],
 )
 def test_random_numbers_go_on(script: Script, framework: str, order: str) -> None:
     script(RANDOM, 3, framework, order)
@@ -288,7 +295,7 @@ def test_an_array_where_a_plain_value_was_is_refused(script: Script) -> None:
         "run = hf.start()\nrun.restore(init=lambda: {})\n"
         "for step in run.steps(1): run.done(step, {'a': np.ones(3)})\n"
     )
-    text = "run = hf.start()\nrun.restore(init=lambda: {'a': None})\n"
+    text = "run = hf.start()\nrun.restore(init=lambda: {'a': 0.5})\n"
     out = script(text, code=EXIT_CONFIGURATION)
     assert "at state/a: the program wants plain values, the checkpoint has float64[3]" in out
 

@@ -95,6 +95,8 @@ class Contents:
         self._skip_batches = batches
         for stream in self._streams:
             stream.skip(batches)
+        if batches and self._generators:
+            self._generators = part_states.capture_rng()
 
     def settle(self) -> None:
         """The first step is near: say what was restored and nobody has asked for."""
@@ -176,5 +178,5 @@ class Contents:
         self.restore_generators()
 
     def restore_generators(self) -> None:
-        """Random generators as they were restored: a framework's own start may have drawn some."""
+        """As they were restored: a framework's start, or a model made since, may have drawn."""
         part_states.restore_rng(self._generators)

@@ -224,7 +224,8 @@ class Run:
 
         `like` is a tree of arrays or shapes (jax.ShapeDtypeStruct, with sharding or without) that
         says how the state looks; without it the result of `init` does (JAX traces it, where that
-        works): its numpy arrays may have become JAX's, its plain values others. Tracked parts,
+        works): its numpy arrays may have become JAX's, its plain values others. To its dicts plain
+        values may have come, and anything where it has None or an empty container. Tracked parts,
         data positions and random generators are restored as well.
 
         Raises StateMismatch naming the first path that differs, NoGoodCheckpoint when checkpoints
@@ -311,7 +312,8 @@ class Run:
 
         `after`: the last step that is already done, where the checkpoint is not Holdfast's.
         `base` 0 counts 0..until-1. Tracked parts are restored before the first step, if that was
-        not done. When the loop ends, the last state is saved, and only then is the run done.
+        not done, and random generators once more, as the script may have drawn since `restore`.
+        When the loop ends, the last state is saved, and only then is the run done.
         Raises StepOrderError when a step was not finished with `done`.
         """
         if self._attachment.is_inert:
@@ -319,6 +321,7 @@ class Run:
         if base not in (0, 1):
             raise ConfigurationError(f"run.steps counts from 0 or from 1, not from {base}")
         self._begin(after)
+        self._contents.restore_generators()
         boundary = self._boundary
         first, last = boundary.resume_step + 1, until
         is_over = boundary.is_over(last)
