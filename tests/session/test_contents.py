@@ -250,11 +250,31 @@ def test_load_a_part_of_the_state(script: Script, house: House) -> None:
     place = f"{str(house.store)!r} + '/r'"
     out = script(f"print(hf.load({place}, only='params/**'))\n")
     assert out == "{'params': {'w': array([1., 1.]), 'b': array([0.])}}"
+    refused = script(f"hf.load({place}, only='parms/**')\n", code=1)
+    assert "wants what fits only='parms/**', the checkpoint has a dict with params, opt" in refused
     assert "has no tag 'none'; its tags: none" in script(f"hf.load({place} + '@none')\n", code=1)
     assert "has no checkpoint of step 77" in script(f"hf.load({place} + '@77')\n", code=1)
     assert "no run is named 'nothing'" in script("hf.load('nothing')\n", code=1)
     assert "write RUN, RUN@TAG" in script("hf.load('@best')\n", code=1)
     assert "write RUN, RUN@TAG" in script(f"hf.load({place}, store='elsewhere')\n", code=1)
+
+
+def test_a_part_that_is_not_there_is_no_start_from_scratch(script: Script) -> None:
+    text = (
+        "import sys\n"
+        "run = hf.start()\n"
+        "state = run.restore(only=sys.argv[2]) or {'params': {'w': np.zeros(1)}, 'opt': 0}\n"
+        "for step in run.steps(int(sys.argv[1])):\n"
+        "    state['params']['w'] += 1\n"
+        "    run.done(step, state)\n"
+        "print(state['params']['w'], sorted(state))\n"
+    )
+    assert script(text, 2, "params/**") == "[2.] ['opt', 'params']"
+    assert script(text, 3, "params/**") == "[3.] ['params']"
+    refused = script(text, 4, "parms/**", code=EXIT_CONFIGURATION)
+    assert "wants what fits only='parms/**', the checkpoint has a dict with params" in refused
+    both = "run = hf.start()\nrun.restore(init=dict, only='params/**')\n"
+    assert "leave one of them out" in script(both, code=EXIT_CONFIGURATION)
 
 
 GROWING = """

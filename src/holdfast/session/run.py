@@ -226,7 +226,8 @@ class Run:
         says how the state looks; without it the result of `init` does (JAX traces it, where that
         works): its numpy arrays may have become JAX's, its plain values others. To its dicts plain
         values may have come, and anything where it has None or an empty container. Tracked parts,
-        data positions and random generators are restored as well.
+        data positions and random generators are restored as well. `only`: of the state what a glob
+        on its paths fits (`params/**`); not beside `init`, which makes all of it.
 
         Raises StateMismatch naming the first path that differs, NoGoodCheckpoint when checkpoints
         were made and none can be trusted, DataTopologyChanged, StoreUnavailable.

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.errors import CorruptCheckpoint, DataTopologyChanged
+from holdfast.errors import CorruptCheckpoint, DataTopologyChanged, StateMismatch
 from holdfast.snapshot import dtypes, paths
 from holdfast.snapshot import like as likeness
 from holdfast.snapshot.arrays import ArrayKind, Bytes
@@ -33,7 +33,16 @@ from holdfast.snapshot.reader import (
 )
 from holdfast.snapshot.receipt import Index, Tensor
 from holdfast.snapshot.sets import check_size, read_manifest
-from holdfast.snapshot.structure import NOTHING, Array, Structure, arrays, decode, leaves, prune
+from holdfast.snapshot.structure import (
+    NOTHING,
+    Array,
+    Structure,
+    arrays,
+    decode,
+    leaves,
+    open_structure,
+    prune,
+)
 
 STATE = "state"
 
@@ -84,6 +93,8 @@ def read_set(
             wanted = [one for name, part in structure.items() for one in arrays(part, name)]
         except ValueError as error:
             raise CorruptCheckpoint(f"{files.path(source)}: the structure says {error}") from error
+        if only is not None and structure.get(STATE, NOTHING) is None:
+            _check_some(files.facts(source)["structure"][STATE], only)
         for name, tree in (like or {}).items():
             likeness.check(structure.get(name), tree, name)
         cut = {
@@ -219,6 +230,13 @@ def _sections(
         pruned = prune(structure[STATE], inside, STATE)
         structure = {**structure, STATE: None if pruned is NOTHING else pruned}
     return dict(structure)
+
+
+def _check_some(state: Structure, only: str | Sequence[str]) -> None:
+    """Refuse patterns that no path of a state fits: they would give None, as if there were none."""
+    if state is not None:
+        there = likeness.words(open_structure(state, STATE))
+        raise StateMismatch(STATE, f"what fits only={only!r}", there)
 
 
 def _check_ranks(manifest: Manifest, structure: Mapping[str, Structure], world_size: int) -> None:
