@@ -51,8 +51,8 @@ def restore(
     """See `Run.restore`, and `Run.framework`, which gives the `folder`."""
     if init is not None and only is not None:
         raise ConfigurationError(
-            f"run.restore(init=…, only={only!r}): init makes the whole state, and only takes a part "
-            "of it, which would not fit at the next start; leave one of them out"
+            f"run.restore(init=…, only={only!r}): init makes the whole state, and only takes "
+            "a part of it, which would not fit at the next start; leave one of them out"
         )
     attachment.come_in(lambda: _look_ahead(init))
     started_ns, external = now_ns(), None
