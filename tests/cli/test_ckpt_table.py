@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.cli.ckpt import CheckpointRow, _show
+from holdfast.cli.ckpt import CheckpointRow, _show, newest
 
 NS = 1_000_000_000
 
@@ -53,3 +53,11 @@ def test_the_usual_list_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
     _show([row(9999)])
     assert max(map(len, terminal.getvalue().splitlines())) <= 80
+
+
+def test_the_newest_is_none_that_the_run_went_back_from() -> None:
+    """A run went back to step 10, and died before it saved: an export is of step 10."""
+    left = "attempt 1 rolled back to step 10"
+    rows = [row(40, why=left), row(30, why=left), row(10), row(5)]
+    assert newest(rows) is rows[2]
+    assert newest(rows[:2]) is rows[0]

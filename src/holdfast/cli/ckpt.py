@@ -237,7 +237,7 @@ def _row(one: SetInfo, state: str, why: str, tags: dict[str, list[str]]) -> Chec
 
 
 def find(folder: RunFolder, which: str | None) -> str:
-    """The name of the set that is meant by a name, a tag or a step; the newest one for None.
+    """The name of the set that is meant by a name, a tag or a step; for None of the newest one.
 
     Raises ConfigurationError when there is none.
     """
@@ -248,7 +248,7 @@ def find(folder: RunFolder, which: str | None) -> str:
         raise ConfigurationError(f"run {folder.name!r} has no checkpoints yet")
     names = {row.name for row in rows}
     if which is None:
-        return rows[0].name
+        return newest(rows).name
     tagged = read_pins(folder.pins_path).get(which)
     if which in names:
         return which
@@ -262,6 +262,14 @@ def find(folder: RunFolder, which: str | None) -> str:
             f"run {folder.name!r} has no checkpoint {which!r}; see holdfast ckpt ls {folder.name}"
         )
     return at_step[0].name
+
+
+def newest(rows: Sequence[CheckpointRow]) -> CheckpointRow:
+    """The first of rows that come newest first; one that was abandoned only if all were.
+
+    It may be damaged: who looks for the newest is to hear that.
+    """
+    return next((row for row in rows if row.state != "abandoned"), rows[0])
 
 
 def _tags_by_set(folder: RunFolder) -> dict[str, list[str]]:
