@@ -387,3 +387,21 @@ def test_what_is_the_same_is_trained_on(python: Python) -> None:
     text = python(UNSEEN, 300, "context", GAIN=1)
     assert "w [900.0, 900.0] at 300" in text
     assert "tracing" in text  # beside, or in the loop
+
+
+OPTIONS = """
+import jax, jax.numpy as jnp, sys
+run = hf.start()
+def scaled(x): return x.astype(float) / 3
+kept, jitted, x = run.compile(scaled), jax.jit(scaled), jnp.ones(3)
+for is_wide in (False, True, False):
+    with jax.enable_x64(is_wide):
+        of_both = [(one.dtype, bytes(one)) for one in (kept(x), jitted(x))]
+        assert of_both[0] == of_both[1], of_both
+print("alike")
+"""
+
+
+def test_options_of_jax_around_a_call_are_heeded(python: Python) -> None:
+    assert python(OPTIONS) == "alike"
+    assert python(OPTIONS) == "alike"  # with what was kept

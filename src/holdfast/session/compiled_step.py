@@ -37,13 +37,14 @@ _SCALARS = (int, float, complex)  # of Python's own: weakly typed; bool is not
 
 @dataclass(slots=True)
 class Call:
-    """The arguments of one call, as a program sees them."""
+    """The arguments of one call, as a program sees them. `options`: JAX's, as set around it."""
 
     args: tuple[Any, ...]  # without the static ones
     kwargs: dict[str, Any]
     statics: list[Any]
     leaves: list[Any]
     tree: Any
+    options: Any
 
     @property
     def weak(self) -> list[bool]:
@@ -62,12 +63,18 @@ class Program:
     tree: Any
     weak: list[bool]
     statics: list[Any]
+    options: Any
     signature: str
     check: KeptCheck | None = None
 
     def suits(self, call: Call) -> bool:
         """Whether nothing but shapes, types and shardings can differ, which the program checks."""
-        return call.tree == self.tree and call.weak == self.weak and call.statics == self.statics
+        return (
+            call.tree == self.tree
+            and call.weak == self.weak
+            and call.statics == self.statics
+            and call.options == self.options
+        )
 
 
 class KeptStep(NamedTuple):
@@ -105,7 +112,7 @@ class CompiledStep:
         self._stem = f"step_{self._name}"
         self._static = _static_of(self._jitted)
         self._newest: Program | None = None
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[tuple[str, Any], Program] = {}
         self._surroundings = ""
         functools.update_wrapper(self, function)
         if self._static is None:
@@ -137,7 +144,7 @@ class CompiledStep:
         if any(_is_tracer(leaf) for leaf in call.leaves):
             return self._jitted(*args, **kwargs)  # inside another program
         signature = self._signature(call)
-        program = self._programs.get(signature)
+        program = self._programs.get((signature, call.options))
         if program is None:
             return self._first_run(call, signature, args, kwargs)
         self._newest = program
@@ -157,7 +164,7 @@ class CompiledStep:
             args = tuple(arg for n, arg in enumerate(args) if n not in places)
             kwargs = {name: value for name, value in kwargs.items() if name not in names}
         leaves, tree = tree_flatten((args, kwargs))
-        return Call(args, kwargs, statics, leaves, tree)
+        return Call(args, kwargs, statics, leaves, tree, _options())
 
     def _signature(self, call: Call) -> str:
         """The abstract arguments and the static ones, in words."""
@@ -233,13 +240,12 @@ class CompiledStep:
         return flops
 
     def _remember(self, run: Callable[..., Any], call: Call, signature: str) -> Program:
-        program = Program(run, call.tree, call.weak, call.statics, signature)
-        self._newest = self._programs[signature] = program
+        program = Program(run, call.tree, call.weak, call.statics, call.options, signature)
+        self._newest = self._programs[signature, call.options] = program
         return program
 
     def _key(self, call: Call, signature: str) -> str:
-        if not self._surroundings:
-            self._surroundings = executables.surroundings(self._backend(call))
+        self._surroundings = executables.surroundings(self._backend(call))
         fingerprint = Fingerprint(executables.describe)
         fingerprint.add(self._jitted, self._name)
         for static in call.statics:
@@ -378,6 +384,15 @@ class CompiledStep:
 
     def _tell(self, why: str) -> None:
         say(f"{self._name} is traced and compiled at every start: {why}")
+
+
+def _options() -> Any:
+    """Those by which `jax.jit` tells its own programs apart: `with jax.enable_x64():` sets one."""
+    config = sys.modules.get("jax._src.config")
+    try:
+        return None if config is None else config.trace_context()
+    except AttributeError:  # another JAX than those that are known here
+        return None
 
 
 def _static_of(jitted: Any) -> Static | None:
