@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import fcntl
+import json
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.save.choose import NoChoice, newest_good
 from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.snapshot import retention
 from holdfast.snapshot.retention import Keep, collect, pin, plan, read_pins, unpin
 from holdfast.snapshot.sets import SetInfo, newest_sound, set_name
 
@@ -194,3 +198,35 @@ def test_the_newest_sound_set_is_found_without_reading_the_others(
         shutil.rmtree(one.path)
     assert "none is left" in str(newest_sound(ckpt, LINEAGE)[1])
     assert newest_sound(tmp_path / "no", LINEAGE) == (None, {})
+
+
+def test_two_that_pin_at_once_lose_no_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, a_set = tmp_path / "pins.json", set_name(0, 1)
+    pin(path, "first", a_set)
+    other = os.open(tmp_path, os.O_RDONLY)  # of a supervisor, that has read them just now
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    def it_writes(_: float) -> None:
+        said = {"pins": {"first": a_set, "best": a_set}, "tagged_up_to": [0, 1]}
+        path.write_text(json.dumps(said))
+        fcntl.flock(other, fcntl.LOCK_UN)
+
+    monkeypatch.setattr(retention, "time", SimpleNamespace(sleep=it_writes))
+    pin(path, "mine", a_set)
+    os.close(other)
+    assert sorted(read_pins(path)) == ["best", "first", "mine"]
+
+
+def test_nothing_is_pinned_while_sets_are_deleted(tmp_path: Path, save: object) -> None:
+    made = [save({"w": step}, step=step) for step in (1, 2)]  # type: ignore[operator]
+    other = os.open(tmp_path, os.O_RDONLY)
+
+    def try_to_pin() -> None:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    lease = SimpleNamespace(epoch=1, check=try_to_pin)
+    gone = collect(tmp_path / "ckpt", tmp_path / "pins.json", Keep(last=1), lease)
+    assert gone == (made[0].name,)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)

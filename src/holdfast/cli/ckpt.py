@@ -152,6 +152,8 @@ def pin(run: str, checkpoint: str, tag: str, store: str | None) -> None:
     folder = open_run(run, store)
     name = find(folder, checkpoint)
     write_pin(folder.pins_path, check_tag(tag), name)
+    if not any(row.name == name and row.state != REMOVED for row in look_at(folder)):
+        raise ConfigurationError(f"{name} was deleted meanwhile, by what the run keeps")
     click.echo(f"{name} is pinned as {tag}")
 
 

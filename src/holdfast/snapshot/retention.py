@@ -8,8 +8,11 @@ goes once the lineage has as many sets as `Keep.last` asks for.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
-from collections.abc import Collection, Mapping, Sequence
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +28,7 @@ from holdfast.snapshot.removal import Held, is_doomed, remove
 from holdfast.snapshot.sets import SetInfo, list_sets, parse_set_name, read_head
 
 MAX_PINS_BYTES = 16 << 20
+LOCK_TRIES, LOCK_STEP_S = 50, 0.02
 
 
 def plan(
@@ -85,17 +89,19 @@ def read_pins(path: Path) -> dict[str, str]:
 
 def pin(path: Path, tag: str, name: str) -> None:
     """Give a set a tag; a tag that another set had moves. Raises StoreUnavailable."""
-    pins = _read(path)
-    _write(path, pins._replace(tags=pins.tags | {tag: name}))
+    with _alone(path):
+        pins = _read(path)
+        _write(path, pins._replace(tags=pins.tags | {tag: name}))
 
 
 def unpin(path: Path, tag: str) -> bool:
     """Take a tag away; whether it was there. Raises StoreUnavailable."""
-    pins = _read(path)
-    if pins.tags.pop(tag, None) is None:
-        return False
-    _write(path, pins)
-    return True
+    with _alone(path):
+        pins = _read(path)
+        if pins.tags.pop(tag, None) is None:
+            return False
+        _write(path, pins)
+        return True
 
 
 def pin_tagged(path: Path, sets: Sequence[SetInfo]) -> None:
@@ -105,12 +111,37 @@ def pin_tagged(path: Path, sets: Sequence[SetInfo]) -> None:
     disk full) leaves a tagged set that nothing protects, and the next call catches up. A tag that
     was taken away since stays away.
     """
-    pins = _read(path)
-    new = sorted((s.attempt, s.step, s.name, s.tags) for s in sets if s.tags)
-    new = [one for one in new if one[:2] > pins.up_to]
-    if new:
-        tags = pins.tags | {tag: name for _, _, name, tags in new for tag in tags}
-        _write(path, _Pins(tags, new[-1][:2]))
+    with _alone(path):
+        pins = _read(path)
+        new = sorted((s.attempt, s.step, s.name, s.tags) for s in sets if s.tags)
+        new = [one for one in new if one[:2] > pins.up_to]
+        if new:
+            tags = pins.tags | {tag: name for _, _, name, tags in new for tag in tags}
+            _write(path, _Pins(tags, new[-1][:2]))
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """No other process of this host changes the pins, or deletes by them, meanwhile.
+
+    It is waited for a moment only, for it may be stopped; and some file systems have no locks.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # whoever reads or writes says what is wrong
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, folder)
+            _lock(folder)
+        yield
+
+
+def _lock(descriptor: int) -> None:
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_STEP_S)
+        else:
+            return
 
 
 def _read(path: Path) -> _Pins:
@@ -176,12 +207,13 @@ def collect(
             was deleted), or a deletion failed.
 
     """
-    pins = read_pins(pins_path)
-    sets, damage = list_sets(ckpt_dir)
-    begun = [one for one in sets if is_doomed(one.name, one.doomed_by, records)]
-    others, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain)
-    removed = set(removed_elsewhere(ckpt_dir, sets, damage)) - {*pins.values()}
-    names = (*(one.name for one in (*begun, *others)), *sorted(removed))
-    names = tuple(name for name in names if name not in in_use)
-    remove(ckpt_dir, names, lease)
-    return names
+    with _alone(pins_path):
+        pins = read_pins(pins_path)
+        sets, damage = list_sets(ckpt_dir)
+        begun = [one for one in sets if is_doomed(one.name, one.doomed_by, records)]
+        others, _ = plan([one for one in sets if one not in begun], pins, keep, in_use, chain)
+        removed = set(removed_elsewhere(ckpt_dir, sets, damage)) - {*pins.values()}
+        names = (*(one.name for one in (*begun, *others)), *sorted(removed))
+        names = tuple(name for name in names if name not in in_use)
+        remove(ckpt_dir, names, lease)
+        return names
