@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from holdfast.agent.launch import free_ports
-from holdfast.errors import StateMismatch, Unstorable
+from holdfast.errors import ConfigurationError, StateMismatch, Unstorable
 from holdfast.session.restore import _shape_of
 from holdfast.snapshot.arrays import copies
 from holdfast.snapshot.parts import load_part, part_state
@@ -413,3 +413,13 @@ def test_global_arrays_of_two_processes(tmp_path: Path) -> None:
     whole = np.arange(64, dtype=np.float32).reshape(8, 8)
     assert all((state[name] == whole).all() for name in ("rows", "columns", "all"))
     assert state["step"] == 7
+
+
+def test_a_missing_package_is_no_damage(save: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch does not bring ml_dtypes, without which numpy has no bfloat16."""
+    state = {"w": torch.ones(3, dtype=torch.bfloat16)}
+    place = save(state).path
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ConfigurationError, match="pip install ml_dtypes"):
+        load_path(place)
+    assert torch.equal(load_path(place, like=state)["w"], state["w"])

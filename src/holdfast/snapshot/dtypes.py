@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.errors import ConfigurationError
+
 Spec = str | list[Any]
 """A name, or a record's description as JSON (`numpy.lib.format.dtype_to_descr`)."""
 
@@ -97,16 +99,23 @@ def _record(spec: Any, depth: int = 0) -> Any:
 
 
 def numpy_dtype(spec: Spec) -> np.dtype[Any]:
-    """The numpy type of a spec; ValueError when it is none (or needs ml_dtypes, not installed)."""
+    """The numpy type of a spec; ValueError when it is none.
+
+    ConfigurationError when it needs ml_dtypes, which is not installed: nothing is wrong with a
+    checkpoint then.
+    """
     if isinstance(spec, str) and spec in _ML:
         try:
             import ml_dtypes
         except ImportError as error:
-            raise ValueError(f"numpy needs the package ml_dtypes to hold {spec}") from error
+            raise ConfigurationError(
+                f"numpy needs the package ml_dtypes to hold {spec}: pip install ml_dtypes, "
+                "or give tensors of PyTorch as `like`"
+            ) from error
         try:
             named: np.dtype[Any] = np.dtype(getattr(ml_dtypes, spec))
         except AttributeError as error:
-            raise ValueError(f"{spec} needs a newer ml_dtypes") from error
+            raise ConfigurationError(f"{spec} needs a newer ml_dtypes") from error
         return named
     try:
         if isinstance(spec, str):
