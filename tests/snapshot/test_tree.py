@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import random
 import struct
 from collections import OrderedDict, defaultdict, namedtuple
 from typing import Any
@@ -158,6 +159,9 @@ class Stateful:
         (Stateful(), "run.track"),
         (np.array([object()]), "Python objects"),
         (np.ma.masked_array([1], [True]), "mask"),
+        (np.zeros((1, 1)).view(np.matrix), "numpy.asarray"),
+        (np.random.default_rng(0), "run.track"),
+        (random.Random(0), "run.track"),
         ({(1, 2): 3}, "keys are str or int"),
         ({True: 3}, "keys are str or int"),
         ({np.int64(1): 3}, "keys are str or int"),

@@ -129,6 +129,8 @@ def _numpy(path: str, value: npt.NDArray[Any] | np.generic) -> Leaf:
         )
     if isinstance(value, np.ma.MaskedArray):
         raise Unstorable(path, "a masked array; store its data and its mask as two arrays")
+    if isinstance(value, np.matrix):  # an array in its place multiplies element by element
+        raise Unstorable(path, "a numpy.matrix; store it as an array, numpy.asarray(value)")
     kind = ArrayKind.SCALAR if isinstance(value, np.generic) else ArrayKind.NUMPY
     source = np.asarray(value)
     pieces = (ArrayPiece(None, source.shape, source),)

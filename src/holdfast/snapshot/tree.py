@@ -28,6 +28,7 @@ from holdfast.snapshot import like as likeness
 from holdfast.snapshot import nodes, paths
 from holdfast.snapshot.arrays import INLINE_BYTES, Bytes, Leaf, copies, describe, run
 from holdfast.snapshot.materialise import Kinds, adopt, native
+from holdfast.snapshot.parts import is_part
 from holdfast.snapshot.structure import (
     MAX_DEPTH,
     Array,
@@ -175,7 +176,7 @@ def _why_not(value: Any) -> str:
     name = kind.__qualname__ if kind.__module__ == "builtins" else _qualified(kind)
     if isinstance(value, type):
         return f"the class {value.__qualname__} is not data; leave it out of the state"
-    if hasattr(value, "state_dict") or hasattr(value, "get_state"):
+    if is_part(value) or hasattr(value, "state_dict") or hasattr(value, "get_state"):
         return f"a {name} is an object with a state of its own; hand it to run.track() instead"
     if isinstance(value, enum.Enum):
         return f"{value!s} is an enum; store its .value"
