@@ -82,6 +82,7 @@ def copy_of(state: Agreement) -> Agreement:
         set(ranks.late),
         dict(ranks.copying),
         dict(ranks.writers),
+        ranks.first_end,
     )
     return replace(state, ranks=copied)
 

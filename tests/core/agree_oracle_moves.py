@@ -54,10 +54,8 @@ def order(
     `lead` is a new request's, whose tries and misses count from 0; None: it is the last one's.
     What could not be written once is not tried through memory again: the ranks write it.
     """
-    ends = [rank.step for rank in state.ranks if rank.ended]
-    if len(ends) == len(state.ranks) and min(ends) != max(ends):
-        steps = f"{min(ends)} to {max(ends)}"
-        return leave(state, f"the ranks ended their training at different steps, {steps}")
+    if uneven := uneven_end(state):
+        return leave(state, uneven)
     tries, misses = (state.tries, state.misses) if lead is None else (0, 0)
     lead = state.lead if lead is None else lead
     buffer = state.free_buffers[0] if state.free_buffers and not tries else None
@@ -88,8 +86,19 @@ def order(
     return ordered, (PublishOrder(ordered.epoch, ordered.step, flags, why),)
 
 
+def uneven_end(state: Agreement) -> str:
+    """Whether a rank has ended its loop at a step which another one is past."""
+    first = min((rank.step for rank in state.ranks if rank.ended), default=state.fastest_step)
+    last = state.fastest_step
+    if first == last:
+        return ""
+    return f"a rank ended its training at step {first}, and another one has done step {last}"
+
+
 def judge(state: Agreement, at_ns: int) -> Result:
     """Have all answered alike, has one missed S, does one keep others waiting at it."""
+    if uneven := uneven_end(state):
+        return leave(state, uneven)
     answers = [rank.answer for rank in state.ranks if rank.answer is not None]
     if len(answers) == len(state.ranks):
         if min(answers) != max(answers):

@@ -360,10 +360,18 @@ def test_an_order_beyond_the_end_is_answered_with_the_last_step():
 
 
 def test_answers_with_different_steps_are_no_agreement():
-    state, _ = feed(at_step(98, 98), SAVE, Snapped(0, 0, 1, 99), LoopEnded(0, 1, 99))
-    state, said = feed(state, Snapped(0, 1, 1, 100))
-    assert said[0] == Abort(1, 99, "ranks answered with steps 99 and 100")
+    state, _ = feed(at_step(98, 98), STOP, Snapped(0, 0, 1, 98))
+    state, said = feed(state, Snapped(0, 1, 1, 99))
+    assert said[0] == Abort(1, 99, "ranks answered with steps 98 and 99")
     assert state.epoch == 2
+
+
+def test_a_rank_that_has_ended_before_another_one_ends_the_saves_at_once():
+    """It may have left already, since its last step was durable: it answers nothing more."""
+    state, _ = feed(at_step(98, 98), SAVE, LoopEnded(0, 1, 98))
+    state, said = feed(state, Snapped(0, 0, 1, 99))
+    words = "a rank ended its training at step 98, and another one has done step 99"
+    assert said == [Abort(1, 99, words), PublishOrder(2, 0, Order.LEAVE, words)]
 
 
 def test_nothing_more_is_saved_when_the_last_step_already_is():
@@ -379,7 +387,7 @@ def test_a_last_save_that_fails_twice_lets_the_ranks_go():
 
 def test_loops_that_end_at_different_steps_cannot_agree():
     _, said = feed(at_step(0, 0), LoopEnded(0, 0, 5), LoopEnded(0, 1, 7))
-    assert said[-1].reason == "the ranks ended their training at different steps, 5 to 7"
+    assert said[-1].reason == "a rank ended its training at step 5, and another one has done step 7"
     assert said[-1].flags == Order.LEAVE
 
 

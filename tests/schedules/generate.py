@@ -73,6 +73,7 @@ class _Draw:
         self._is_elastic = of_elastic.random() < 0.5 and self._has_agents
         if self._is_elastic:  # time enough for a host to come back
             self._until = of_elastic.choice((20, 60, 150, 400))
+        self._of_ends = of_ends
         ends_early = of_ends.random() < 0.15 and self._until > 1
         self._ends = of_ends.randint(1, self._until - 1) if ends_early else 0
 
@@ -132,6 +133,8 @@ class _Draw:
             words.append(f"words={','.join(rng.sample(TIMES, rng.choice((1, 2, 3))))}")
         if self._maybe(0.3):
             words.append("together=no")
+            if self._ends and self._of_ends.random() < 0.4:
+                words.append("apart=1")
         if self._maybe(0.5):
             words.append(f"budget={one((1, 2, 4))}")
         if self._maybe(0.05):

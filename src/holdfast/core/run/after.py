@@ -26,6 +26,10 @@ STEPS_BEFORE_STANDBYS = 2  # the first has all its imports behind it, the second
 TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
 
 
+# As ranks leave that were told to, after their end or before it.
+LEFT_UNEVEN = frozenset({exits.ExitCause.STORE_UNAVAILABLE, exits.ExitCause.STOPPED})
+
+
 def on_tree_gone(run: RunState, event: ev.TreeGone | ev.HostLost) -> list[act.Action]:
     """Nothing is left of the attempt: name the cause, then end, restart, wait or give up."""
     if run.launch_failure is not None:
@@ -63,7 +67,7 @@ def _settle(run: RunState, at_ns: int) -> list[act.Action]:
     run.ended_ns = at_ns
     run.saving.failures.end(at_ns)
     agreement = run.saving.agreement
-    is_uneven = cause is exits.ExitCause.STORE_UNAVAILABLE and bool(agreement.uneven_end)
+    is_uneven = cause in LEFT_UNEVEN and run.stop is None and bool(agreement.uneven_end)
     if is_uneven:  # it is not the store's fault
         cause = exits.ExitCause.USER_ERROR
         words = uneven_words(agreement.uneven_end)

@@ -152,11 +152,11 @@ class Agreement:
 
     @property
     def uneven_end(self) -> str:
-        """In words, that the ranks' loops have ended at different steps; "": they have not."""
-        first, last = self.ranks.extremes.least, self.ranks.extremes.greatest
-        if not self.ranks.have_ended or first == last:
+        """In words, that a rank has ended its loop at a step which another one is past; or ""."""
+        first, last = self.ranks.first_end, self.ranks.extremes.greatest
+        if first is None or first == last:
             return ""
-        return f"the ranks ended their training at different steps, {first} to {last}"
+        return f"a rank ended its training at step {first}, and another one has done step {last}"
 
     @property
     def is_held(self) -> bool:
@@ -218,6 +218,8 @@ def judge(state: Agreement, rank: int, at_ns: int) -> Actions:
     Of the others that was asked when they were heard: none that has not answered is past S.
     """
     ranks = state.ranks
+    if state.uneven_end:  # who has ended may have left
+        return leave(state, state.uneven_end)
     if ranks.have_answered:
         return _all_answered(state, at_ns)
     if ranks.steps[rank] > state.step and rank not in ranks.answers:

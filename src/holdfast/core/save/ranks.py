@@ -87,6 +87,7 @@ class Ranks:
     late: set[int] = field(default_factory=set)
     copying: dict[int, tuple[int, int]] = field(default_factory=dict)
     writers: dict[int, int] = field(default_factory=dict)
+    first_end: int | None = None  # the least step at which one's loop is over
 
     @classmethod
     def start(cls, ranks: int, step: int) -> Ranks:
@@ -108,6 +109,8 @@ class Ranks:
             return
         self.steps[rank] = step
         self.extremes.move(before, step)
+        if rank in self.ended:  # it had answered with its last step before that was read
+            self.first_end = min(self.steps[one] for one in self.ended)
         if step == self.ordered and rank not in self.settled:
             self.late.add(rank)
         elif self.late:
@@ -116,6 +119,8 @@ class Ranks:
     def end(self, rank: int) -> None:
         """The rank's loop is over."""
         self.ended.add(rank)
+        step = self.steps[rank]
+        self.first_end = step if self.first_end is None else min(self.first_end, step)
         self.settled.add(rank)
         self.early.discard(rank)
         self.late.discard(rank)
