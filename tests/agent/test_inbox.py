@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import select
+import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.inbox import Inbox
+from holdfast.agent.inbox import WATCHED, Inbox, leave_until_watched, watch_signals
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in WATCHED}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def is_ready(inbox: Inbox[int]) -> bool:
@@ -57,3 +69,33 @@ def test_a_pipe_that_is_full_wakes_as_well() -> None:
     assert is_ready(inbox)
     assert list(inbox.take()) == [1]
     inbox.close()
+
+
+@pytest.mark.usefixtures("_signals")
+@pytest.mark.parametrize(
+    ("also", "expected"),
+    [((), [signal.SIGTERM]), ((signal.SIGHUP,), [signal.SIGTERM, signal.SIGHUP])],
+)
+def test_a_hangup_that_is_ignored_stays_so(also: tuple[int, ...], expected: list[int]) -> None:
+    """`nohup holdfast run …`: who logs out does not stop the run. A source may want it still."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    arrived: list[int] = []
+    leave_until_watched()
+    watch_signals(arrived.append, also)
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGHUP)
+    assert arrived == expected
+
+
+@pytest.mark.usefixtures("_signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_notice_before_anything_runs_asks_for_another_start(
+    number: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    leave_until_watched()
+    with pytest.raises(SystemExit) as left:
+        signal.raise_signal(number)
+    assert left.value.code == EXIT_SAVED_START_ME_AGAIN
+    name = signal.Signals(number).name
+    assert capfd.readouterr().err == f"holdfast: {name}: nothing runs yet; start it again\n"

@@ -213,6 +213,16 @@ def test_who_is_hung(case: str) -> None:
     assert hung(*looks, at_s=at_s) == expected
 
 
+def test_a_script_that_had_a_session_before_has_hung_while_it_imports() -> None:
+    silent = [ev.RankLook(0, process="S"), ev.RankLook(1, process="S")]
+    for at_s, expected in ((299, []), (300, [0, 1])):
+        found, due_ns = judge(
+            silent, AUTO, Experience(start_ns=4 * S), at_ns=at_s * S, not_before_ns=0, stopped_ns={}
+        )
+        assert [one.look.rank for one in found] == expected
+        assert due_ns == 300 * S
+
+
 def test_no_clock_starts_before_the_launch_or_the_end_of_a_suspension() -> None:
     assert hung(look(), at_s=4000, not_before_s=3950) == []
     assert hung(look(), at_s=4010, not_before_s=3950) == [0]

@@ -2,7 +2,8 @@
 
 SIGTERM is a notice with the grace period, and so are SIGHUP (the terminal or the session went
 away) and SIGUSR1 (Slurm's early signal); SIGINT is a person: once saves and stops, twice stops now;
-SIGQUIT stops now. What `--notice signal:…` names means what it says there instead.
+SIGQUIT stops now. What `--notice signal:…` names means what it says there instead. A SIGHUP that is
+ignored already (`nohup`) stays so.
 """
 
 from __future__ import annotations
@@ -15,13 +16,11 @@ from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import Generic, TypeVar
 
-WATCHED = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGQUIT,
-)
+from holdfast.errors import EXIT_SAVED_START_ME_AGAIN
+
+STDERR = 2
+NOTICES = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+WATCHED = (*NOTICES, signal.SIGINT, signal.SIGQUIT)
 
 T = TypeVar("T")
 
@@ -77,7 +76,8 @@ def watch_signals(arrived: Callable[[int], None], also: Collection[int] = ()) ->
     def handler(number: int, _frame: FrameType | None) -> None:
         arrived(number)
 
-    numbers = dict.fromkeys([*map(int, WATCHED), *also])
+    wanted = [int(number) for number in WATCHED if not _is_for_nobody(number)]
+    numbers = dict.fromkeys([*wanted, *also])
     for number in numbers:
         signal.signal(number, handler)
 
@@ -86,3 +86,25 @@ def watch_signals(arrived: Callable[[int], None], also: Collection[int] = ()) ->
             signal.signal(number, signal.SIG_IGN)
 
     return ignore
+
+
+def leave_until_watched() -> None:
+    """Until `watch_signals`, have a notice end this process with 75: there is nothing to save yet.
+
+    By default it would end by the signal, which counts as a failure where it was started.
+    """
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        with contextlib.suppress(OSError):
+            os.write(STDERR, f"holdfast: {name}: nothing runs yet; start it again\n".encode())
+        raise SystemExit(EXIT_SAVED_START_ME_AGAIN)
+
+    for number in NOTICES:
+        if not _is_for_nobody(number):
+            signal.signal(number, leave)
+
+
+def _is_for_nobody(number: int) -> bool:
+    """Whether whoever has started us wants us to outlive the terminal."""
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN

@@ -205,6 +205,9 @@ def run(
     and stops, twice stops now. Exit codes: 0 done, 75 saved (start me again), 1 the command failed,
     69 the store is unavailable, 78 invalid configuration or arguments.
     """
+    from holdfast.agent.inbox import leave_until_watched
+
+    leave_until_watched()
     from holdfast.cli.supervise import prepare, supervise
     from holdfast.config import pass_on_file, resolve, strange_variables
     from holdfast.distribution import stranger

@@ -71,9 +71,10 @@ def judge(
 
     `stopped_ns`: the ranks that are stopped by a signal, and since when they were found so.
     No clock starts before `not_before_ns`: the launch, or the end of the last suspension. Without
-    any session nothing is judged: a plain command has no steps.
+    any session nothing is judged, unless an earlier attempt had one and came to a step: a plain
+    command has no steps.
     """
-    if not any(look.doing for look in looks):
+    if not known.start_ns and not any(look.doing for look in looks):
         return (), None
     hung: list[Hung] = []
     due_ns: list[int] = []
