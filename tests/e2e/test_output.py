@@ -231,6 +231,24 @@ def test_a_log_at_its_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(shown) == 30_000
 
 
+def test_whoever_prints_on_for_ever_does_not_hold_up_the_end() -> None:
+    """A process that has got away from the tree may still have the pipe."""
+    many, shown = 10_000, list[str]()
+    output = RankOutput(0)
+
+    def answer(_rank: int, line: str) -> None:
+        shown.append(line)
+        if len(shown) < many:
+            os.write(output.write_fd, b"more\n")
+
+    pump = OutputPump([output], answer)
+    os.write(output.write_fd, b"first\n")
+    pump.finish()
+    os.close(output.write_fd)
+    assert shown[0] == "first"
+    assert len(shown) < many
+
+
 @pytest.mark.real
 def test_a_breakpoint_is_passed_over_and_says_what_to_do(house: House) -> None:
     script = house.script("for n in range(2): breakpoint()\nprint('went on')\n")

@@ -18,6 +18,7 @@ from pathlib import Path
 from holdfast.journal.regular import open_regular
 
 PIPE_BYTES = 1 << 20
+LAST_ROUNDS = 4  # each takes all that a pipe holds
 KEPT_LINES = 60
 UNFINISHED_SHOWN = 1000
 LOG_LIMIT_BYTES = 256 << 20  # a rank that prints without end must not fill the disk
@@ -129,11 +130,11 @@ class OutputPump:
             selector.register(self._stop_read_fd, selectors.EVENT_READ, None)
             for output in self._outputs:
                 selector.register(output.read_fd, selectors.EVENT_READ, output)
-            still_open, stopping = len(self._outputs), False
-            while still_open:
+            still_open, stopping, rounds = len(self._outputs), False, LAST_ROUNDS
+            while still_open and rounds:
                 ready = selector.select(0 if stopping else None)
-                if stopping and not ready:
-                    break  # somebody still holds a pipe, and has nothing to say
+                if stopping:  # somebody may still hold a pipe, and print without end
+                    rounds = rounds - 1 if ready else 0
                 for key, _ in ready:
                     if key.data is None:
                         stopping = True

@@ -184,6 +184,7 @@ COMPARED: dict[type[ev.Event], Transition] = {
 TABLE: dict[State, dict[type[ev.Event], Transition]] = {
     NEW: {
         ev.Opened: Transition(before.on_opened, (CHOOSING, LAUNCHING, OVER)),
+        ev.SaveAsked: Transition(saves.on_save_asked_in_a_gap),
         ev.StopAsked: Transition(stops.on_stop_asked),
         ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
         ev.Interrupted: Transition(stops.on_interrupted, (OVER,)),
@@ -197,6 +198,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.Chosen: Transition(before.on_chosen, (LAUNCHING,)),
         ev.ChoiceFailed: Transition(before.on_choice_failed, (WAITING, *ENDS)),
         ev.TimerFired: Transition(notices.or_notice(before.on_seal_timer), ENDS),
+        ev.SaveAsked: Transition(saves.on_save_asked_in_a_gap),
         ev.StopAsked: Transition(stops.on_stop_asked, ENDS),
         ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
         ev.Interrupted: Transition(stops.on_interrupted, ENDS),
@@ -219,6 +221,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.BuffersReady: Transition(saves.on_buffers_ready),
         ev.Suspended: Transition(stops.on_suspended_while_launching),
         ev.TimerFired: Transition(notices.or_notice(before.on_timer_while_launching), ENDS),
+        ev.SaveAsked: Transition(saves.on_save_asked_in_a_gap),
         ev.StopAsked: Transition(stops.on_stop_asked),
         ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
         ev.Interrupted: Transition(stops.on_interrupted, (OVER,)),
@@ -261,6 +264,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
         ev.TreeGone: Transition(after.on_tree_gone, AFTER),
         ev.HostLost: Transition(after.on_host_lost, AFTER),
         ev.TimerFired: Transition(notices.or_notice(notices.on_timer_while_killing)),
+        ev.SaveAsked: Transition(saves.on_save_asked_in_a_gap),
         ev.StopAsked: Transition(stops.on_stop_asked),
         ev.StopNowAsked: Transition(stops.on_stop_now),
         ev.Interrupted: Transition(stops.on_interrupted),
@@ -271,6 +275,7 @@ TABLE: dict[State, dict[type[ev.Event], Transition]] = {
     },
     WAITING: {
         ev.TimerFired: Transition(notices.or_notice(before.on_restart_timer), (CHOOSING, *ENDS)),
+        ev.SaveAsked: Transition(saves.on_save_asked_in_a_gap),
         ev.StopAsked: Transition(stops.on_stop_asked, ENDS),
         ev.StopNowAsked: Transition(stops.on_stop_now, (OVER,)),
         ev.Interrupted: Transition(stops.on_interrupted, ENDS),

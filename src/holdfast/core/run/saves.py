@@ -76,6 +76,14 @@ def on_save_asked(run: RunState, event: ev.SaveAsked) -> list[act.Action]:
     return answer + after_saving(run, event.at_ns)
 
 
+def on_save_asked_in_a_gap(run: RunState, event: ev.SaveAsked) -> list[act.Action]:
+    """Nothing trains: the next attempt saves its first step."""
+    if event.in_step or run.stop is not None or run.stopping.now is not None:
+        return []  # of a script that is being ended; nothing comes after a stop
+    run.saving.note(event.source)
+    return [act.Say("info", f"{event.source}: saving as soon as a step is done")]
+
+
 def on_hosts_answered(run: RunState, event: ev.HostsAnswered) -> list[act.Action]:
     """Remember how far ahead an order must be."""
     run.saving.answered = event.took_ns, event.since_ns

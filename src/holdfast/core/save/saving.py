@@ -105,7 +105,9 @@ class Saving:
             self.ranks, committed_step, resumed_step=resume.step, hold_ns=self.hold_ns
         )
         self.tier.begin(at_ns, attempt, resume, self.ranks)
-        self.joined, self._request, self.answered = set(), None, (0, 0)
+        self.joined, self.answered = set(), (0, 0)
+        if self._request is not None and self._request[1]:  # what a person wants, they want still
+            self._request = None
         self.failures.begin(at_ns)
         self._resumed_step = resume.step
         if not resume.step:  # what is there is of another lineage
@@ -272,6 +274,10 @@ class Saving:
         """
         self._request = why, in_step
         return self._ask_as_asked(at_ns)
+
+    def note(self, why: str) -> None:
+        """Somebody wants a save, and nothing trains: it waits for the next attempt's first step."""
+        self._request = why, False
 
     def _ask_as_asked(self, at_ns: int) -> tuple[news.Action, ...]:
         agreement = self.agreement
