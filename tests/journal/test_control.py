@@ -161,3 +161,24 @@ def test_a_request_that_cannot_be_removed_is_acted_on_once(
     monkeypatch.setattr(Path, "unlink", refuse)
     assert inbox.take().requests == (asked,)
     assert inbox.take().requests == ()
+
+
+def test_a_request_of_the_same_name_as_one_that_went_late_is_heard(
+    folder: RunFolder, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server may say that it failed, and remove the file all the same."""
+    unlink = Path.unlink
+
+    def remove_and_fail(self: Path, missing_ok: bool = False) -> None:
+        unlink(self, missing_ok)
+        raise TimeoutError(110, "timed out")
+
+    inbox = ControlInbox(folder, lease.epoch)
+    first = request(folder, "save")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", remove_and_fail)
+        assert inbox.take().requests == (first,)
+    assert inbox.take().requests == ()
+    second = request(folder, "save")
+    assert second.number == first.number
+    assert inbox.take().requests == (second,)

@@ -472,5 +472,7 @@ def _obey(supervisor: Supervisor, inbox: ControlInbox) -> None:
         taken = inbox.take()
     except HoldfastError:
         return  # the store is away: upkeep says so
+    for words in taken.ignored:
+        supervisor.say_later("warning", words)
     for asked in taken.requests:
         supervisor.post(event_of(asked))

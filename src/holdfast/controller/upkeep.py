@@ -52,7 +52,7 @@ class Upkeep:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
-        self._trouble = ""
+        self._trouble = self._failed = ""
         self._rounds = 0
         self.tasks: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._run, name="holdfast-upkeep", daemon=True)
@@ -114,12 +114,22 @@ class Upkeep:
                 with self._lock:
                     self._folders.remove(folder)
         for task in self.tasks:
-            task()
+            self._do(task)
         if trouble and not self._trouble:
             self._say(f"{trouble}; training goes on, its journal is kept on this host meanwhile")
         elif self._trouble and not trouble:
             self._say("The run store can be written again; nothing was lost")
         self._trouble = trouble
+
+    def _do(self, task: Callable[[], None]) -> None:
+        """Whatever it meets, no more threads for example: the lease must be renewed."""
+        try:
+            task()
+        except Exception as error:
+            words = f"{type(error).__name__}: {error}"
+            if words != self._failed:
+                self._say(f"What is done beside the run has failed ({words}); it is tried again")
+            self._failed = words
 
     def _renew(self) -> None:
         if self._lease is not None and self._rounds % BEAT_ROUNDS == 0:

@@ -124,7 +124,9 @@ class ControlInbox:
         """
         requests: list[Request] = []
         ignored: list[str] = []
-        for number, path in _pending(self.folder):
+        pending = _pending(self.folder)
+        self._stuck &= {path for _, path in pending}  # the name of one that went is free again
+        for number, path in pending:
             if path in self._stuck:
                 continue
             try:
