@@ -18,6 +18,7 @@ from holdfast.core.exits import (
     RankReport,
     classify,
     is_from_script,
+    may_pass,
     root_cause,
     signal_name,
     signature,
@@ -285,3 +286,24 @@ def test_which_rank_it_was_does_not_matter():
     for order in itertools.permutations(range(3)):
         ends = [(order[0], NCCL), (order[1], BUG), (order[2], SIGKILLED)]
         assert root_cause(ends)[2] == order[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("ConnectionResetError", True),
+        ("TimeoutError", True),
+        ("socket.gaierror", True),
+        ("requests.exceptions.ConnectionError", True),
+        ("botocore.exceptions.EndpointConnectionError", True),
+        ("google.api_core.exceptions.ServiceUnavailable", True),
+        ("ValueError", False),
+        ("FileNotFoundError", False),
+        ("urllib.error.HTTPError", False),
+        ("ValueError at Timeout", False),
+    ],
+)
+def test_what_may_pass(kind: str, expected: bool) -> None:
+    end = Exit(code=1, report=RankReport(kind, "no", "data.py:7", ""))
+    cause, _ = classify(end)
+    assert may_pass(signature(cause, end)) == expected

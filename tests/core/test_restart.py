@@ -67,6 +67,17 @@ PREEMPTION = (ExitCause.PREEMPTED, "preempted: exit 75", 0)
 OOM = (ExitCause.OUT_OF_MEMORY, "out_of_memory: SIGKILL", 0)
 
 
+AWAY = (ExitCause.USER_ERROR, "failed: ConnectionError at data.py:7", 0)
+
+
+def test_a_source_of_data_that_is_away_is_waited_for_within_the_budget():
+    decisions = [decide(DEFAULT, *[AWAY] * count)[0] for count in range(1, 11)]
+    delays_s = [one.delay_ns // SECOND_NS for one in decisions[:-1] if isinstance(one, Restart)]
+    assert len(delays_s) == 9
+    assert sum(delays_s) > 500
+    assert decisions[-1] == GiveUp()
+
+
 def test_progress_restarts_at_once():
     decision, reason = decide(DEFAULT, BUG_AFTER_STEPS)
     assert decision == Restart(0)

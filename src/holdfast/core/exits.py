@@ -279,6 +279,22 @@ def signature(cause: ExitCause, end: Exit) -> str:
     return f"{cause.value}: exit {end.code}"
 
 
+# Of the standard library, requests, urllib3, httpx, aiohttp, botocore, and Google's clients.
+_AWAY = re.compile(
+    r"failed: (\S*\.)?(\w*(Connect|Disconnect|Timeout)\w*|gaierror|URLError|MaxRetryError"
+    r"|ServiceUnavailable|DeadlineExceeded|TooManyRequests) at .*",
+    re.DOTALL,
+)
+
+
+def may_pass(signature: str) -> bool:
+    """Whether the exception says that somebody else was away, a source of data for example.
+
+    That comes back in the same way until they are there again, and is no bug.
+    """
+    return _AWAY.fullmatch(signature) is not None
+
+
 def is_from_script(cause: ExitCause, end: Exit) -> bool:
     """Whether the script itself ended so, by an exception or an exit: it may do so again for ever.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.durations import SECOND_NS, in_words
-from holdfast.core.exits import ExitCause
+from holdfast.core.exits import ExitCause, may_pass
 from holdfast.core.value import value
 
 
@@ -178,7 +178,7 @@ class SameFailure(RestartPolicy):
 
     Only ends of the program's own making count (`causes`), and ends from outside in between
     (a preemption, a SIGKILL) neither count nor clear the count. The first of them may have made
-    progress: it got as far as the place where all of them fail.
+    progress: it got as far as the place where all of them fail. What `may_pass` is waited for.
     """
 
     times: int = 2
@@ -191,7 +191,7 @@ class SameFailure(RestartPolicy):
     def decide(self, failures: Sequence[Failure], now_ns: int) -> tuple[Decision, str]:  # noqa: ARG002 - the protocol
         """Count the last failure's likes since the attempt that last made progress, it included."""
         last = failures[-1]
-        if last.cause not in self.causes:
+        if last.cause not in self.causes or may_pass(last.signature):
             return NOTHING_AGAINST_IT
         row = without_progress(failures)
         if not row:
