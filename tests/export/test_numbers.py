@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import exporting
 from holdfast.cli.export import export
+from holdfast.core.exits import LOSS_CAUSES
 from holdfast.core.ledger.summary import ALL, RunSummary, Spent
 from holdfast.export.asked import AskedExporters
 from holdfast.export.loop import Exporters
@@ -164,6 +165,7 @@ def test_labels_are_bounded_in_number() -> None:
     )
     assert max(map(len, Sample(long, 1.0).badput_s())) <= 120
     assert len(CAUSES) < 30
+    assert {*LOSS_CAUSES} <= {*CAUSES}  # a machine that was preempted is not `other`
 
 
 def test_what_lies_there_may_be_anything(store: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from holdfast.core.durations import SECOND_NS
-from holdfast.core.exits import HISTORY_CAUSE
+from holdfast.core.exits import HISTORY_CAUSE, LOSS_CAUSES
 from holdfast.core.hosts.membership import MemberState
 from holdfast.core.ledger.facts import DONE
 from holdfast.core.ledger.summary import ALL, ROLLING_S, RunSummary, Spent, fleet
@@ -20,7 +20,7 @@ from holdfast.runs.state import STATES
 
 PREFIX = "holdfast_"
 WINDOWS = (ALL, *ROLLING_S)
-CAUSES = tuple(sorted({*HISTORY_CAUSE.values()} - {DONE}))
+CAUSES = tuple(sorted({*HISTORY_CAUSE.values(), *LOSS_CAUSES} - {DONE}))
 HOST_STATES = tuple(map(str, MemberState))
 OTHER = "other"
 GAUGE, COUNTER = "gauge", "counter"
