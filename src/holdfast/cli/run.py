@@ -207,7 +207,8 @@ def run(
     """
     from holdfast.agent.inbox import leave_until_watched
 
-    leave_until_watched()
+    if as_controller is None:  # else 75 would say that it has given the run back
+        leave_until_watched()
     from holdfast.cli.supervise import prepare, supervise
     from holdfast.config import pass_on_file, resolve, strange_variables
     from holdfast.distribution import stranger
