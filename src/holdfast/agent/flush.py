@@ -28,6 +28,7 @@ from holdfast.core.value import value
 SOURCES = Path(__file__).parents[2]
 TRIES = 3
 CLOSE_LIMIT_S = 5.0
+STEADY_S = 60.0  # what listens is never over: once it has for so long, earlier deaths are past
 STOP_LIMIT_S = 0.5  # for a process that is told to stop, and may not be given the time to
 AT_HAND_NICE = 0
 GIVING_WAY_NICE = 15
@@ -72,6 +73,7 @@ class _Job:
     heir: FlushProcess | None = None  # does it instead, when it is given up here
     stop_by_s: float = 0.0  # it is given up by then, or its process ended
     nbytes: int = 0  # that it has written by now
+    listens_s: float = 0.0  # since then, or since it did last
 
 
 class FlushProcess:
@@ -205,7 +207,7 @@ class FlushProcess:
         if job is not None and said["event"] == "wrote":
             job.nbytes = said["bytes"]
         elif job is not None and said["event"] == "listening":
-            self.port = said["port"]
+            self.port, job.listens_s = said["port"], time.monotonic()
         elif job is not None:
             values = {name: said[key] for key, name in TOLD.items() if key in said}
             self._settle(said["id"], FlushResult(**values))
@@ -221,6 +223,8 @@ class FlushProcess:
     def _try(self, number: int) -> None:
         """Ask for it, in a new process if there is none; again, if one has died over it."""
         job = self._jobs[number]
+        if job.listens_s and time.monotonic() - job.listens_s > STEADY_S:
+            job.tries = 0
         why = f"the process that {self._purpose} died {TRIES} times" if job.tries >= TRIES else None
         if job.heir is not None:
             why = "handed over"
