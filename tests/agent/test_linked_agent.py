@@ -18,12 +18,13 @@ from holdfast.agent.job import Command, Job
 from holdfast.agent.linked_agent import AgentPlace, LinkedAgent
 from holdfast.agent.memory import MemoryJob
 from holdfast.agent.supervisor import Screen
+from holdfast.core.durations import SECOND_NS
 from holdfast.core.hosts.copies import HeldPart
 from holdfast.core.hosts.says import ControllerSays, Over
 from holdfast.core.run.state import RunPolicy
 from holdfast.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED_START_ME_AGAIN
 from holdfast.journal.store import RunStore
-from holdfast.link.values import Claim, DialerNews
+from holdfast.link.values import Claim, DialerNews, LinkChange, LinkState
 from holdfast.snapshot.keep import Keep
 from holdfast.snapshot.ram_folder import claim_ram
 
@@ -57,8 +58,12 @@ class Serves:
 class Dials:
     """As much of `LinkDialer`."""
 
+    own_address = ""
+
     def __init__(self, *_: object) -> None:
         self.claims: list[Claim] = []
+        self.news: list[DialerNews] = []
+        self.said: list[Any] = []
         self._ends = socket.socketpair()
 
     def fileno(self) -> int:
@@ -68,10 +73,11 @@ class Dials:
         self.claims.append(claim)
 
     def take(self) -> DialerNews:
-        return DialerNews(None, None, 0)
+        return self.news.pop(0) if self.news else DialerNews(None, None, 0)
 
-    def put(self, _: object) -> None:
+    def put(self, message: object) -> None:
         """Nobody hears it."""
+        self.said.append(message)
 
     def close(self) -> None:
         for end in self._ends:
@@ -218,3 +224,52 @@ def test_a_host_without_a_part_says_so_once(made: Any) -> None:
         made._seat.hear(number, ControllerSays(number, number), None)
         made._turn()
     assert said == ["This is host 0 of 2, without a part: it waits until it gets one"]
+
+
+def test_a_host_is_met_at_the_address_of_its_link(made: Any) -> None:
+    """And at none that it had before its network was there: only then it speaks."""
+    made._turn()
+    assert made._dialer.said == []
+    for own in ("10.0.0.5", "10.0.0.6"):
+        made._dialer.own_address = own
+        made._dialer.news.append(DialerNews(None, LinkChange(LinkState.UP), 0))
+        made._turn()
+        assert made._dialer.said[-1]["says"]["address"] == own
+
+
+def test_a_host_without_a_way_to_the_controller_says_so(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    made.say = lambda _, words: said.append(words)
+    now = linked_agent.now_ns()
+    words = "10.0.0.4, port 1000: no answer within 2 s"
+    made._dialer.news.append(DialerNews(None, LinkChange(LinkState.DOWN, words), 0))
+    made._turn()
+    assert said == []  # that one may be dead
+    monkeypatch.setattr(linked_agent, "now_ns", lambda: now + 60 * SECOND_NS)
+    made._turn()
+    made._turn()
+    assert said == [
+        f"The controller cannot be reached at {words}; let all hosts of the run reach each other, "
+        "on any port"
+    ]
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_only_a_host_that_trains_says_that_training_goes_on(
+    made: Any, monkeypatch: pytest.MonkeyPatch, *, trains: bool
+) -> None:
+    said: list[str] = []
+    made.say = lambda _, words: said.append(words)
+    now, made._term = linked_agent.now_ns(), 1
+    made.agent = made._begin(0)
+    said.clear()
+    made._link_changed(LinkChange(LinkState.DOWN, "end of file"), "")
+    monkeypatch.setattr(linked_agent, "now_ns", lambda: now + 60 * SECOND_NS)
+    made.agent.attempt = True if trains else None
+    made._say_what_is_down()
+    made.agent.attempt = None
+    made.agent.leave()
+    goes_on = "; training goes on" if trains else ""
+    assert said == [f"The link to the controller is down: end of file{goes_on}"]

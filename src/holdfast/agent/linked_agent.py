@@ -7,10 +7,8 @@ controller is, it has one started (`agent.controller_watch`); what runs here goe
 
 from __future__ import annotations
 
-import contextlib
 import selectors
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -28,7 +26,6 @@ from holdfast.agent.inbox import Inbox, watch_signals
 from holdfast.agent.job import Job, LocalRanks
 from holdfast.agent.launch import free_ports
 from holdfast.agent.memory import NO_MEMORY, held_parts
-from holdfast.agent.own_addresses import is_loopback
 from holdfast.agent.preflight_runner import HostFacts, PreflightRunner
 from holdfast.agent.standbys import Standbys
 from holdfast.agent.supervisor import Screen
@@ -60,6 +57,7 @@ CLOSE_LIMIT_S = 20.0
 LISTENER_LIMIT_S = 2.0
 LATE_NS = 5 * SECOND_NS  # after a stop's deadline: then this host leaves without a word
 SAID_AFTER_NS = 2 * SECOND_NS
+UNMET_NS = 45 * SECOND_NS  # the same before there ever was a link: the last controller may be dead
 UNHEARD_NS = 15 * SECOND_NS  # the same where somebody wants to stop at once
 SERVED_NS = 5 * SECOND_NS  # until others get what lies in this host's memory: usually half a second
 
@@ -264,6 +262,8 @@ class LinkedAgent:
             self._over = seen.over
         if seen.claim is not None:
             self._claim = seen.claim
+            if not (self._term or self._is_down_said):
+                self._down = None  # that was another one
             if self._dialer is not None and self._term <= seen.claim.term:
                 self._aim(self._dialer, seen.claim)
         if seen.newest_attempt is not None and self.agent is not None:
@@ -283,6 +283,7 @@ class LinkedAgent:
         )
         self.selector.register(dialer, selectors.EVENT_READ)
         self._term, self._is_news = 0, True
+        self._seat.address = place.address  # else it is known once there is a link
         self._seat.ports = tuple(free_ports(PORTS + 1))
         if self._claim is not None:
             self._aim(dialer, self._claim)
@@ -290,14 +291,13 @@ class LinkedAgent:
     def _aim(self, dialer: LinkDialer, claim: Claim) -> None:
         if self._joins_by_ns is not None:
             return
-        self._seat.address = self._place.address or _address_toward(claim)
         dialer.aim(claim)
 
     def _hear(self, dialer: LinkDialer) -> None:
         news = dialer.take()
         if news.change is not None:
             self._watch.is_linked = news.change.state in (LinkState.UP, LinkState.SILENT)
-            self._link_changed(news.change)
+            self._link_changed(news.change, dialer.own_address)
         if news.message is None:
             return
         if news.term != self._term:
@@ -316,9 +316,10 @@ class LinkedAgent:
         elif self._seat.refused is not None:
             self._over = Over(EXIT_CONFIGURATION, f"this host is refused: {self._seat.refused}")
 
-    def _link_changed(self, change: LinkChange) -> None:
+    def _link_changed(self, change: LinkChange, own_address: str) -> None:
         """A link that is down for a moment is nothing to people."""
         if change.state is LinkState.UP:
+            self._seat.address, self._is_news = self._place.address or own_address, True
             if self.agent is not None:
                 self.agent.look_at_parts()
             if self._is_down_said:
@@ -326,17 +327,24 @@ class LinkedAgent:
             self._down, self._is_down_said = None, False
         elif change.state is LinkState.REFUSED and (self._down is None or not self._down[-1]):
             self._down = now_ns(), f"the controller turns this host away: {change.words}", True
-        elif change.state is LinkState.DOWN and self._down is None and self._term:
+        elif change.state is LinkState.DOWN and self._down is None:
             self._down = now_ns(), change.words, False
 
     def _say_what_is_down(self) -> None:
         if self._down is None or self._is_down_said:
             return
-        since_ns, words, _ = self._down
-        if now_ns() - since_ns > SAID_AFTER_NS:
-            self._is_down_said = True
-            goes_on = "; training goes on" if self._seat.host is not None else ""
-            self.say("warning", f"The link to the controller is down: {words}{goes_on}")
+        since_ns, words, is_refused = self._down
+        is_unmet = not (self._term or is_refused)
+        if now_ns() - since_ns <= (UNMET_NS if is_unmet else SAID_AFTER_NS):
+            return
+        self._is_down_said = True
+        if is_unmet:
+            reach = "let all hosts of the run reach each other, on any port"
+            self.say("warning", f"The controller cannot be reached at {words}; {reach}")
+            return
+        runs = self.agent is not None and self.agent.attempt is not None
+        goes_on = "; training goes on" if runs else ""
+        self.say("warning", f"The link to the controller is down: {words}{goes_on}")
 
     def _begin(self, slot: int) -> Host:
         standbys, self._standbys = self._standbys, None
@@ -462,7 +470,8 @@ class LinkedAgent:
     def _speak(self) -> None:
         """At once when something is new; that this lives, the link tells."""
         now = now_ns()
-        if self._dialer is None or not (self._is_news or now >= self._again_ns):
+        is_due = self._is_news or now >= self._again_ns
+        if self._dialer is None or not self._seat.address or not is_due:
             return
         self._is_news, self._again_ns = False, now + again_ns(self._place.hosts)
         agent = self.agent
@@ -471,16 +480,3 @@ class LinkedAgent:
             self._seat.copies = agent.parts
         self._seat.wall_ns = time.time_ns() - now
         self._dialer.put(self._seat.says(now, report))
-
-
-def _address_toward(claim: Claim) -> str:
-    """The own address on the way to the controller; "" where there is no way."""
-    found = ""
-    for address in claim.addresses:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, claim.port))  # sends nothing
-            found = str(probe.getsockname()[0])
-            if not is_loopback(found):
-                return found
-    return found

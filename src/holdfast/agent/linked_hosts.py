@@ -68,6 +68,9 @@ class ControllerLoop(Protocol):
     def say(self, level: str, words: str) -> None:
         """Tell the people watching."""
 
+    def lost(self, words: str) -> None:
+        """The run is others', and why."""
+
     def record(self, fact: Mapping[str, Any]) -> None:
         """Put a fact into the controller's journal."""
 
@@ -111,6 +114,7 @@ class LinkedHosts:
             self, membership, now_ns, around.say, runs, placement, elastic, chips
         )
         self._remote.silent_ns = dict(silent_ns or {})
+        self._remote.outvoted = around.lost
         self._peers: dict[str, Peer] = {}  # by incarnation
         self._wakefulness = Wakefulness(LONGEST_WAIT_NS)
         self._waits_since_ns = self._next_say_ns = 0
@@ -302,11 +306,25 @@ class LinkedHosts:
     def unlinked(self, indices: Collection[int]) -> None:
         """These hosts say in the store that they have no link to this controller."""
         others = sorted(set(indices) - self._members.heard_indices)
-        if not self.lacks_hosts or len(others) <= len(self._members.heard_indices):
+        if not self.lacks_hosts or not others:
+            return
+        if len(others) <= len(self._members.heard_indices):
+            self._say_who_has_no_way(others)
             return
         self.has_given_up = True
         words = f"{_hosts(tuple(others))} cannot reach this controller: another one goes on"
         self._around.tell(ev.StopNowAsked(now_ns(), words, by_person=False))
+
+    def _say_who_has_no_way(self, others: list[int]) -> None:
+        if self._is_alone_said:
+            return
+        self._is_alone_said = True
+        words = f"{_hosts(tuple(others))} found this store, and no way to this controller"
+        self._around.say(
+            "warning",
+            f"{words[0].upper()}{words[1:]} (port {self._server.port}): let all hosts of the run "
+            "reach each other, on any port, with one --secret-file if there is one",
+        )
 
     def quarantined(
         self, found: dict[int, tuple[str, bool]], written: Collection[int] = ()

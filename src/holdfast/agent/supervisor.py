@@ -125,7 +125,7 @@ class Supervisor:
         self._timers = BootTimers()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.line, self.unfinished, self.say = screen.line, screen.unfinished, screen.say
-        self.upkeep = Upkeep(lease, partial(self.say_later, "warning"), self._lease_lost)
+        self.upkeep = Upkeep(lease, partial(self.say_later, "warning"), self.lost)
         self.hosts = hosts(self)
         self._storekeeper = Storekeeper(
             folder,
@@ -136,7 +136,7 @@ class Supervisor:
             later=self.later,
             feed=self.tell,
             say=partial(self.say_later, "warning"),
-            lost=self._lease_lost,
+            lost=self.lost,
             chips_of=self.hosts.chips_of,
         )
         self._restarts = RestartNotes(journal, self._storekeeper.note_restart)
@@ -231,8 +231,8 @@ class Supervisor:
         """Say something; called from any thread."""
         self.later(partial(self._screen.say, level, words))
 
-    def _lease_lost(self, words: str) -> None:
-        """Called from any thread."""
+    def lost(self, words: str) -> None:
+        """Somebody else has the run, or is to have it; called from any thread."""
 
         def leave() -> None:
             if self.hosts.go_on_without_us():

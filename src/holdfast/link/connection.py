@@ -57,6 +57,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self.opened_s = self.heard_s = time.monotonic()
         self.is_silent = False
         self.address = "somebody"
+        self.own_address = ""
         self._end = end
         self._channel = channel
         self._unproved_bytes = 0
@@ -78,6 +79,7 @@ class LinkConnection(asyncio.BufferedProtocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(TypeError, IndexError):  # it has gone already
             self.address = str(transport.get_extra_info("peername")[0])
+            self.own_address = str(transport.get_extra_info("sockname")[0])
         self._end.opened(self)
         self._flush()
 

@@ -89,6 +89,11 @@ class LinkDialer:
             self._message = self._change = None
         return news
 
+    @property
+    def own_address(self) -> str:
+        """By which this host was found on its newest link; "": there was none."""
+        return "" if self._last is None else self._last.own_address
+
     def round_trip_s(self) -> float | None:
         """The newest that was measured; None: there is none yet."""
         last = self._last
@@ -167,16 +172,21 @@ class LinkDialer:
                 CONNECT_S,
             )
         except TimeoutError:
-            self._say(LinkState.DOWN, f"{where}: no answer within {CONNECT_S:.0f} s")
+            self._say_unreached(address, claim, f"{where}: no answer within {CONNECT_S:.0f} s")
             return False
         except OSError as error:
             words = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            self._say(LinkState.DOWN, f"{where}: {words}")
+            self._say_unreached(address, claim, f"{where}: {words}")
             return False
         limit = loop.call_later(HANDSHAKE_S, self._end_unproved, connection)
         await self._over.wait()
         limit.cancel()
         return connection.number > 0
+
+    def _say_unreached(self, address: str, claim: Claim, words: str) -> None:
+        """Of several addresses the first counts: the last is its host's loopback, which is ours."""
+        if address == claim.addresses[0]:
+            self._say(LinkState.DOWN, words)
 
     def _end_unproved(self, connection: LinkConnection) -> None:
         if not connection.number:
