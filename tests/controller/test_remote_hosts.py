@@ -814,3 +814,80 @@ def test_a_report_that_was_overtaken_hides_no_fact() -> None:
     newer.note(ev.Launched(lab.now_ns + AHEAD, 0))
     lab.up(zero, newer)
     assert len(lab.board.told[-1][1].facts.after(0)) == 1
+
+
+OURS, THEIRS = (("Holdfast", "2"),), (("Holdfast", "1"),)
+
+
+def with_other_runs(runs: dict[int, tuple[tuple[str, str], ...]]) -> tuple[Lab, list[Seat], Any]:
+    """By host, what it would run. Hosts 0 and 1 have trained under another controller."""
+    before, lab, judged = Lab(), Lab(spares=1, runs=OURS), []
+    seats = [before.seat(0), before.seat(1)]
+    for seat in seats:
+        before.down(seat)
+        seat.meet_controller()
+    seats += [Seat(index, f"host {index}", Obeys) for index in runs if index > 1]  # type: ignore[arg-type]
+    for seat in seats:
+        seat.runs = runs[seat.index]
+    lab.hosts.outvoted = judged.append
+    lab.hosts.gather(ADOPT, judged.append)
+    return lab, seats, judged
+
+
+@pytest.mark.parametrize("spare", [OURS, THEIRS])
+def test_a_controller_that_would_run_something_else_leaves_the_run_to_those_that_train(
+    spare: Any,
+) -> None:
+    lab, seats, judged = with_other_runs({0: THEIRS, 1: THEIRS, 2: spare})
+    for seat in seats:
+        lab.up(seat, trains() if seat.index < 2 else None)
+        lab.down(seat)
+        assert (seat.refused, seat.must_leave) == (None, False)  # what it runs goes on
+    lab.now_ns += HostLimits().lost_ns
+    lab.hosts.look()
+    which = "0, 1" if spare == OURS else "0, 1, 2"
+    assert judged == [
+        f"the run goes on without this host: the others ({which}) train, and they have Holdfast "
+        "'1', not '2'; start the same on all hosts"
+    ]
+    for seat in seats:
+        lab.up(seat)
+        lab.down(seat)
+        assert (seat.refused, seat.must_leave) == (None, False)
+
+
+def test_what_a_host_runs_is_asked_of_one_that_spoke_to_the_controller_before() -> None:
+    """Its first message is from before it has met this one, and tells nothing of that."""
+    before, lab, judged = Lab(runs=OURS), Lab(runs=OURS), []
+    seats = [before.seat(0), before.seat(1)]
+    for seat in seats:
+        seat.runs = OURS
+        before.up(seat)
+        before.down(seat)
+        before.up(seat)
+    lab.hosts.gather(ADOPT, judged.append)
+    for seat in seats:
+        lab.up(seat, trains())
+    assert judged == []
+    for seat in seats:
+        seat.meet_controller()
+        lab.down(seat)
+        lab.up(seat, trains())
+    assert len(judged) == 1
+    lab.hosts.go_on()
+    lab.down(seats[0])
+    assert decode_host(seats[0].says(0, None))[0].runs == ()
+
+
+def test_the_few_that_would_run_something_else_are_refused_by_the_next_controller() -> None:
+    lab, (zero, one, spare), judged = with_other_runs({0: OURS, 1: OURS, 2: THEIRS})
+    for seat in (spare, zero, one):
+        assert spare.refused is None
+        lab.up(seat, trains() if seat is not spare else None)
+    assert len(judged) == 1
+    lab.hosts.go_on()
+    for seat in (zero, one, spare):
+        lab.up(seat)
+        lab.down(seat)
+    assert spare.refused == "it has Holdfast '1', not '2': start the same on all hosts"
+    assert [seat.refused for seat in (zero, one)] == [None, None]

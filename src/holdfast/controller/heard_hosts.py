@@ -30,7 +30,7 @@ class RemoteHost:
     clock: ClockDifference = field(default_factory=ClockDifference)
     assignment: Assignment | None = None
     refused: str | None = None
-    is_other: bool = False  # it would run something else than the run is
+    differs: str | None = None  # in what it runs something else than this run; None: not known yet
     is_told_given_up: bool = False  # by the newest message
     preflight: PreflightOrder | None = None  # what it is to do
     says: HostSays | None = None

@@ -50,6 +50,7 @@ from holdfast.core.hosts.says import (
     Over,
     decode_host,
 )
+from holdfast.core.hosts.silence import few
 from holdfast.core.notices.board import Notice
 from holdfast.core.run.machine import RunMachine
 from holdfast.core.save.choose import SealedSet
@@ -114,6 +115,7 @@ class RemoteHosts:
         self.leaves_alone: Callable[[HostSays, Notice], bool] = lambda _, __: False
         self.heard_of: Callable[[int, HostReport], None] = lambda _, __: None  # one that trains
         self.lost: Callable[[int, str], None] = lambda _, __: None  # who had a part, and why
+        self.outvoted: Callable[[str], None] = lambda _: None  # the run is that of others, and why
         self.silent_ns: dict[int, int] = {}  # by slot, for the controller before this one
         self._gathering: Gathering | None = None  # what runs, and is not adopted yet
         self._judged: Callable[[LastOrdered | str], None] | None = None
@@ -202,6 +204,11 @@ class RemoteHosts:
         if verdict is Verdict.WAIT:
             return
         self._judged = None
+        others = [(host, says) for host, says in self._known if host.differs]
+        if verdict is Verdict.END and self._is_outvoted(others):
+            return
+        for host, says in others:
+            self._refuse(host, says)
         holders = {slot: one.incarnation for slot, one in gathering.holders.items()}
         if verdict is Verdict.ADOPT:
             memory = in_memory(self.heard.said_copies, self.awaited.placement, holders)
@@ -295,14 +302,42 @@ class RemoteHosts:
             self.heard_of(says.index, report)
 
     def _is_refused(self, host: RemoteHost, says: HostSays) -> bool:
-        """Whether it runs something else than this run is; it is told so whenever it is heard."""
-        differ = differences(self._runs, says.runs)
-        if not differ:
-            return host.is_other
-        host.is_other = True
+        """Whether it runs something else than this run is; it is told so whenever it is heard.
+
+        Or that is not known yet: at first it speaks as to the controller before this one.
+        """
+        if says.runs:
+            host.differs = ", ".join(differences(self._runs, says.runs))
+        if host.differs is None and self._runs and self._gathering is not None:
+            return True
+        if not host.differs:
+            return False
+        if self._gathering is None:  # else it is known soon who does not fit
+            self._refuse(host, says)
+        return True
+
+    def _refuse(self, host: RemoteHost, says: HostSays) -> None:
         if host.refused is None:
-            host.refused = f"it has {', '.join(differ)}: start the same on all hosts"
+            host.refused = f"it has {host.differs}: start the same on all hosts"
             self._say("error", f"Host {says.index} is refused: {host.refused}")
+
+    @property
+    def _known(self) -> list[tuple[RemoteHost, HostSays]]:
+        return [(host, host.says) for host in self.heard.values() if host.says is not None]
+
+    def _is_outvoted(self, others: list[tuple[RemoteHost, HostSays]]) -> bool:
+        """Whether it is this controller that does not fit, and not these, which differ from it.
+
+        So it is where some of them train, and those that are like it are no more than they.
+        """
+        train = [host for host, says in others if says.held is not None]
+        if not train or 2 * len(others) < len(self._known):
+            return False
+        which = few(says.index for _, says in others)
+        self.outvoted(
+            f"the run goes on without this host: the others ({which}) train, and they have "
+            f"{train[0].differs}; start the same on all hosts"
+        )
         return True
 
     def have_spoken(self, incarnations: Iterable[str]) -> None:

@@ -71,7 +71,7 @@ class HostSays:
     `difference_ns`: what it has measured between the controller's clock and its own.
 
     `runs`: what it would run, and with what, as pairs of a name and a value: the same on all hosts.
-    It is told until the controller is heard, which has it then.
+    It is told until the controller is heard after that, which has it then.
 
     `held`: what it runs; None: it has no slot. `address` and `ports`: where its ranks can be met,
     should one of them be rank 0. `heard`: the number of the controller's newest message, by which

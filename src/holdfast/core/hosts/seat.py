@@ -56,6 +56,7 @@ class Seat:
         self.wall_ns = self.chips = 0
         self._begin = begin
         self._heard = self._said = 0
+        self._ran_told: int | None = None  # what it had heard when this one was first told `runs`
         self._is_from_before = False  # the slot is one of an earlier controller's
         self._clock = ClockDifference()
         self._newest: tuple[ControllerSays, HostOrder | None] | None = None
@@ -70,6 +71,7 @@ class Seat:
         What runs here goes on until that one has decided about it.
         """
         self._heard, self._clock, self._newest = 0, ClockDifference(), None
+        self._ran_told = None
         self.preflight = None
         self._is_from_before = self.host is not None
         if self.host is not None:
@@ -133,6 +135,7 @@ class Seat:
         self.host = self.assignment = self._newest = self.preflight = None
         self._is_from_before = False
         self._heard = self._said = 0
+        self._ran_told = None
         self._clock = ClockDifference()
 
     def go_on(self) -> None:
@@ -176,6 +179,8 @@ class Seat:
     def newest(self, at_ns: int) -> HostSays:
         """What goes with the report."""
         self._said += 1
+        if self._ran_told is None:
+            self._ran_told = self._heard
         return HostSays(
             self.index,
             self.incarnation,
@@ -184,7 +189,7 @@ class Seat:
             at_ns,
             self._clock.measured_ns,
             0 if self.assignment is None else self.assignment.number,
-            () if self._heard else self.runs,
+            () if self._heard > self._ran_told else self.runs,
             self.address,
             self.ports,
             self._asks,
