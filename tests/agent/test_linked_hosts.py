@@ -23,7 +23,7 @@ class Loop:
     """As much of a `ControllerLoop`: an attempt waits for its hosts."""
 
     def __init__(self) -> None:
-        self.selector = selectors.DefaultSelector()
+        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.said: list[str] = []
         self.told: list[ev.Event] = []
         self.machine: Any = None

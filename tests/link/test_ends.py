@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -259,6 +260,17 @@ def test_strangers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {peer for peer, _ in controller.changes} == {ME}
     good.end.put({"report": 1})
     controller.until(lambda: controller.messages.get(ME) == {"report": 1})
+
+
+def test_a_controller_that_dies_while_it_is_dialled_has_turned_nobody_away(make: Make) -> None:
+    """The kernel takes the connection for it, and resets it."""
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        agent = make(Agent())
+        agent.end.aim(Claim(("127.0.0.1",), dying.getsockname()[1], 1))
+        taken, _ = dying.accept()
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        taken.close()
+        assert agent.until_state(LinkState.DOWN).words == "127.0.0.1: Connection reset by peer"
 
 
 _FROZEN = f"""

@@ -67,6 +67,11 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._came = bytearray()
         self._why = ""
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether the other end has said anything."""
+        return self._unproved_bytes > 0
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: it is there."""
         self._transport = transport = cast(asyncio.Transport, transport)

@@ -228,9 +228,10 @@ class LinkDialer:
         self._current = None
         if connection.number:
             self._say(LinkState.DOWN, why, connection)
-        else:
-            where = f"{connection.address}: {why}"
-            self._say(LinkState.REFUSED, where + _HINT)
+        elif connection.has_heard:
+            self._say(LinkState.REFUSED, f"{connection.address}: {why}{_HINT}")
+        else:  # nobody answered: that controller has just died
+            self._say(LinkState.DOWN, f"{connection.address}: {why}")
         self._over.set()
 
     def _offer(self) -> None:
