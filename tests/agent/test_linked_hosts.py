@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,8 @@ class Loop:
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.said: list[str] = []
         self.told: list[ev.Event] = []
-        self.machine: Any = None
+        self.facts: list[Any] = []
+        self.machine: Any = SimpleNamespace(course=SimpleNamespace(attempt=-1))
 
     def tell(self, event: ev.Event) -> None:
         self.told.append(event)
@@ -37,8 +39,8 @@ class Loop:
     def lost(self, words: str) -> None:
         self.said.append(words)
 
-    def record(self, _: object) -> None:
-        pytest.fail("nothing is known")
+    def record(self, fact: object) -> None:
+        self.facts.append(fact)
 
 
 @pytest.fixture
@@ -79,3 +81,15 @@ def test_a_controller_that_most_cannot_reach_leaves_the_run_to_them(
     (asked,) = loop.told
     assert isinstance(asked, ev.StopNowAsked)
     assert hosts.has_given_up
+
+
+@pytest.mark.parametrize("attempt", [-1, 3])
+def test_a_run_that_is_stopped_while_it_waits_for_hosts_has_that_on_record(
+    waiting: tuple[LinkedHosts, Loop], attempt: int
+) -> None:
+    """No launch will tell of it; and before the first attempt all is a wait."""
+    hosts, loop = waiting
+    loop.machine.course.attempt = attempt
+    hosts.close(None)
+    assert [fact["kind"] for fact in loop.facts] == (["hosts"] if attempt >= 0 else [])
+    assert all(fact["start_ns"] < fact["end_ns"] for fact in loop.facts)

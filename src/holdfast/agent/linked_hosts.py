@@ -424,7 +424,11 @@ class LinkedHosts:
         return True
 
     def close(self, _: act.Finish | None) -> None:
-        """The hosts are told of it once it is on record (`end`)."""
+        """The hosts are told of it once it is on record (`end`). No launch tells of this wait."""
+        waited = self._remote.awaited.waits
+        if waited is None or waited.since_ns is None or self._around.machine.course.attempt < 0:
+            return  # before the first attempt all is a wait
+        self._around.record(records.wait(waited, waited.since_ns).fact)
 
     def end(self, over: Over) -> None:
         """It is on record: have all hosts leave."""

@@ -85,6 +85,11 @@ class AwaitedHosts:
         self._members.close()
         self.chips.train(slots)
 
+    @property
+    def waits(self) -> ev.Waited | None:
+        """The wait that is under way; None: there is none."""
+        return ev.Waited("hosts", self._now_ns(), self._awaited_ns) if self.is_waiting else None
+
     def give_up(self) -> None:
         """No attempt will begin."""
         self._awaiting = None
