@@ -110,7 +110,7 @@ class Ranks:
         self.steps[rank] = step
         self.extremes.move(before, step)
         if rank in self.ended:  # it had answered with its last step before that was read
-            self.first_end = min(self.steps[one] for one in self.ended)
+            self.first_end = min(self.steps[one] for one in sorted(self.ended))
         if step == self.ordered and rank not in self.settled:
             self.late.add(rank)
         elif self.late:
