@@ -157,6 +157,7 @@ def compete(
     try:
         before_ns = steps_ns.pop(framework, None) or alone_ns()
         rules = Rules(args.seconds, schedule, campaign, args.never, before_ns)
+        result.told["undisturbed_step_s"] = [before_ns / NS_PER_S]
         missing = [phase for phase in phases if not result.has(phase)]
         turn(NAMES[name], place, rules, result, phases, say)
         # A machine drifts by a tenth within minutes: the mean of before and after is the measure.

@@ -11,7 +11,7 @@ from framework_adapter import ATTEMPT, Adapter
 
 from holdfast.core.save.choose import TrainingEnd
 from holdfast.core.save.word import AGREED, WAITS, Order, unpack
-from holdfast.errors import ConfigurationError, StepOrderError, Stop
+from holdfast.errors import ConfigurationError, StepOrderError, Stop, StoreUnavailable
 from holdfast.journal.layout import SPAN_KINDS, Kind, RankPhase, Word
 from holdfast.journal.reader import JournalReader
 from holdfast.session import boundary as boundaries
@@ -190,6 +190,14 @@ def test_the_last_step_is_saved_until_it_counts(adapter: Adapter) -> None:
     assert not adapter.loop.finishing()
     assert adapter.words.load(Word.PHASE) == RankPhase.FINISHED
     assert not adapter.loop.finishing()
+
+
+def test_a_last_step_that_never_counts_is_told_and_blames_nobody(adapter: Adapter) -> None:
+    """A store that is full, or ranks that ended at different steps: the controller knows."""
+    adapter.loop.due(1)
+    adapter.order(1, 5, Order.LEAVE)
+    with pytest.raises(StoreUnavailable, match=r"step, 1, could not .*: the report says why$"):
+        adapter.loop.finishing()
 
 
 def test_a_last_step_that_counts_already_is_not_saved_again(adapter: Adapter) -> None:

@@ -315,8 +315,8 @@ class Boundary:
         """The last step will not be saved: raises Stop or StoreUnavailable."""
         if self._page.load(Word.DEADLINE_AT):
             self.leave(reason)
-        is_told = reason == TOLD_TO_LEAVE  # by who knows why, and says it
-        then = "holdfast says why" if is_told else "make room in the run store, and start it again"
+        is_told = reason == TOLD_TO_LEAVE  # by who knows why, and puts it on record
+        then = "the report says why" if is_told else "make room in the run store, start it again"
         raise StoreUnavailable(f"the last step, {step}, could not be saved ({reason}): {then}")
 
     # --- answers to orders ------------------------------------------------------------------

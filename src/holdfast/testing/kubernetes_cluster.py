@@ -42,7 +42,7 @@ class KubernetesClusterEmulator(KubernetesJobs):
         self._invalid = invalid
         self.missing: set[str] = set()  # APIs that the cluster lacks
         self.denied: set[tuple[str, str]] = set()  # verb and plural
-        self.busy = 0  # so many requests more are too many
+        self.busy, self.later = 0, ""  # so many requests more are too many; when to come again
         self.page = 0  # objects in a page of a list; 0: as many as are asked for
         super().__init__(tls=tls)
         self.token = ""
@@ -61,9 +61,9 @@ class KubernetesClusterEmulator(KubernetesJobs):
         """A resource quota by which none of those can be made."""
         self.quota[plural] = words
 
-    def verb_throttle(self, requests: int) -> None:
+    def verb_throttle(self, requests: int, later: str = "1") -> None:
         """Answer the next ones 429, as priority and fairness do: come again in a second."""
-        self.busy = requests
+        self.busy, self.later = requests, later
 
     # --- answers ----------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class KubernetesClusterEmulator(KubernetesJobs):
             return _status(401, "Unauthorized", "Unauthorized")
         if self.busy:
             self.busy -= 1
-            return _json(TOO_MANY, 429, {"Retry-After": "1"})
+            return _json(TOO_MANY, 429, {"Retry-After": self.later})
         if request.query.get("watch") == "true":
             return super().answer(request)
         if request.path in APIS and request.path not in self.missing:

@@ -275,6 +275,17 @@ def test_a_cluster_that_is_too_busy_is_asked_again_as_late_as_it_says(cluster: U
     assert len(asked.pauses) == 3 + MOST_ASKS
 
 
+@pytest.mark.parametrize("later", ["", "soon", "-1", "0.5", "²", "21", "9" * 5000])
+def test_a_cluster_that_is_busy_for_longer_or_names_no_time_is_told(
+    cluster: Unplugged, later: str
+) -> None:
+    asked = Asked(cluster)
+    cluster.do("throttle", 2, later)
+    with pytest.raises(EngineError, match=r"refuses \(429\): Too many requests"):
+        asked.get(PODS)
+    assert (asked.pauses, cluster.busy) == ([], 1)
+
+
 def test_a_list_is_read_page_by_page_and_anew_where_its_version_is_forgotten(
     cluster: Unplugged,
 ) -> None:

@@ -24,8 +24,6 @@ RECORDED = (
 )
 STEPS_BEFORE_STANDBYS = 2  # the first has all its imports behind it, the second is undisturbed
 TIMERS_OVER = tuple(act.CancelTimer(timer) for timer in Timer if timer is not Timer.NOTICE)
-
-
 # As ranks leave that were told to, after their end or before it.
 LEFT_UNEVEN = frozenset({exits.ExitCause.STORE_UNAVAILABLE, exits.ExitCause.STOPPED})
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ MOST_ROUNDS = 3  # of a list whose pages the server forgets
 MOST_CHARS = 500  # of what it says
 MOST_ASKS = 10  # of one that says that it is too busy, as kubectl
 UNAUTHORIZED, NOT_FOUND, CONFLICT, GONE = 401, 404, 409, 410
+_SECONDS = re.compile(r"[0-9]{1,3}")
 BUSY = (429, 503)  # with when to come again: nothing of the request was done
 
 
@@ -191,11 +193,10 @@ class Cluster:
         left_s = LIMIT_S
         for _ in range(MOST_ASKS):
             status, answer, later = self._exchange(method, target, data, headers)
-            wait_s = int(later) if later.isdecimal() else LIMIT_S + 1
-            if status not in BUSY or wait_s > left_s:
+            if status not in BUSY or not _SECONDS.fullmatch(later) or int(later) > left_s:
                 break
-            left_s -= wait_s
-            self._pause(wait_s)
+            left_s -= int(later)
+            self._pause(int(later))
         return status, answer
 
     def _exchange(
