@@ -15,6 +15,7 @@ from holdfast.journal.store import RunFolder, RunStore
 
 sys.path.insert(0, str(Path(__file__).parent))
 import victim
+from verdict import last_blow_unix_ns
 
 if TYPE_CHECKING:
     from many_hosts import Night
@@ -43,12 +44,13 @@ def judge(night: Night, store: Path, steps: int) -> None:
         night.problems.append(f"{account.steps_kept} steps are kept, not {steps}")
     disrupted = {one.attempt for one in account.disruptions}
     night.back_s += [d.downtime_ns / 1e9 for d in account.disruptions if d.downtime_ns is not None]
-    for record in known.records:
-        _judge_attempt(night, folder, record, disrupted)
+    for record, following in zip(known.records, [*known.records[1:], None], strict=True):
+        last_blow_ns = last_blow_unix_ns(record, following)
+        _judge_attempt(night, folder, record, disrupted, last_blow_ns)
 
 
 def _judge_attempt(
-    night: Night, folder: RunFolder, record: AttemptRecord, disrupted: set[int]
+    night: Night, folder: RunFolder, record: AttemptRecord, disrupted: set[int], last_blow_ns: int
 ) -> None:
     """It is done, or a blow has ended it; that is on record, and told as an incident."""
     number, end = record.attempt, record.end
@@ -63,7 +65,7 @@ def _judge_attempt(
     night.causes[end.cause] += 1
     if number not in disrupted:
         night.problems.append(f"attempt {number} ended, and the ledger does not say so")
-    if not is_hit and not _follows_a_blow(night, record):
+    if not is_hit and not _follows_a_blow(night, record, last_blow_ns):
         night.problems.append(f"attempt {number} ended ({end.cause}), and nobody struck")
     try:
         incident = json.loads((folder.incidents_dir(number) / "incident.json").read_text())
@@ -75,10 +77,9 @@ def _judge_attempt(
         night.problems.append(f"a rank of attempt {number} was killed; its incident says {words}")
 
 
-def _follows_a_blow(night: Night, record: AttemptRecord) -> bool:
-    ended_unix_ns = record.end.ended_unix_ns if record.end else 0
+def _follows_a_blow(night: Night, record: AttemptRecord, last_blow_ns: int) -> bool:
     return any(
         record.created_unix_ns - BLIND_NS <= blow.over_unix_ns + FOLLOWS_NS
-        and blow.at_unix_ns <= ended_unix_ns
+        and blow.at_unix_ns <= last_blow_ns
         for blow in night.blows
     )

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.journal.attempts import AttemptEnd, AttemptRecord
+
 sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
 import campaign
 from campaign import Kill, Night, spend
-from verdict import judge
+from verdict import judge, last_blow_unix_ns
 
 sys.path.pop(0)
-
-pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,7 @@ def torn_journal(night: Night) -> Night:
     return night
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "tamper",
     [wrong_result, rank_missing, kill_untold, no_incident, wrong_story, no_end, torn_journal],
@@ -93,3 +94,15 @@ def test_what_is_wrong_is_found(
     tampered = tamper(copy)
     judge(tampered, campaign.STEPS)
     assert tampered.problems
+
+
+def attempt(created_unix_ns: int, *, exits: tuple[int | None, ...] = ()) -> AttemptRecord:
+    end = AttemptEnd("killed", "", exits, ended_unix_ns=1_500)
+    return AttemptRecord(0, None, 0, None, 1, 1, 1, "", created_unix_ns, end=end)
+
+
+def test_what_a_successor_found_dead_may_be_struck_after_its_last_sign_of_life() -> None:
+    following = attempt(1_900)
+    assert last_blow_unix_ns(attempt(1_000, exits=(None, None)), following) == 1_900
+    assert last_blow_unix_ns(attempt(1_000, exits=(None, -9)), following) == 1_500
+    assert last_blow_unix_ns(attempt(1_000, exits=(None, None)), None) == 1_500

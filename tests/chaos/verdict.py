@@ -65,27 +65,39 @@ def _judge_incidents(
     hit = {kill.attempt for kill in night.kills if kill.attempt is not None}
     for attempt in sorted(hit - disrupted - finished):
         night.problems.append(f"a kill of attempt {attempt} is no incident")
-    for record in records:
+    for record, following in zip(records, [*records[1:], None], strict=True):
         if record.attempt in finished:
             continue
         if record.attempt not in disrupted:
             night.problems.append(f"attempt {record.attempt} ended, and the ledger does not say so")
-        if record.attempt not in hit and not _struck(night, record):
+        if record.attempt not in hit and not _struck(night, record, following):
             night.problems.append(f"attempt {record.attempt} ended, and nobody killed it")
         _judge_story(night, folder, record)
 
 
-def _struck(night: Night, record: AttemptRecord) -> bool:
+def _struck(night: Night, record: AttemptRecord, following: AttemptRecord | None) -> bool:
     """Whether a kill hit what was to be its rank, or fell between its creation and its end."""
-    ended_unix_ns = record.end.ended_unix_ns if record.end else 0
+    last_unix_ns = last_blow_unix_ns(record, following)
     return any(
         record.attempt in kill.struck
         or (
             record.created_unix_ns - BLIND_NS <= kill.over_unix_ns
-            and kill.at_unix_ns <= ended_unix_ns
+            and kill.at_unix_ns <= last_unix_ns
         )
         for kill in night.kills
     )
+
+
+def last_blow_unix_ns(record: AttemptRecord, following: AttemptRecord | None) -> int:
+    """Whatever ended the attempt came no later than this.
+
+    What a successor found dead ended, on record, at its last sign of life: the blow came after
+    that, and before the next attempt was created.
+    """
+    if record.end is None:
+        return 0
+    is_found_dead = all(code is None for code in record.end.exits)
+    return following.created_unix_ns if following and is_found_dead else record.end.ended_unix_ns
 
 
 def _judge_story(night: Night, folder: RunFolder, record: AttemptRecord) -> None:
