@@ -78,6 +78,8 @@ def main() -> None:
     if not args.table:
         family.adopt_orphans()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
+        if args.work is not None:
+            args.work.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="holdfast-race-", dir=args.work))
         try:
             for ranks, folder in folders.items():

@@ -156,6 +156,41 @@ class Trained:
                 self.heard(news.Progress(self.at_ns, 0, self.step))
 
 
+def overdue_at_restart(steps: int) -> tuple[Saving, list[news.PublishOrder]]:
+    """It resumed from memory, made so many steps of 0.5 s, and a write to disk is long due."""
+    saving = Saving(1, EverySeconds(1), memory_policy=EverySteps(1))
+    saving.begin(0, 40, attempt=1, resume=ev.Resume(None, 100, 0, buffer=1, committed_step=40))
+    orders: list[news.Action] = []
+    for number in range(1, steps + 1):
+        at_ns = 5 * SECOND + number * SECOND // 2
+        orders += saving.hear(news.Progress(at_ns, 0, 100 + number))
+    return saving, [one for one in orders if isinstance(one, news.PublishOrder)]
+
+
+def test_a_save_that_is_overdue_at_a_restart_waits_for_the_buffers() -> None:
+    """A copy into none takes new memory, and the training waits for all of it."""
+    saving, orders = overdue_at_restart(1)
+    assert orders == []
+    saving.tier.has(0, 3)
+    (order,) = saving.look(5 * SECOND + 520 * MS)
+    assert isinstance(order, news.PublishOrder)
+    assert (order.step, buffer_of(order.flags)) == (102, 0)
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    assert overdue_at_restart(20)[1] == []
+    (order,) = overdue_at_restart(21)[1]
+    assert buffer_of(order.flags) is None
+
+
+def test_a_run_that_starts_from_the_store_may_never_have_buffers() -> None:
+    saving = Saving(1, EverySeconds(1), memory_policy=EverySteps(1))
+    saving.begin(0, 100, attempt=1, resume=ev.Resume(None, 100, 0))
+    (order,) = saving.hear(news.Progress(5 * SECOND, 0, 101))
+    assert isinstance(order, news.PublishOrder)
+    assert (order.step, buffer_of(order.flags)) == (102, None)
+
+
 def test_cheap_copies_of_a_young_run_are_made_every_few_steps() -> None:
     run = Trained()
     run.train(400)

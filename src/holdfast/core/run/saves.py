@@ -132,10 +132,13 @@ def _end_training(run: RunState) -> list[act.Action]:
 
 def on_buffers_ready(run: RunState, event: ev.BuffersReady) -> list[act.Action]:
     """A rank can copy into memory that outlives it, or cannot any more."""
-    tier = run.saving.tier
-    was_lost = tier.is_lost
+    tier, at_ns = run.saving.tier, event.at_ns
+    was_there, was_lost = tier.is_there, tier.is_lost
     tier.has(event.rank, event.buffers)
-    return flushing.tell(run, event.at_ns) if was_lost or tier.is_lost else []
+    answer = flushing.tell(run, at_ns) if was_lost or tier.is_lost else []
+    if tier.is_there and not was_there:
+        answer += run.carry_out(run.saving.look(at_ns)) + after_saving(run, at_ns)
+    return answer
 
 
 def on_tier(run: RunState, event: ev.TierEvent) -> list[act.Action]:

@@ -82,6 +82,11 @@ class SavePace:
             self._quiet = (self._quiet[0] + ns, self._quiet[1] + steps)
 
     @property
+    def first_ns(self) -> int | None:
+        """When all ranks had done the first step of the attempt; None: they have not yet."""
+        return None if self._first is None else self._first[0]
+
+    @property
     def slowdown_ppm(self) -> int | None:
         """By how much longer a step takes beside a flush, in millionths of it; None: not known."""
         (quiet_ns, quiet), (busy_ns, busy) = self._quiet, self._busy

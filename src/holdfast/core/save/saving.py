@@ -34,6 +34,8 @@ LONG_STEP = 2  # times the usual: when it will be over, nobody knows
 # The same for a save to memory, ordered in answer to the ranks' last copies: at first. Each order
 # that came too late doubles it, and each that came in time takes an eighth of it away.
 COPIED_REACTION_NS = 5_000_000
+# From the first step of an attempt that resumed from memory until it saves without buffers.
+BUFFERS_WAIT_NS = 10_000_000_000
 
 
 # Of news: those of a set that has become durable, and those after which a save may be due.
@@ -216,8 +218,10 @@ class Saving:
         return actions
 
     def look(self, at_ns: int) -> tuple[news.Action, ...]:
-        """A buffer may have become free: what waited for one is ordered now."""
-        return self._ask_if_due(at_ns) if self.tier.is_there and self.may_order else ()
+        """A buffer may have become free, or be there: what waited for one is ordered now."""
+        has_stepped = self.slowest_step > self._resumed_step
+        may = has_stepped and self.tier.is_there and self.may_order
+        return self._ask_if_due(at_ns) if may else ()
 
     def hear_last_words(self, what: news.Event) -> tuple[news.Action, ...]:
         """The same of an attempt that is being killed: it counts, and nothing more is asked."""
@@ -324,7 +328,7 @@ class Saving:
 
     def _ask_if_due(self, at_ns: int) -> tuple[news.Action, ...]:
         in_memory = self.tier.is_there
-        if not in_memory and self._is_held(at_ns):
+        if not in_memory and (self._is_held(at_ns) or self._awaits_buffers(at_ns)):
             return ()
         nearest, furthest = 1, self.pace.steps_in(REACTION_NS)
         if in_memory:  # the order must be there before the ranks are
@@ -389,6 +393,15 @@ class Saving:
     def _is_held(self, at_ns: int) -> bool:
         """Whether what becomes durable now would be in the way of a save that was announced."""
         return self.held_from_ns is not None and at_ns >= self.held_from_ns
+
+    def _awaits_buffers(self, at_ns: int) -> bool:
+        """Whether the ranks will tell of buffers soon, for they have resumed from such.
+
+        A copy into none takes as much memory again, and the training waits for all of it.
+        """
+        tier, first_ns = self.tier, self.pace.first_ns
+        is_early = first_ns is None or at_ns < first_ns + BUFFERS_WAIT_NS
+        return is_early and tier.resume.buffer is not None and not tier.is_lost
 
     def flush_due(self, at_ns: int, step: int) -> tuple[bool, str]:
         """Whether that step, which is in memory, should become durable now; and why, if so."""
