@@ -236,6 +236,18 @@ def test_words_that_lie_unread_are_no_silence_and_a_dead_host_is_found_once_all_
         assert due_ns > at_ds * tenth  # it is no use to look again at once
 
 
+def test_a_silent_spare_that_takes_a_slot_is_suspect_at_once() -> None:
+    members = Membership(1, 1, LIMITS)
+    members.joined(0, 0, "host 0")
+    members.joined(4 * S, 1, "host 1")
+    members.look(11 * S)
+    assert members.members["host 0"].state is MemberState.LOST
+    assert members.members["host 1"].state is MemberState.SUSPECT
+    due_ns = members.next_look_ns()
+    assert due_ns is not None
+    assert due_ns > 11 * S
+
+
 Step = tuple[str, int, int]
 STEPS = st.lists(
     st.tuples(

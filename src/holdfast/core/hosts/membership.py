@@ -312,13 +312,18 @@ class Membership:
     def look(self, at_ns: int, read_ns: int | None = None) -> list[Move]:
         """Judge silence. `read_ns`: all that had come by then was read; None: by now."""
         read_ns = at_ns if read_ns is None else min(read_ns, at_ns)
-        moves: list[Move] = []
-        while due := self._due(read_ns):  # what is decided of these may be news of others
-            moves += self._judge(read_ns, due)
+        moves = self._judge_all(read_ns)
         for slot in self.missing if self._waits_for_spares else ():
             if slot in self._free and self._is_in_want(at_ns, slot):
                 moves += self._fill(at_ns, slot)
+        moves += self._judge_all(read_ns)  # a spare that is silent may have a slot by now
         self._looked_ns, self._unread_ns = at_ns, at_ns - read_ns
+        return moves
+
+    def _judge_all(self, read_ns: int) -> list[Move]:
+        moves: list[Move] = []
+        while due := self._due(read_ns):  # what is decided of these may be news of others
+            moves += self._judge(read_ns, due)
         return moves
 
     def _judge(self, at_ns: int, due: list[JoinedHost]) -> list[Move]:
