@@ -137,7 +137,7 @@ def on_buffers_ready(run: RunState, event: ev.BuffersReady) -> list[act.Action]:
     tier.has(event.rank, event.buffers)
     answer = flushing.tell(run, at_ns) if was_lost or tier.is_lost else []
     if tier.is_there and not was_there:
-        answer += run.carry_out(run.saving.look(at_ns)) + after_saving(run, at_ns)
+        answer += run.carry_out(run.saving.buffers_came(at_ns)) + after_saving(run, at_ns)
     return answer
 
 

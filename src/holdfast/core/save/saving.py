@@ -218,10 +218,13 @@ class Saving:
         return actions
 
     def look(self, at_ns: int) -> tuple[news.Action, ...]:
-        """A buffer may have become free, or be there: what waited for one is ordered now."""
+        """A buffer may have become free: what waited for one is ordered now."""
+        return self._ask_if_due(at_ns) if self.tier.is_there and self.may_order else ()
+
+    def buffers_came(self, at_ns: int) -> tuple[news.Action, ...]:
+        """All ranks have buffers: what waited for them is ordered, if the pace is known."""
         has_stepped = self.slowest_step > self._resumed_step
-        may = has_stepped and self.tier.is_there and self.may_order
-        return self._ask_if_due(at_ns) if may else ()
+        return self.look(at_ns) if has_stepped and self.step_time_ns else ()
 
     def hear_last_words(self, what: news.Event) -> tuple[news.Action, ...]:
         """The same of an attempt that is being killed: it counts, and nothing more is asked."""
