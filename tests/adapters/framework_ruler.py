@@ -45,10 +45,7 @@ HOOKS = {
     "huggingface": Hooks(
         "transformers.trainer_callback:CallbackHandler.on_step_end",
         "stepped",
-        (
-            "transformers:Trainer._save_checkpoint",
-            "transformers.trainer_callback:CallbackHandler.on_save",
-        ),
+        ("transformers:Trainer._save_checkpoint",),
         "transformers.trainer_callback:CallbackHandler.on_train_begin",
         data=("transformers:Trainer.get_batch_samples",),
         hears_last=True,
