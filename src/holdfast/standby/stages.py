@@ -212,8 +212,10 @@ def _serve(task: Task, output: HeldOutput, ahead: ImportsAhead) -> Task:
         _become(task, "wait", task.argv)
 
     def ready() -> bool:
+        there = len(sys.modules)
         is_all = _import_ahead(ahead, task, output)
-        _tidy()
+        if len(sys.modules) != there:  # else it costs a core's time beside the training
+            _tidy()
         return is_all
 
     server = importlib.import_module(".server", __package__)
