@@ -113,6 +113,27 @@ def test_a_long_silence_is_a_suspicion_but_not_in_a_span(run: UnderWay) -> None:
     assert not sample_now(run).hang_suspected
 
 
+@pytest.mark.parametrize(
+    ("said", "silent_s", "is_suspected"),
+    [
+        ({}, 160, True),
+        ({"hang_ns": 400 * S}, 160, False),
+        ({"hang_ns": 100 * S}, 10, False),
+        ({"hang_ns": 100 * S}, 51, True),
+        ({"hang_ns": 0}, 160, False),
+        ({"hang_least_ns": 400 * S}, 160, False),
+        ({"hang_least_ns": 100 * S}, 51, True),
+    ],
+)
+def test_a_silence_is_measured_by_the_users_deadline(
+    run: UnderWay, said: dict[str, int], silent_s: int, is_suspected: bool
+) -> None:
+    run.fact("run", name="r", requested_ns=run.at_ns - 10 * S, chips=2, **said)
+    for writer in run.ranks:
+        writer.page.store(Word.STEP_AT, now_ns() - silent_s * S)
+    assert sample_now(run).hang_suspected is is_suspected
+
+
 def test_without_readings_only_what_a_summary_holds_is_told(run: UnderWay) -> None:
     summary = sample_now(run).run
     sample = sample_of(summary, None, time.time_ns())

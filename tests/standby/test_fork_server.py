@@ -31,6 +31,14 @@ with open(os.environ["COUNT"], "a") as file:
     file.write(f"{os.getpid()}\\n")
 VALUE = 1
 """
+COLLECTING = """
+import gc, os
+def note(phase, info):
+    if phase == "start" and info["generation"] == 2:
+        with open(os.environ["COUNT"], "a") as file:
+            file.write(f"{os.getpid()}\\n")
+gc.callbacks.append(note)
+"""
 
 
 @pytest.fixture
@@ -83,6 +91,17 @@ def test_one_import_serves_every_attempt(tmp_path: Path, serve: Serve) -> None:
         assert codes == [0, 0]
         forked.close()
     assert (tmp_path / "count").read_text().split() == [str(server.server.pid)]
+
+
+def test_what_it_has_imported_is_looked_through_for_garbage_once(
+    tmp_path: Path, library: Path, serve: Serve
+) -> None:
+    (library / "collecting.py").write_text(COLLECTING)
+    server = serve("pass", "collecting")
+    server.until_ready()
+    for _ in range(3):  # each is asked of a server that is done with what follows the last fork
+        server.fork().told("ready")
+    assert (tmp_path / "count").read_text().split().count(str(server.server.pid)) == 1
 
 
 @pytest.mark.contract("fork server: who is killed, and who lives on")

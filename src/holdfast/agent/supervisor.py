@@ -167,7 +167,7 @@ class Supervisor:
         self.selector.register(self._inbox, selectors.EVENT_READ)
         if opened.running is not None:
             self._storekeeper.inherit(opened.running.attempt)
-        self._journal.opened(self.folder, self.job.chips, self.job.declared)
+        self._journal.opened(self.folder, self.job.chips, self.job.declared, self.job.policy.hang)
         self._journal.policy(self.job.policy, VERSION)
         self.upkeep.start()
         if self.listener is not None:

@@ -20,6 +20,7 @@ from holdfast.controller.tally import SaveCounts
 from holdfast.core import actions as act
 from holdfast.core import events as ev
 from holdfast.core.event_json import encode
+from holdfast.core.hang.deadline import HangPolicy
 from holdfast.core.ledger.program import Declared
 from holdfast.core.run.as_json import write_policy
 from holdfast.core.run.state import RunPolicy
@@ -50,10 +51,17 @@ class ControllerJournal:
         host = os.uname().nodename
         return Identity(folder.name, epoch, incarnation, 0, host, CONTROLLER_RANK, boot_id())
 
-    def opened(self, folder: RunFolder, chips: int, declared: Declared | None = None) -> None:
+    def opened(
+        self,
+        folder: RunFolder,
+        chips: int,
+        declared: Declared | None = None,
+        hang: HangPolicy | None = None,
+    ) -> None:
         """The run and when its resources were asked for, on this boot's clock.
 
-        `declared`: what a step would take on them at best, as far as somebody said.
+        `declared`: what a step would take on them at best, as far as somebody said. `hang`: what
+        counts as one, for who looks at the run from outside; None: nobody ends it for that.
         """
         fact = {
             "fact": "run",
@@ -66,6 +74,9 @@ class ControllerJournal:
                 "requested_boot": folder.identity.requested_boot_id,
                 "requested_boot_ns": folder.identity.requested_boot_ns,
             }
+        if hang is not None:
+            set_ns = hang.step_ns if hang.is_watched else 0
+            fact |= {"hang_least_ns": hang.floor_ns} if set_ns is None else {"hang_ns": set_ns}
         said = {} if declared is None else asdict(declared)
         self.fact(fact | {name: number for name, number in said.items() if number})
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.alerts import AlertPolicy
 from holdfast.core.durations import SECOND_NS
-from holdfast.core.hang.deadline import Experience, HangPolicy, step_limit
+from holdfast.core.hang.deadline import Experience, step_limit
 from holdfast.core.hosts.chips import chips_of_slices
 from holdfast.core.hosts.members import GONE
 from holdfast.core.ledger.summary import ALL, RunSummary
@@ -217,7 +217,8 @@ def _is_suspected(reading: RunReading, since_step_s: float | None, step_s: float
     """Whether the attempt that runs seems to hang.
 
     Either somebody collected its stacks, and no step came after that; or it is half-way to the
-    deadline which is learned by default, outside of any declared span, after a first step.
+    deadline of a step, which the user set or which is learned, outside of any declared span, after
+    a first step.
     """
     ranks, records = reading.recorded.facts.newest_ranks(), reading.known.records
     if since_step_s is None or not records or records[-1].end is not None:
@@ -229,7 +230,10 @@ def _is_suspected(reading: RunReading, since_step_s: float | None, step_s: float
         return False
     if any(one.values.phase not in (RankPhase.TRAINING, RankPhase.FAILING) for one in ranks):
         return False
-    limit = step_limit(HangPolicy(), Experience(), round(step_s * SECOND_NS))
+    policy = reading.recorded.facts.controllers.hang
+    if not policy.is_watched:
+        return False
+    limit = step_limit(policy, Experience(), round(step_s * SECOND_NS))
     return since_step_s * SECOND_NS > limit.ns / 2
 
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from holdfast.core.hang.deadline import HangPolicy
 from holdfast.core.ledger.facts import AttemptFact, Fact, RunFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF
 from holdfast.core.ledger.program import Basis, Declared, ToldProgram
@@ -192,6 +193,12 @@ class Controllers:
     def saving(self) -> str | None:
         """How often is saved to which tier, and why, as last decided; None: nobody said."""
         return None if self._saving is None else self._saving[-1].words or None
+
+    @property
+    def hang(self) -> HangPolicy:
+        """When a step counts as hung, as last stated."""
+        newest = self._newest_stated()
+        return HangPolicy() if newest is None else newest.hang
 
     @property
     def announced(self) -> tuple[AnnouncedEvent, ...]:

@@ -10,7 +10,9 @@ that a hang is looked into.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from holdfast.core.hang.deadline import HangPolicy
 from holdfast.core.ledger.facts import CapacityFact, FaultFact, NoticeFact, WaitFact
 from holdfast.core.ledger.kinds import BACKOFF, WAIT_KINDS
 from holdfast.core.ledger.program import MAX_FLOPS, MAX_TOKENS, Declared, Reached, ToldProgram
@@ -41,7 +43,8 @@ _NEWS, _COMMITTED = b'%sHeard"' % _INPUT, b'"event":"Committed"'
 class RunStated:
     """The run: its name, when its resources were asked for, and how many chips it has.
 
-    `declared`: what a step should take on them, as far as somebody said.
+    `declared`: what a step should take on them, as far as somebody said. `hang`: when a step counts
+    as hung.
     """
 
     name: str
@@ -50,6 +53,7 @@ class RunStated:
     declared: Declared = Declared()
     requested_boot: str = ""  # on whose own clock it was asked for then; "": not known
     requested_boot_ns: int = 0
+    hang: HangPolicy = HangPolicy()
 
 
 @value
@@ -227,6 +231,14 @@ def _declared(payload: Payload) -> Declared:
     )
 
 
+def _hang(payload: Payload) -> HangPolicy:
+    usual = HangPolicy()
+    payload = {"hang_ns": None, "hang_least_ns": usual.floor_ns, **payload}
+    set_ns = whole_or_none(payload, "hang_ns", 0, MAX_TIME_NS)
+    least_ns = whole(payload, "hang_least_ns", high=MAX_TIME_NS)
+    return replace(usual, is_watched=set_ns != 0, step_ns=set_ns or None, floor_ns=least_ns)
+
+
 def _told(payload: Payload) -> ToldProgram:
     return ToldProgram(
         whole(payload, "flops", high=MAX_FLOPS),
@@ -343,6 +355,7 @@ def _parse(payload: Payload, offset_ns: int) -> Statement | None:
                 _declared(payload),
                 text({"requested_boot": "", **payload}, "requested_boot"),
                 whole({"requested_boot_ns": 0, **payload}, "requested_boot_ns", high=MAX_TIME_NS),
+                _hang(payload),
             )
         case "program":
             return ProgramStated(at("at_ns"), _told(payload))
