@@ -214,7 +214,9 @@ def test_a_bar_that_is_under_way_is_told_as_it_stands() -> None:
     pump.finish()
 
 
-def test_a_log_at_its_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_at_its_limit_says_so_and_ends_with_the_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(output_module, "LOG_LIMIT_BYTES", 2 << 20)
     data = b"z" * 99 + b"\n"
     shown: list[str] = []
@@ -226,7 +228,9 @@ def test_a_log_at_its_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     os.close(output.write_fd)
     pump.finish()
     kept = (tmp_path / "rank.log").read_bytes()
-    assert kept.endswith(b"[what follows the first 2 MiB is not kept]\n")
+    says = b"\n[what follows the first 2 MiB is not kept, but for the last lines]\n"
+    assert kept.startswith(data)
+    assert kept.endswith(says + b"[the last 60 lines]\n" + data * 60)
     assert len(kept) < 4 << 20
     assert len(shown) == 30_000
 

@@ -87,15 +87,22 @@ class RankOutput:
         self._lost_bytes += len(data) - written
         self._written_bytes += written
         if self._written_bytes > LOG_LIMIT_BYTES:
-            limit = f"\n[what follows the first {LOG_LIMIT_BYTES >> 20} MiB is not kept]\n"
+            first = f"the first {LOG_LIMIT_BYTES >> 20} MiB"
+            says = f"\n[what follows {first} is not kept, but for the last lines]\n"
             with contextlib.suppress(OSError):
-                os.write(self._log_fd, limit.encode())
+                os.write(self._log_fd, says.encode())
 
     def close(self) -> None:
-        """Close what is still open."""
+        """Close what is still open; a log that was too long ends with the last lines."""
         os.close(self.read_fd)
-        if self._log_fd is not None:
-            os.close(self._log_fd)
+        if self._log_fd is None:
+            return
+        if self._written_bytes > LOG_LIMIT_BYTES:
+            lines = (line[:UNFINISHED_SHOWN] for line in self.last_lines)
+            last = "\n".join([f"[the last {len(self.last_lines)} lines]", *lines, ""])
+            with contextlib.suppress(OSError):
+                os.write(self._log_fd, last.encode(errors="replace"))
+        os.close(self._log_fd)
 
 
 def last_redrawn(line: bytes) -> bytes:
