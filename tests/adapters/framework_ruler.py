@@ -3,7 +3,7 @@
 The ruler is the framework's: when each step was over, and how long the framework was busy with what
 is none (a save, a restore, waiting for data), as the framework's own functions come and go; and for
 how long JAX compiled, as it tells itself. A line a step is appended to OUT, whatever ends the
-process.
+process; and one without a time for what came after the last step, where it ends by itself.
 """
 
 from __future__ import annotations
@@ -149,13 +149,19 @@ class Ruler:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = call(*args, **kwargs)
             self._spent_s["compile"] = sum(end - start for start, end in self._compiles)
-            line = os.getpid(), time.perf_counter(), self._spent_s
-            self._file.write(json.dumps(line) + "\n")
-            self._spent_s.clear()
+            self._write(time.perf_counter())
             self._compiles.clear()
             return result
 
         return wrapper
+
+    def ended(self) -> None:
+        """What came after the last step: its save."""
+        self._write(None)
+
+    def _write(self, over_s: float | None) -> None:
+        self._file.write(json.dumps((os.getpid(), over_s, self._spent_s)) + "\n")
+        self._spent_s.clear()
 
     def spending(self, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """A way to save, say."""
@@ -228,4 +234,7 @@ if __name__ == "__main__":
                 patch(place, partial(ruler.spending, kind))
     if hooks.begins:
         patch(hooks.begins, ruler.stepped)
-    run_example(example, words)
+    try:
+        run_example(example, words)
+    finally:
+        ruler.ended()

@@ -46,7 +46,8 @@ def measured(out: Path, *, knows_first: bool) -> list[Measured]:
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     found = []
     for _, group in groupby(lines, key=lambda line: line[0]):
-        _, over_s, spent = zip(*group, strict=True)
+        _, ends_s, spent = zip(*group, strict=True)
+        over_s = [end_s for end_s in ends_s if end_s is not None]  # the last may be of no step
         rows = zip(over_s, over_s[1:], spent[1:], strict=False)
         steps_s = [end - start - sum(kinds.values()) for start, end, kinds in rows]
         first_s = [] if knows_first else [statistics.median(steps_s)]
