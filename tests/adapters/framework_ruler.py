@@ -226,8 +226,10 @@ if __name__ == "__main__":
         ruler.hear_jax()
     patch("holdfast.session.start:start", ruler.starting)  # before an adapter takes it from there
     patch(hooks.function, getattr(ruler, hooks.way))
-    restores = "holdfast.session.run:Run.framework", *hooks.restores  # it verifies each byte
-    of_kinds = {"save": hooks.saves, "restore": restores, "data": hooks.data}
+    # Two of our own: the end waits until the last step counts; each byte is verified first.
+    saves = "holdfast.session.framework_loop:FrameworkLoop.finishing", *hooks.saves
+    restores = "holdfast.session.run:Run.framework", *hooks.restores
+    of_kinds = {"save": saves, "restore": restores, "data": hooks.data}
     for kind, places in of_kinds.items():
         for place in places:
             if not place.startswith("tensorflow") or backend == "tensorflow":
