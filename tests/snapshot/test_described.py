@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections import OrderedDict, namedtuple
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.snapshot.test_tree import leaves, trees
 
+from holdfast.agent.launch import free_ports
 from holdfast.errors import Unstorable
 from holdfast.snapshot.arrays import copies, run
 from holdfast.snapshot.ram import BufferFiles, Named
@@ -25,8 +28,8 @@ Point = namedtuple("Point", "x y")
 Line = namedtuple("Line", "x y")
 
 
-def buffers() -> BufferFiles:
-    return BufferFiles(Path("none"), wanted=3, rank=0, world_size=1, local_world_size=1)
+def buffers(rank: int = 0, ranks: int = 1) -> BufferFiles:
+    return BufferFiles(Path("none"), wanted=3, rank=rank, world_size=ranks, local_world_size=ranks)
 
 
 def named(step: int, *tags: str) -> Named:
@@ -50,7 +53,7 @@ def said(files: BufferFiles, tree: Any, which: Named) -> Any:
     return found, text
 
 
-HERE = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+HERE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 ALIKE = [
     jax.device_put(one, HERE)
     for one in (jnp.ones(3), jnp.ones(3, jnp.bfloat16), jnp.asarray(1.0), jnp.ones(()), jnp.ones(2))
@@ -164,3 +167,48 @@ def test_an_array_that_is_gone_is_told_of_as_ever() -> None:
     array.delete()
     with pytest.raises(Unstorable, match="donated or deleted"):
         files._described({"w": array}, named(2))
+
+
+GLOBAL = """
+import os, sys
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax, numpy as np
+rank, port = int(sys.argv[1]), sys.argv[2]
+jax.distributed.initialize(f"localhost:{port}", 2, rank)
+from jax.sharding import NamedSharding, PartitionSpec as P
+from tests.snapshot.test_described import buffers, named, said
+
+one, other = jax.make_mesh((4,), ("x",)), jax.sharding.Mesh(np.array(jax.devices())[::-1], ("x",))
+sharded = [NamedSharding(mesh, spec) for mesh in (one, other)
+           for spec in (P("x"), P(None, "x"), P())]
+
+def put(step, sharding, dtype=np.float32):
+    whole = step + np.arange(64, dtype=dtype).reshape(8, 8)
+    return jax.make_array_from_callback((8, 8), sharding, lambda index: whole[index])
+
+files = buffers(rank, 2)
+for step in range(1, 5):
+    tree = {"n": step, "w": [put(step, one) for one in sharded], "here": jax.numpy.full(3, step)}
+    assert said(files, tree, named(step)) == said(buffers(rank, 2), tree, named(step))
+    assert files._misses == (step == 1), "it was described anew"
+for first in sharded:
+    for then in sharded:
+        for dtype in (np.float32, np.int32):
+            files = buffers(rank, 2)
+            for step, tree in enumerate(({"w": put(1, first)}, {"w": put(2, then, dtype)}), 1):
+                right = said(buffers(rank, 2), tree, named(step))
+                assert said(files, tree, named(step)) == right, (first, then, dtype)
+gone = put(3, sharded[0])
+said(files, {"w": gone}, named(3))
+gone.delete()
+assert "donated or deleted" in said(files, {"w": gone}, named(4))
+"""
+
+
+@pytest.mark.real
+def test_arrays_that_two_processes_hold_are_as_the_whole_description_says() -> None:
+    (port,) = free_ports(1)
+    commands = [[sys.executable, "-c", GLOBAL, str(rank), str(port)] for rank in range(2)]
+    ranks = [subprocess.Popen(one, stderr=subprocess.PIPE, text=True) for one in commands]
+    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], errors

@@ -22,9 +22,17 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from holdfast.snapshot import dtensor, nodes, paths
-from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf, describe, is_nowhere, plain_tensor
+from holdfast.snapshot.arrays import (
+    ArrayKind,
+    ArrayPiece,
+    Leaf,
+    describe,
+    first_replicas,
+    is_nowhere,
+    plain_tensor,
+)
 from holdfast.snapshot.layout import Placed
-from holdfast.snapshot.receipt import Tensor
+from holdfast.snapshot.receipt import Index, Tensor
 from holdfast.snapshot.sealed import compact
 from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import NOT_INLINE, Say, inline
@@ -320,7 +328,7 @@ def _about(leaf: Leaf) -> tuple[Any, ...]:
 
 
 class _Jax:
-    """An array of JAX's, whose parts this process has all."""
+    """An array of JAX's, where this process stores the same parts of it each time."""
 
     def __init__(self, value: Any, leaf: Leaf) -> None:
         self._kind = type(value)
@@ -329,6 +337,12 @@ class _Jax:
         self._like = leaf[:4]
         self._shape = leaf.shape
         self._weak = leaf.weak
+        self._parts: list[tuple[int, Index | None, tuple[int, ...]]] | None = None
+        if leaf.held is not None:  # other processes have some
+            self._parts = [
+                (place, piece.index, piece.shape)
+                for (place, _), piece in zip(first_replicas(value), leaf.pieces, strict=True)
+            ]
         self._otherwise = _Described(leaf)
 
     def take(self, value: Any, leaves: list[Any], said: list[Structure]) -> bool:
@@ -342,8 +356,17 @@ class _Jax:
             or value.weak_type != self._weak
         ):
             return self._otherwise.take(value, leaves, said)
-        piece = ArrayPiece(None, shape, value)
-        leaves.append(Leaf(*self._like, shape, (piece,), None, self._weak))
+        if self._parts is None:
+            piece = ArrayPiece(None, shape, value)
+            leaves.append(Leaf(*self._like, shape, (piece,), None, self._weak))
+            return True
+        pieces = tuple(
+            [
+                ArrayPiece(index, part_shape, value.addressable_data(place))
+                for place, index, part_shape in self._parts
+            ]
+        )
+        leaves.append(Leaf(*self._like, shape, pieces, None, self._weak, value))
         return True
 
 
@@ -411,6 +434,4 @@ def _outline(value: Any, path: str, found: list[Leaf], tensors: _Tensors) -> _An
         if tensors.add(len(found) - 1, value, leaf):
             return _Plain()
         return _Tensor(value, leaf) if leaf.held is None else _Sharded(value, leaf)
-    if leaf.kind is ArrayKind.JAX and leaf.held is None:
-        return _Jax(value, leaf)
-    return _Described(leaf)
+    return _Jax(value, leaf) if leaf.kind is ArrayKind.JAX else _Described(leaf)

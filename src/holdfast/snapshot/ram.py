@@ -29,7 +29,7 @@ import numpy as np
 from holdfast.errors import StoreUnavailable
 from holdfast.journal.atomic import store_errors
 from holdfast.journal.scratch import claim_folders
-from holdfast.snapshot.arrays import ArrayKind, Leaf, begin_transfers, on_host
+from holdfast.snapshot.arrays import Leaf, begin_transfers, on_host
 from holdfast.snapshot.cuda import CudaError
 from holdfast.snapshot.described import Description, Outline, Region
 from holdfast.snapshot.device import Transfers, device_of
@@ -370,8 +370,7 @@ class BufferFiles:
 
     def _is_steady(self, leaf: Leaf) -> bool:
         """Whether this rank stores the same part of an array each time."""
-        is_one_host = self._local_world_size == self._world_size
-        return leaf.held is None or (is_one_host and leaf.kind is ArrayKind.TORCH)
+        return leaf.held is None or self._local_world_size == self._world_size
 
     def _header_text(
         self,
