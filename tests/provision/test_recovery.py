@@ -35,7 +35,7 @@ from holdfast.journal.machines import (
     write_machines,
 )
 from holdfast.journal.store import RunStore
-from holdfast.provision.protocol import OrderAnswer, ProviderError
+from holdfast.provision.protocol import OrderAnswer, ProviderError, ProviderRefusedError
 from holdfast.provision.recovery import RunRecovery
 
 FREE = RecoverPolicy(may_delete=True, may_create=True)
@@ -59,7 +59,7 @@ class Cloud:
 
     def describe(self, machines, name):
         if self.there.get("!"):
-            raise ProviderError("it does not answer")
+            raise self.there["!"]
         self.there = {n: s for n, s in self.there.items() if s is not SliceState.DELETING}
         return tuple(
             Resource(
@@ -342,9 +342,21 @@ def test_limits_outlive_the_process(house):
     house.cloud.describe = describe
 
 
+def test_a_refusal_is_the_end_unless_it_comes_after_an_answer(house):
+    house.cloud.there = {"!": ProviderRefusedError("no such project")}
+    with pytest.raises(ProviderRefusedError, match="no such project"):
+        house.recovery.step()
+    house.cloud.there = {}
+    assert house.recovery.step().action.act is Act.CREATE
+    house.cloud.there = {"!": ProviderRefusedError("no such role, for now")}
+    decision = house.recovery.step()
+    assert decision.action.act is Act.WAIT
+    assert "no such role, for now" in decision.reason
+
+
 def test_no_answer_is_waited_out(house):
     house.settle()
-    house.cloud.there = {"!": True}
+    house.cloud.there = {"!": ProviderError("it does not answer")}
     decision = house.recovery.step()
     assert (decision.action.act, decision.reason) == (
         Act.WAIT,
@@ -421,7 +433,7 @@ def test_what_is_waited_for_is_put_on_record_in_pieces(house):
 
 
 def test_what_looks_take_counts_as_waiting(house, monkeypatch):
-    house.cloud.there["!"] = True
+    house.cloud.there["!"] = ProviderError("it does not answer")
     looks = []
 
     def slowly():

@@ -22,6 +22,12 @@ class ProviderError(HoldfastError):
     exit_code = 69
 
 
+class ProviderRefusedError(ProviderError):
+    """A provider refuses to say anything: whoever asks in the same way is refused again."""
+
+    exit_code = 78
+
+
 class OrderAnswer(NamedTuple):
     """What a provider said to an order. `operation`: what to wait for, if it takes time."""
 

@@ -32,7 +32,7 @@ from holdfast.core.hosts.recover import (
 )
 from holdfast.core.hosts.wanted import Machines
 from holdfast.errors import RunHeld, StoreUnavailable
-from holdfast.provision.protocol import OrderAnswer, Provider, ProviderError
+from holdfast.provision.protocol import OrderAnswer, Provider, ProviderError, ProviderRefusedError
 
 RENEW_S = 5.0
 PIECE_NS = 60 * SECOND_NS
@@ -116,6 +116,7 @@ class RunRecovery:
     _operation: str = field(default="", repr=False)
     _said: str = field(default="", repr=False)
     _last: Decision | None = field(default=None, repr=False)
+    _has_seen: bool = field(default=False, repr=False)
 
     def look(self) -> Decision:
         """What is to be done now; nothing is done, and nothing written."""
@@ -133,6 +134,7 @@ class RunRecovery:
         """Look, and do what is to be done now. Raises RunHeld when the lease was taken over.
 
         A store that is away after the first look is waited for: StoreUnavailable is for that one.
+        So is a provider that refuses to answer, once it has answered: ProviderRefusedError.
         """
         try:
             self._last = decision = self._step()
@@ -227,9 +229,14 @@ class RunRecovery:
         name = name_of(self.machines.prefix, record.generation)
         try:
             self.seen = self.provider.describe(self.machines, name)
-            return ResourcesSeen(self.seen)
+        except ProviderRefusedError as error:
+            if not self._has_seen:
+                raise
+            return Unseen(str(error))  # somebody may be changing the account's roles
         except ProviderError as error:
             return Unseen(str(error))
+        self._has_seen = True
+        return ResourcesSeen(self.seen)
 
     def _carried_out(self, decision: Decision) -> Decision:
         """The act itself, after its intent is on disk."""

@@ -18,7 +18,7 @@ from holdfast.core.hosts.fleet import (
 from holdfast.core.hosts.wanted import Buy, Machines
 from holdfast.errors import ConfigurationError
 from holdfast.provision.cloud_tpu.client import CloudTpu
-from holdfast.provision.protocol import ProviderError
+from holdfast.provision.protocol import ProviderError, ProviderRefusedError
 from holdfast.testing.tpu import TpuEmulator
 
 NODE = Machines(
@@ -154,12 +154,24 @@ def test_of_others_only_what_has_our_name_is_told(tpu, cloud):
     assert [r.name for r in cloud.describe_all()] == ["lm-g1", "stranger"]
 
 
-@pytest.mark.parametrize("code", ["UNAVAILABLE", "PERMISSION_DENIED", "INTERNAL", "UNKNOWN"])
-def test_an_error_is_no_answer(tpu, cloud, code):
+@pytest.mark.parametrize(
+    ("code", "is_refusal"),
+    [
+        ("UNAVAILABLE", False),
+        ("INTERNAL", False),
+        ("UNKNOWN", False),
+        ("PERMISSION_DENIED", True),
+        ("UNAUTHENTICATED", True),
+        ("INVALID_ARGUMENT", True),
+    ],
+)
+def test_an_error_is_no_answer(tpu, cloud, code, is_refusal):
+    words = "refuses to say .* check the project" if is_refusal else "does not answer"
     for method in ("ListNodes", "ListQueuedResources", "GetNode"):
         tpu.do("fail", code, "1", method)
-        with pytest.raises(ProviderError, match="does not answer"):
+        with pytest.raises(ProviderError, match=words) as failed:
             cloud.describe(fit(NODE, cloud), "lm-g1")
+        assert isinstance(failed.value, ProviderRefusedError) is is_refusal
     tpu.do("unreachable", "z")
     with pytest.raises(ProviderError, match="not complete"):
         cloud.describe(fit(NODE, cloud), "lm-g1")

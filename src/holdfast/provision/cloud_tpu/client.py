@@ -26,7 +26,7 @@ from holdfast.provision.cloud_tpu.states import (
     resource_of_node,
     resource_of_queued,
 )
-from holdfast.provision.protocol import OrderAnswer, ProviderError
+from holdfast.provision.protocol import OrderAnswer, ProviderError, ProviderRefusedError
 
 CALL_LIMIT_S = 30.0
 _Found = TypeVar("_Found")
@@ -216,11 +216,20 @@ def _refusal(
 
 def _asked(question: Callable[[], _Found]) -> _Found:
     """What a question brings; ProviderError when it brings an error."""
-    from google.api_core.exceptions import GoogleAPIError
+    from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
 
     try:
         return question()
+    except GoogleAPICallError as error:
+        words = line(str(error))
+        code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
+        if outcome_of(code, error.message) is ActOutcome.REFUSED:
+            raise ProviderRefusedError(
+                f"Cloud TPU refuses to say which machines there are ({words}): check the project, "
+                "the zone and the roles of the account"
+            ) from error
+        raise ProviderError(f"Cloud TPU does not answer as it should ({words})") from error
     except (GoogleAPIError, GoogleAuthError) as error:
         words = line(str(error))
         raise ProviderError(f"Cloud TPU does not answer as it should ({words})") from error
