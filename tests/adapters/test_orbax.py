@@ -308,8 +308,9 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 def test_one_process_of_two_cannot_write_and_the_training_goes_on(house: House) -> None:
     run = started(house, house.script(ONE_IS_FULL), 1000, ranks=2)
     text = run.wait(EXIT_DONE)
-    told = re.findall(r"step (\d+) could not be saved: DEADLINE_EXCEEDED", text)
-    assert len(told) == 2, text  # by each rank
+    # Which of Orbax's errors each is given depends on who comes first: the disk's, or its waits'.
+    told = re.findall(r"\[(\d)\] holdfast: step \d+ could not be saved", text)
+    assert sorted(told) == ["0", "1"], text
     assert "starting from step" not in text
     listed = json.loads(house.command("ckpt", "ls", "r", "--json"))["checkpoints"]
     assert max(one["step"] for one in listed if one["state"] == "good") == 1000
