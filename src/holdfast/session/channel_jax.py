@@ -38,8 +38,12 @@ def keep_sigterm() -> None:
     """
     jax = sys.modules.get("jax")
     if jax is not None and _state() is None:
-        with contextlib.suppress(Exception):  # a JAX without that service, or that option
+        try:
             jax.config.update("jax_enable_preemption_service", False)
+        except Exception:  # JAX 0.8.0 has no such option, and always begins the service by this
+            with contextlib.suppress(Exception):
+                state = sys.modules["jax._src.distributed"].global_state
+                state.initialize_preemption_sync_manager = lambda: None
 
 
 class JaxChannel:
