@@ -11,8 +11,11 @@ from holdfast.controller.journal import ControllerJournal
 from holdfast.controller.replay import inputs
 from holdfast.core import actions as act
 from holdfast.core import events as ev
+from holdfast.core.hang.deadline import OFF, HangPolicy
 from holdfast.core.save import events as news
-from holdfast.journal.clocks import read_clock_pair
+from holdfast.journal.clocks import RunClock, read_clock_pair
+from holdfast.journal.facts.controllers import Controllers
+from holdfast.journal.facts.followed import FollowedJournal
 from holdfast.journal.layout import CONTROLLER_RANK, Identity
 from holdfast.journal.reader import read_journal
 from holdfast.journal.recorded import load_run
@@ -90,3 +93,17 @@ def test_an_input_is_written_before_what_comes_of_it_is_done(
     journal.event(told[-1])
     journal.answered((act.Kill("stop"),), 9)
     assert list(inputs(read_journal(path))) == told
+
+
+@pytest.mark.parametrize(
+    "hang", [HangPolicy(), HangPolicy(step_ns=400 * S), HangPolicy(floor_ns=900 * S), OFF]
+)
+def test_what_counts_as_a_hang_is_stated_with_the_run(
+    journal: ControllerJournal, path: Path, tmp_path: Path, hang: HangPolicy
+) -> None:
+    journal.opened(RunStore(tmp_path).create("r"), 2, hang=hang)
+    followed, known = FollowedJournal(path, RunClock()), Controllers()
+    known.add(followed)
+    for statement in followed.poll().statements:
+        list(known.take(followed, statement))
+    assert known.hang == hang

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from pairs import Pair, both_did, ends, finals, goes_on, starts
 from processes import EXIT_CONFIGURATION, EXIT_DONE, EXIT_SAVED, FAR, House
 from together import Together
+
+from holdfast.agent.launch import free_ports
 
 pytestmark = pytest.mark.real
 
@@ -67,6 +72,31 @@ def test_a_sigterm_between_jax_and_the_loop_is_not_lost(
         process.wait(EXIT_SAVED)
     assert house.saved_step() >= 1
     assert [end["cause"] for end in ends(house)] == ["preempted"]
+
+
+WITHOUT_SERVICE = """
+import sys
+from holdfast.session.channel_jax import keep_sigterm
+port, is_late = sys.argv[1], sys.argv[2] == "late"
+if is_late:
+    keep_sigterm()
+import jax
+if not is_late:
+    keep_sigterm()
+jax.distributed.initialize(f"localhost:{port}", 1, 0)
+from jax._src import distributed
+assert distributed.global_state.preemption_sync_manager is None
+print("left out")
+"""
+
+
+@pytest.mark.parametrize("order", ["early", "late"])
+def test_jaxs_preemption_service_is_left_out(order: str) -> None:
+    """Whether JAX was imported before, and whether it has an option for that."""
+    env = {name: value for name, value in os.environ.items() if "PREEMPTION" not in name}
+    command = [sys.executable, "-c", WITHOUT_SERVICE, str(free_ports(1)[0]), order]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "left out\n", done.stderr
 
 
 def test_sigkill_during_a_stop_and_the_other_leaves(house: House, pair: Pair) -> None:

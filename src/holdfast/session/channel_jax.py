@@ -5,16 +5,19 @@ JAX has no public face for its key-value store; the only private access of this 
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import ConfigurationError
+from holdfast.session.hooks import hook_into
 from holdfast.session.registers import ChannelError
+from holdfast.session.upon_import import upon_import
 
 NAME = "jax.distributed"
 NEEDED = ("key_value_set_bytes", "key_value_dir_get_bytes")
+_SERVICE_OPTION = "jax_enable_preemption_service"
+_LOSS = "a SIGTERM between jax.distributed.initialize and the first step is lost"
 
 
 def _state() -> Any:
@@ -36,14 +39,21 @@ def keep_sigterm() -> None:
     It would replace the session's handler at `jax.distributed.initialize`, and a SIGTERM between
     that and the loop would be lost. Whoever wants it sets JAX_ENABLE_PREEMPTION_SERVICE.
     """
-    jax = sys.modules.get("jax")
-    if jax is not None and _state() is None:
-        try:
-            jax.config.update("jax_enable_preemption_service", False)
-        except Exception:  # JAX 0.8.0 has no such option, and always begins the service by this
-            with contextlib.suppress(Exception):
-                state = sys.modules["jax._src.distributed"].global_state
-                state.initialize_preemption_sync_manager = lambda: None
+    upon_import("jax", _leave_service_out, _LOSS)
+
+
+def _leave_service_out() -> None:
+    if _state() is not None:
+        return
+    config = sys.modules["jax"].config
+    if hasattr(config, _SERVICE_OPTION):
+        config.update(_SERVICE_OPTION, False)
+        return
+    # JAX 0.8.0 has no such option, and always begins the service.
+    from jax._src import distributed
+
+    state = distributed.global_state
+    hook_into(state, "initialize_preemption_sync_manager", _LOSS, before=lambda: True)
 
 
 class JaxChannel:
