@@ -197,8 +197,7 @@ class CloudTpu:
         try:
             future = method(request=request, retry=None, timeout=CALL_LIMIT_S)
         except GoogleAPICallError as error:
-            code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
-            return _refusal(code, error.message, error.details, as_wanted=as_wanted)
+            return _refusal(_code(error), error.message, error.details, as_wanted=as_wanted)
         except (GoogleAPIError, GoogleAuthError) as error:
             return OrderAnswer(ActOutcome.TROUBLE, line(str(error)))
         return OrderAnswer(ActOutcome.ACCEPTED, operation=future.operation.name)
@@ -216,20 +215,22 @@ def _refusal(
 
 def _asked(question: Callable[[], _Found]) -> _Found:
     """What a question brings; ProviderError when it brings an error."""
-    from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
+    from google.api_core.exceptions import GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
 
     try:
         return question()
-    except GoogleAPICallError as error:
+    except (GoogleAPIError, GoogleAuthError) as error:
         words = line(str(error))
-        code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
-        if outcome_of(code, error.message) is ActOutcome.REFUSED:
+        if outcome_of(_code(error), words) is ActOutcome.REFUSED:
             raise ProviderRefusedError(
                 f"Cloud TPU refuses to say which machines there are ({words}): check the project, "
                 "the zone and the roles of the account"
             ) from error
         raise ProviderError(f"Cloud TPU does not answer as it should ({words})") from error
-    except (GoogleAPIError, GoogleAuthError) as error:
-        words = line(str(error))
-        raise ProviderError(f"Cloud TPU does not answer as it should ({words})") from error
+
+
+def _code(error: Exception) -> int:
+    """Of google.rpc.Code; 0: it has none."""
+    status = getattr(error, "grpc_status_code", None)
+    return status.value[0] if status else 0
