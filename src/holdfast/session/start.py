@@ -24,6 +24,7 @@ from holdfast.journal.store import RunStore
 from holdfast.session import crash, meeting, signals
 from holdfast.session.attachment import Attachment, Programs
 from holdfast.session.channel_jax import keep_sigterm
+from holdfast.session.leaving import be_ready_to_end
 from holdfast.session.run import Run
 from holdfast.session.say import say
 from holdfast.snapshot.keep import Keep
@@ -80,6 +81,8 @@ def _started(name: str | None, store: str | os.PathLike[str] | None, keep: Keep 
         attachment.failed,
         is_declared=lambda: attachment.has_given_up,
     )
+    if attachment.world_size > 1:
+        be_ready_to_end()
     atexit.register(_close)
     meeting.remember_exit(_close)
     _the_run = Run(attachment)
