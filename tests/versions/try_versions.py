@@ -107,8 +107,8 @@ def rows() -> list[Row]:
             jax = f"jax=={version}" if version else "jax"
             found.append(Row(python, "jax", version, (jax, "optax"), JAX_TESTS))
     torch = pinned["torch"]
-    found.append(Row("3.11", "torch", torch, (f"torch=={torch}",), TORCH_TESTS))
     with_torch, with_jax = (f"torch=={torch}",), (f"jax=={pinned['jax']}", "optax")
+    found.append(Row("3.11", "torch", torch, (*with_torch, *with_jax), TORCH_TESTS))
     found.append(trainer("huggingface", "transformers", (*with_torch, "accelerate>=1.1")))
     found.append(trainer("lightning", "lightning", (*with_torch, "torchdata>=0.11")))
     found.append(trainer("orbax", "orbax-checkpoint", with_jax, "orbax.checkpoint"))

@@ -296,7 +296,9 @@ class _Walk:
             return _Found(self._opaque(equation, inputs))
         found = self._product(equation, inputs, flops, _bytes_of(equation))
         splash = _SPLASH.search(name)
-        is_fused = len(equation.outvars) > 4
+        # Fused it has a part of the queries' gradient for each block of keys: a dimension more.
+        ranks = [len(out.aval.shape) for out in equation.outvars]
+        is_fused = max(ranks) > ranks[-1]
         if splash is None or (is_fused and splash[1] == "dkv"):
             self.left_out[
                 f"pallas_call {name}: it has no cost estimate, and counts by its body, with what "
