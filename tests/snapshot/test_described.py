@@ -186,18 +186,33 @@ def put(step, sharding, dtype=np.float32):
     whole = step + np.arange(64, dtype=dtype).reshape(8, 8)
     return jax.make_array_from_callback((8, 8), sharding, lambda index: whole[index])
 
-files = buffers(rank, 2)
-for step in range(1, 5):
+class Both:
+    # One that knows the last tree, and one that never does.
+    def __init__(self):
+        self.files, self.anew = buffers(rank, 2), buffers(rank, 2)
+
+    def check(self, tree, step, in_parts=False):
+        which = named(step)._replace(in_parts=in_parts)
+        self.anew._outlines.clear()
+        found = said(self.files, tree, which)
+        assert found == said(self.anew, tree, which), (step, in_parts)
+        return found
+
+both = Both()
+for step in range(1, 7):
     tree = {"n": step, "w": [put(step, one) for one in sharded], "here": jax.numpy.full(3, step)}
-    assert said(files, tree, named(step)) == said(buffers(rank, 2), tree, named(step))
-    assert files._misses == (step == 1), "it was described anew"
+    placed, text = both.check(tree, step, in_parts=step % 2 == 0)
+    assert both.files._misses == (step if step < 3 else 0), "it was described anew"
+    stored = {entry.path for entry, *_ in placed if entry.path in ("state/w/2", "state/w/5")}
+    assert len(stored) == (1 if step % 2 == 0 else 2), "each has one of two in parts, else both"
 for first in sharded:
     for then in sharded:
         for dtype in (np.float32, np.int32):
-            files = buffers(rank, 2)
-            for step, tree in enumerate(({"w": put(1, first)}, {"w": put(2, then, dtype)}), 1):
-                right = said(buffers(rank, 2), tree, named(step))
-                assert said(files, tree, named(step)) == right, (first, then, dtype)
+            for in_parts in (False, True):
+                both = Both()
+                both.check({"w": put(1, first)}, 1, in_parts)
+                both.check({"w": put(2, then, dtype)}, 2, in_parts)
+files = buffers(rank, 2)
 gone = put(3, sharded[0])
 said(files, {"w": gone}, named(3))
 gone.delete()

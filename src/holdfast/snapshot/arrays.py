@@ -160,21 +160,12 @@ def _jax(path: str, value: Any) -> Leaf:
     else:
         pieces = tuple(
             ArrayPiece(bounds(shard.index, value.shape), shard.data.shape, shard.data)
-            for _, shard in first_replicas(value)
+            for shard in value.addressable_shards
+            if shard.replica_id == 0  # of each distinct slice one has it, on exactly one process
         )
     weak = bool(getattr(value, "weak_type", False))
     held = None if value.is_fully_addressable else value
     return Leaf(path, kind, spec, value.dtype.itemsize, value.shape, pieces, impl, weak, held)
-
-
-def first_replicas(value: Any) -> Iterator[tuple[int, Any]]:
-    """Of a global array of JAX's, what this process stores; with its place among the addressable.
-
-    Each distinct slice has one replica 0, and it is on exactly one process.
-    """
-    for number, shard in enumerate(value.addressable_shards):
-        if shard.replica_id == 0:
-            yield number, shard
 
 
 def begin_transfers(leaves: Iterable[Leaf]) -> None:

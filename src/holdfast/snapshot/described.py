@@ -26,8 +26,8 @@ from holdfast.snapshot.arrays import (
     ArrayKind,
     ArrayPiece,
     Leaf,
+    bounds,
     describe,
-    first_replicas,
     is_nowhere,
     plain_tensor,
 )
@@ -70,7 +70,8 @@ class Outline:
         """
         found: list[Leaf] = []
         self._tensors = _Tensors()
-        self._top = _outline(tree, "", found, self._tensors)
+        stored = {leaf.path: leaf for _, leaf, _ in placed}
+        self._top = _outline(tree, "", _Found(found, self._tensors, stored))
         numbers = {leaf.path: number for number, leaf in enumerate(found)}
         plain = {number: place for place, number in enumerate(self._tensors.numbers)}
         self._order: list[tuple[Tensor, int, int, bool]] = []
@@ -338,10 +339,9 @@ class _Jax:
         self._shape = leaf.shape
         self._weak = leaf.weak
         self._parts: list[tuple[int, Index | None, tuple[int, ...]]] | None = None
-        if leaf.held is not None:  # other processes have some
+        if not value.is_fully_addressable:  # other processes have some
             self._parts = [
-                (place, piece.index, piece.shape)
-                for (place, _), piece in zip(first_replicas(value), leaf.pieces, strict=True)
+                (_place_of(value, piece.index), piece.index, piece.shape) for piece in leaf.pieces
             ]
         self._otherwise = _Described(leaf)
 
@@ -351,11 +351,11 @@ class _Jax:
             type(value) is not self._kind
             or value.is_deleted()
             or value.dtype != self._dtype
-            or value.sharding is not self._sharding
+            or (value.sharding is not self._sharding and value.sharding != self._sharding)
             or value.shape != shape
             or value.weak_type != self._weak
         ):
-            return self._otherwise.take(value, leaves, said)
+            return self._parts is None and self._otherwise.take(value, leaves, said)
         if self._parts is None:
             piece = ArrayPiece(None, shape, value)
             leaves.append(Leaf(*self._like, shape, (piece,), None, self._weak))
@@ -370,10 +370,16 @@ class _Jax:
         return True
 
 
+def _place_of(array: Any, index: Index | None) -> int:
+    """Which of the addressable shards of JAX's array has this slice of it; None: all of it."""
+    shards = enumerate(array.addressable_shards)
+    return next(at for at, one in shards if index in (None, bounds(one.index, array.shape)))
+
+
 class _Container:
     """A dict, a list, a tuple, or what is taken apart like one."""
 
-    def __init__(self, value: Any, path: str, found: list[Leaf], tensors: _Tensors) -> None:
+    def __init__(self, value: Any, path: str, found: _Found) -> None:
         node = nodes.open_node(value, path)
         if node is None:
             raise TypeError(f"{path} was something else a moment ago")
@@ -384,7 +390,7 @@ class _Container:
         self._about = _about_node(node)
         self._is_dict = node.shape == "dict"
         self._children = [
-            _outline(child, paths.join(path, piece), found, tensors)
+            _outline(child, paths.join(path, piece), found)
             for piece, child in zip(node.pieces, node.children, strict=True)
         ]
         self._are_plain = all(type(one) is _Plain for one in self._children)
@@ -423,15 +429,25 @@ def _about_node(node: nodes.Node) -> tuple[Any, ...]:
 _Any = _Value | _Plain | _Tensor | _Sharded | _Jax | _Described | _Container
 
 
-def _outline(value: Any, path: str, found: list[Leaf], tensors: _Tensors) -> _Any:
+class _Found(NamedTuple):
+    """Arrays of a tree, as far as it was looked at; `stored`: by path, what this rank has of it."""
+
+    leaves: list[Leaf]
+    tensors: _Tensors
+    stored: dict[str, Leaf]
+
+
+def _outline(value: Any, path: str, found: _Found) -> _Any:
     if inline(value) is not NOT_INLINE:
         return _Value()
     leaf = describe(path, value)
     if leaf is None:
-        return _Container(value, path, found, tensors)
-    found.append(leaf)
+        return _Container(value, path, found)
+    if leaf.kind is ArrayKind.JAX and leaf.held is not None:
+        leaf = found.stored.get(path, leaf._replace(pieces=()))
+    found.leaves.append(leaf)
     if leaf.kind is ArrayKind.TORCH:
-        if tensors.add(len(found) - 1, value, leaf):
+        if found.tensors.add(len(found.leaves) - 1, value, leaf):
             return _Plain()
         return _Tensor(value, leaf) if leaf.held is None else _Sharded(value, leaf)
     return _Jax(value, leaf) if leaf.kind is ArrayKind.JAX else _Described(leaf)

@@ -42,7 +42,7 @@ from holdfast.snapshot.ram_folder import buffer_name, reclaim
 from holdfast.snapshot.receipt import MANIFEST, DeclaredReplicas, receipt_name, shard_name
 from holdfast.snapshot.room import Room, find_room, size_words
 from holdfast.snapshot.shared_file import SharedFile
-from holdfast.snapshot.split import ProvenArrays, declared_paths, part_of
+from holdfast.snapshot.split import ProvenArrays, declared_paths, own_replicas, part_of
 from holdfast.snapshot.staging import GLOBAL
 from holdfast.snapshot.structure import Structure
 from holdfast.snapshot.tree import Say, flatten
@@ -71,11 +71,6 @@ class Named(NamedTuple):
     replicated: tuple[str, ...] = ()  # paths of what the framework keeps equal on all ranks
     in_parts: bool = False  # of that, this rank stores its part alone
     unproven: tuple[str, ...] = ()  # but for these arrays, of which it stores its own
-
-
-def _is_part(named: Named) -> bool:
-    """Whether a rank's shard has a part alone of what all ranks hold alike."""
-    return named.in_parts and bool(named.replicated)
 
 
 class BufferFiles:
@@ -196,7 +191,7 @@ class BufferFiles:
                 if file.size:  # else there is no page to write to
                     _store_length(file, 0)
                 # Pages that are let go of now would have to be made anew for the next whole set.
-                file.resize(max(size, file.size) if _is_part(named) else size)
+                file.resize(max(size, file.size) if named.in_parts else size)
                 blocks: list[Block] = []
                 now, late = list(placed), None
                 if may_be_late is not None or copies is not None:
@@ -319,7 +314,8 @@ class BufferFiles:
         named = Named(0, 0, 0, tuple(shared), ())
         found = []
         for epoch in range(turns):
-            placed = place(self._own(flat.leaves, named._replace(epoch=epoch)))
+            leaves, of = self._declared_by_jax(flat.leaves, named._replace(epoch=epoch))
+            placed = place(self._own(leaves, of))
             text = self._header_text(placed, flat.structure, named)
             found.append(least_begin(len(text)) + _data_bytes(placed))
         return max(found)
@@ -333,9 +329,18 @@ class BufferFiles:
         """Whether several ranks, and all there are, share the memory of this host."""
         return self._local_world_size == self._world_size > 1
 
+    def _declared_by_jax(
+        self, leaves: tuple[Leaf, ...], named: Named
+    ) -> tuple[tuple[Leaf, ...], Named]:
+        """With each rank's own replica of what JAX keeps equal on all of them; the set says so."""
+        if not self._is_shared_by_ranks:
+            return leaves, named
+        leaves, paths = own_replicas(leaves, named.shared, self._world_size)
+        return leaves, named._replace(replicated=(*named.replicated, *paths))
+
     def _own(self, leaves: tuple[Leaf, ...], named: Named) -> tuple[Leaf, ...]:
         """What this rank stores of them in that set."""
-        if _is_part(named):
+        if named.in_parts:
             of = named.replicated, self._rank, self._world_size, named.unproven
             return part_of(leaves, *of)
         if self._local_world_size == self._world_size:
@@ -352,11 +357,13 @@ class BufferFiles:
                 self._misses = 0
                 return again
         flat = flatten(tree)
-        declared = declared_paths([leaf.path for leaf in flat.leaves], named.replicated)
-        if not _is_part(named) and self._proven.narrow(declared):
+        leaves, named = self._declared_by_jax(flat.leaves, named)
+        declared = declared_paths([leaf.path for leaf in leaves], named.replicated)
+        is_whole = not (named.in_parts and declared)
+        if is_whole and self._proven.narrow(declared):
             self._outlines.pop(True, None)
         named = named._replace(unproven=self._proven.lacks(declared))
-        placed = place(self._own(flat.leaves, named))
+        placed = place(self._own(leaves, named))
         self._misses += 1
         # A tree that is another one each time is not worth it.
         is_worth_it = not named.tags and self._misses.bit_count() == 1
@@ -389,7 +396,7 @@ class BufferFiles:
             tags=named.tags,
             replicated=named.replicated,
             unproven=named.unproven,
-            in_parts=_is_part(named),
+            in_parts=named.in_parts,
         )
         return header_text([entry for entry, _, _ in placed], facts)
 

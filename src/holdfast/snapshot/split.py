@@ -1,5 +1,8 @@
 """A host's ranks share the copy of what is the same on all of them: each stores a part of it.
 
+What that is a framework declares: PyTorch's DDP by what it wraps (`session/replicated.py`), JAX by
+an array's sharding (`own_replicas`).
+
 Which part follows from the tree alone, and the trees of such ranks are alike: nobody has to be
 asked. Where they are not, the parts make no whole set, which whoever seals it finds
 (`check_parts`).
@@ -12,10 +15,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holdfast.snapshot.arrays import ArrayPiece, Leaf
+from holdfast.snapshot.arrays import ArrayKind, ArrayPiece, Leaf
 from holdfast.snapshot.compared import is_below
 from holdfast.snapshot.layout import stored_arrays
-from holdfast.snapshot.manifest import Manifest
+from holdfast.snapshot.manifest import Manifest, is_shared
 from holdfast.snapshot.once import AlikeArray, FileShare, share_out
 from holdfast.snapshot.receipt import Index
 
@@ -26,6 +29,36 @@ def declared_paths(paths: Iterable[str], replicated: tuple[str, ...]) -> frozens
     """The arrays that are declared to be the same on all ranks: those paths, and all below them."""
     below = frozenset(replicated)
     return frozenset([path for path in paths if is_below(path, below)]) if below else frozenset()
+
+
+def own_replicas(
+    leaves: Sequence[Leaf], shared: tuple[str, ...], ranks: int
+) -> tuple[tuple[Leaf, ...], tuple[str, ...]]:
+    """The same, but each process stores its own replica of what JAX keeps whole on all of them.
+
+    Else one process stores it for all (`arrays.describe`), and nobody compares. And the paths of
+    these arrays, which JAX declares to be equal. `shared`: paths of what belongs to the run.
+    """
+    found, paths = list(leaves), []
+    for number, leaf in enumerate(leaves):
+        array = leaf.held
+        if (
+            array is not None
+            and leaf.kind is ArrayKind.JAX
+            and _is_on_all(array.sharding, ranks)
+            and is_shared(leaf.path, shared)
+        ):
+            piece = ArrayPiece(None, leaf.shape, array.addressable_data(0))
+            found[number] = leaf._replace(pieces=(piece,))
+            paths.append(leaf.path)
+    return tuple(found), tuple(paths)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_on_all(sharding: Any, ranks: int) -> bool:
+    """Whether each of so many processes has all of an array that is sharded like this."""
+    processes = {device.process_index for device in sharding.device_set}
+    return bool(sharding.is_fully_replicated) and len(processes) == ranks
 
 
 class ProvenArrays:
@@ -64,7 +97,12 @@ def part_of(
     own = frozenset(unproven)
     kinds = tuple(
         [
-            (one.path, one.shape if _is_whole(one) and one.path not in own else None, one.itemsize)
+            (
+                one.path,
+                one.shape if _is_whole(one) and one.path not in own else None,
+                one.itemsize,
+                one.kind is not ArrayKind.JAX,  # a slice of it would be another program to run
+            )
             for one in leaves
         ]
     )
@@ -81,7 +119,7 @@ def _is_whole(leaf: Leaf) -> bool:
     return len(leaf.pieces) == 1 and leaf.pieces[0].index is None and 0 not in leaf.shape
 
 
-_Kind = tuple[str, tuple[int, ...] | None, int]
+_Kind = tuple[str, tuple[int, ...] | None, int, bool]  # the last: whether it may be cut
 _Part = tuple[Index, ...]  # of an array: one range of rows, or none
 
 
@@ -96,16 +134,18 @@ def _parts(
     below = frozenset(replicated)
     shared = {
         path: (shape, itemsize)
-        for path, shape, itemsize in kinds
+        for path, shape, itemsize, _ in kinds
         if shape is not None and is_below(path, below)
     }
-    arrays = [
-        AlikeArray(path, math.prod(shape) * itemsize, _unit(shape, itemsize))
-        for path, (shape, itemsize) in shared.items()
-    ]
+    arrays = []
+    for path, shape, itemsize, may_be_cut in kinds:
+        if path in shared and shape is not None:
+            nbytes = math.prod(shape) * itemsize
+            unit = _unit(shape, itemsize) if may_be_cut else nbytes
+            arrays.append(AlikeArray(path, nbytes, unit))
     mine = {share.name: share for share in share_out(arrays, ranks)[number]}
     found: list[_Part | None] = []
-    for path, _, _ in kinds:
+    for path, *_ in kinds:
         if path not in shared:
             found.append(None)
         else:
@@ -135,9 +175,7 @@ def _with(leaf: Leaf, part: _Part) -> Leaf:
             first, last = index[0]
             shape, source = (last - first, *shape[1:]), source[first:last]
         pieces = (ArrayPiece(index, shape, source),)
-    return Leaf(
-        leaf.path, leaf.kind, leaf.dtype, leaf.itemsize, leaf.shape, pieces, leaf.impl, leaf.weak
-    )
+    return Leaf(*leaf[:5], pieces, leaf.impl, leaf.weak, leaf.held)
 
 
 def check_parts(manifest: Manifest, facts: Sequence[dict[str, Any]]) -> None:
