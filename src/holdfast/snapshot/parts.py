@@ -32,7 +32,7 @@ def is_of_run(part: Any) -> bool:
     """Whether a part belongs to the run: torch's models, optimizers, schedulers, gradient scalers.
 
     For the `shared` paths of a capture. It says nothing of what ranks hold: slices are what their
-    placements say (DTensors), what DistributedDataParallel keeps equal is declared, and anything
+    placements say (DTensors), what a framework keeps equal is declared, and anything
     else is the same on all ranks only where its checksums are, in each set anew.
     """
     torch = sys.modules.get("torch")

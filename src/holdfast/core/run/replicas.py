@@ -14,7 +14,7 @@ from holdfast.core.save.in_parts import Equality
 _ALL_OF_IT = "each rank copies all of its state from now on"
 WORDS = {
     Equality.NO_REPLICAS: (
-        "By step {step} {array} is not the same on all ranks, as DistributedDataParallel should "
+        "By step {step} {array} is not the same on all ranks, as its framework should "
         f"keep it; {_ALL_OF_IT}"
     ),
     Equality.ON_PURPOSE: (
