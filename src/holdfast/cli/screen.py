@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import IO, TYPE_CHECKING, cast
 
+from holdfast.agent.output import LOG_LIMIT_BYTES
 from holdfast.agent.supervisor import Screen, Supervisor
 from holdfast.cli.door import console
 from holdfast.cli.gauge import Gauge
@@ -64,7 +65,8 @@ class QueuedScreen(Screen):
     def _own_up(self) -> None:
         count, self._left_out = self._left_out, 0
         if count:
-            self.say("warning", f"{count} lines were left out here; holdfast logs has them")
+            kept = f"the first {LOG_LIMIT_BYTES >> 20} MiB of each rank's output"
+            self.say("warning", f"{count} lines were left out here; holdfast logs has {kept}")
 
     def _print_sentence(self, level: str, words: str) -> None:
         raise NotImplementedError
