@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import pickle
 import re
 import sys
@@ -98,6 +99,19 @@ def test_pytorch_loads_what_is_exported(tmp_path: Path) -> None:
 def test_parts_start_from_what_pytorch_writes(tmp_path: Path) -> None:
     trained, other = made(1, steps=3), made(2)
     dcp.load(written(tmp_path / "dcp", in_dcp(trained)), **other)
+    assert same(trained, other)
+
+
+def test_and_from_what_it_writes_with_python_3_13(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, other = made(1, steps=3), made(2)
+    with monkeypatch.context() as as_there:
+        as_there.setitem(sys.modules, "pathlib._local", pathlib)
+        as_there.setattr(pathlib.PosixPath, "__module__", "pathlib._local")
+        folder = written(tmp_path / "dcp", in_dcp(trained))
+    assert b"pathlib._local" in (folder / ".metadata").read_bytes()
+    dcp.load(folder, **other)
     assert same(trained, other)
 
 

@@ -115,6 +115,7 @@ def _reader(folder: str | os.PathLike[str]) -> Any:
 
     class DataUnpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
+            module = {"pathlib._local": "pathlib"}.get(module, module)  # as Python 3.13 names it
             if "." not in name:
                 found = super().find_class(module, name) if _may_be(module) else None
                 is_data = isinstance(found, type) and found.__module__ == module == _METADATA

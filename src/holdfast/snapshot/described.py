@@ -71,7 +71,7 @@ class Outline:
         found: list[Leaf] = []
         self._tensors = _Tensors()
         stored = {leaf.path: leaf for _, leaf, _ in placed}
-        self._top = _outline(tree, "", _Found(found, self._tensors, stored))
+        self._top = _outline(tree, "", _ArraysFound(found, self._tensors, stored))
         numbers = {leaf.path: number for number, leaf in enumerate(found)}
         plain = {number: place for place, number in enumerate(self._tensors.numbers)}
         self._order: list[tuple[Tensor, int, int, bool]] = []
@@ -379,7 +379,7 @@ def _place_of(array: Any, index: Index | None) -> int:
 class _Container:
     """A dict, a list, a tuple, or what is taken apart like one."""
 
-    def __init__(self, value: Any, path: str, found: _Found) -> None:
+    def __init__(self, value: Any, path: str, found: _ArraysFound) -> None:
         node = nodes.open_node(value, path)
         if node is None:
             raise TypeError(f"{path} was something else a moment ago")
@@ -429,7 +429,7 @@ def _about_node(node: nodes.Node) -> tuple[Any, ...]:
 _Any = _Value | _Plain | _Tensor | _Sharded | _Jax | _Described | _Container
 
 
-class _Found(NamedTuple):
+class _ArraysFound(NamedTuple):
     """Arrays of a tree, as far as it was looked at; `stored`: by path, what this rank has of it."""
 
     leaves: list[Leaf]
@@ -437,7 +437,7 @@ class _Found(NamedTuple):
     stored: dict[str, Leaf]
 
 
-def _outline(value: Any, path: str, found: _Found) -> _Any:
+def _outline(value: Any, path: str, found: _ArraysFound) -> _Any:
     if inline(value) is not NOT_INLINE:
         return _Value()
     leaf = describe(path, value)
