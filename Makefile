@@ -260,7 +260,7 @@ program: $(REFERENCE_STAMP) ## What raises program goodput, and what shortens a 
 parity: $(REFERENCE_STAMP) ## The reference trainer's loss after 300 steps under each switch, beside that without
 	$(BIN)/python bench/program/ladder.py --size small --most-worse 0.02
 
-versions: ## The oldest and the newest JAX on Python 3.11 and 3.12, PyTorch on 3.11: a table (15 minutes)
+versions: ## The oldest and the newest JAX on Python 3.11 to 3.13, PyTorch and trainers on 3.11: a table (an hour)
 	$(PYTHON) tests/versions/try_versions.py $(VERSIONS_FLAGS)
 
 chaos: $(STAMP) ## Kill short runs at random moments, CHAOS_KILLS times; nothing may be lost

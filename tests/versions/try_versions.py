@@ -29,7 +29,7 @@ sys.path.pop(0)
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-PYTHONS = ("3.11", "3.12")
+PYTHONS = ("3.11", "3.12", "3.13")
 STEPS, KILL_AT = 12, 7
 LIMIT_S = 1800  # of one command, on a busy machine
 KERAS = {"KERAS_BACKEND": "jax"}  # as the row has it; by itself Keras asks for TensorFlow
