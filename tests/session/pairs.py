@@ -61,7 +61,7 @@ class Pair:
         self.house.allow(3)
         ranks = self.start(FAR, HOLDFAST_SAVE_EVERY_STEPS=1000, TAG_AT=2, **env)
         both_did(ranks, 3)
-        assert self.house.saved_step() == 2
+        assert self.house.saved_step() == 2, [process.text for process in ranks]
         return ranks, 3
 
 
