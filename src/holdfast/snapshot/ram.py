@@ -316,7 +316,7 @@ class BufferFiles:
         for epoch in range(turns):
             leaves, of = self._declared_by_jax(flat.leaves, named._replace(epoch=epoch))
             placed = place(self._own(leaves, of))
-            text = self._header_text(placed, flat.structure, named)
+            text = self._header_text(placed, flat.structure, of)
             found.append(least_begin(len(text)) + _data_bytes(placed))
         return max(found)
 
