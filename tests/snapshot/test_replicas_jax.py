@@ -35,6 +35,7 @@ from pathlib import Path
 rank, port, ram = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 jax.distributed.initialize(f"localhost:{{port}}", 2, rank)
 from jax.sharding import NamedSharding, PartitionSpec as P
+from holdfast.snapshot import ram as ram_module
 from holdfast.snapshot.ram import BufferFiles, Named
 from holdfast.snapshot.restore import read_set
 
@@ -60,6 +61,12 @@ def same(got, want):
 
 files = BufferFiles(ram, wanted=1, rank=rank, world_size=2, local_world_size=2)
 assert files.prepare(files.measure({{"state": state_of(1), "rng": rank}}, ("state",))) == ""
+ram_module.device_of = lambda leaf: 7 if leaf.pieces else None
+for hosts in (1, 2):  # a device is found by what this process stores, of which another may have all
+    place = {{"world_size": 2, "local_world_size": 2 // hosts, "local_rank": rank % (2 // hosts)}}
+    other = BufferFiles(ram, wanted=1, rank=rank, **place)
+    other.measure({{"state": state_of(1)["alike"]}}, ("state",))
+    assert other._device == 7
 print("ready", flush=True)
 for line in sys.stdin:
     what, step, *where = line.split()

@@ -308,14 +308,17 @@ class BufferFiles:
     def measure(self, tree: Any, shared: Sequence[str] = GLOBAL) -> int:
         """Bytes of this rank's shard, at most; raises `Unstorable` for what cannot be stored."""
         flat = flatten(tree)
-        self._device = next((n for n in map(device_of, flat.leaves) if n is not None), None)
         # Where there are other hosts, the ranks of this one take turns.
         turns = 1 if self._local_world_size == self._world_size else self._local_world_size
         named = Named(0, 0, 0, tuple(shared), ())
         found = []
+        self._device = None
         for epoch in range(turns):
             leaves, of = self._declared_by_jax(flat.leaves, named._replace(epoch=epoch))
             placed = place(self._own(leaves, of))
+            devices = (device_of(leaf) for _, leaf, _ in placed)
+            if self._device is None:
+                self._device = next((number for number in devices if number is not None), None)
             text = self._header_text(placed, flat.structure, of)
             found.append(least_begin(len(text)) + _data_bytes(placed))
         return max(found)
