@@ -27,7 +27,13 @@ SIZE = 200_000  # elements of each array that both hold
 NBYTES = 4 * SIZE
 
 PROCESS = f"""
-import ctypes, os, sys
+import ctypes, os, sys, traceback
+
+def give_up(*error):
+    traceback.print_exception(*error)
+    os._exit(1)  # JAX would wait for the other process
+
+sys.excepthook = give_up
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 import jax, numpy as np
@@ -102,14 +108,13 @@ class Processes:
             )
             for rank in range(2)
         ]
-        self._heard("ready")
 
     def do(self, *words: object) -> None:
         for one in self._all:
             assert one.stdin is not None
             one.stdin.write(" ".join(map(str, words)) + "\n")
             one.stdin.flush()
-        self._heard("done")
+        self.heard("done")
 
     def copy(self, what: str, step: int) -> SealedPart:
         self.do(what, step)
@@ -130,13 +135,14 @@ class Processes:
             one.stdout.close()
         assert failed or codes == [0, 0]
 
-    def _heard(self, word: str) -> None:
+    def heard(self, word: str) -> None:
         said = [one.stdout.readline() if one.stdout else "" for one in self._all]
         assert said == [f"{word}\n"] * 2
 
 
 def test_parts_make_the_whole_and_a_flipped_bit_is_found(tmp_path: Path) -> None:
     with Processes(tmp_path / "ram") as both:
+        both.heard("ready")
         all_of_it = 5 * NBYTES
 
         assert both.copy("whole", 1).comparison == (True, ())
