@@ -33,13 +33,14 @@ class TestJax(Distributed):
         ranks.run(steps=2).wait(EXIT_DONE)
         arrays = read_manifest(ranks.house.sets()[-1]).arrays
         rows = {
-            path: [(rank, piece.index[0] if piece.index else None) for rank, piece in stored.pieces]
+            path: [piece.index[0] if piece.index else None for _, piece in stored.pieces]
             for path, stored in arrays.items()
             if path.startswith("state/")
         }
         assert rows == {
-            "state/weights": [(0, (0, 8))],
-            "state/momentum": [(0, (0, 4)), (1, (4, 8))],
-            "state/key": [(0, (0, 2))],
-            "state/count": [(0, None)],
+            "state/weights": [(0, 8)],
+            "state/momentum": [(0, 4), (4, 8)],
+            "state/key": [(0, 2)],
+            "state/count": [None],
         }
+        assert [rank for rank, _ in arrays["state/momentum"].pieces] == [0, 1]
