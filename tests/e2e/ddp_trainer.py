@@ -11,25 +11,16 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from trainer import first_time
 
 import holdfast as hf
 
 WIDTH = 64
-
-
-def first_time(what: str) -> bool:
-    """Whether that was never done before."""
-    mark = Path(os.environ["MARKS"]) / what
-    if mark.exists():
-        return False
-    mark.touch()
-    return True
 
 
 def digest(tensors: list[torch.Tensor]) -> str:

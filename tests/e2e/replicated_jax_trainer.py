@@ -12,26 +12,17 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from trainer import first_time
 
 import holdfast as hf
 
 WIDTH, LAYERS = 64, 6
-
-
-def first_time(what: str) -> bool:
-    """Whether that was never done before."""
-    mark = Path(os.environ["MARKS"]) / what
-    if mark.exists():
-        return False
-    mark.touch()
-    return True
 
 
 def init():

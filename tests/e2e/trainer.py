@@ -12,6 +12,7 @@ that a restart that loses or repeats any of them ends in another digest. What a 
   `CRASH_RANK`: but only on this rank, `CRASH_HOW`: with sys.exit, if it is `exit`
 - `FAIL_AT`: give up at this step (with `FAIL_ONCE` as above), `FAIL_TO` and `FAIL_SKIP`: and ask to
   go back there, skipping so many batches; `FAIL_RANK`: only this rank does
+- `MARKS`: a folder that remembers what was done once
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ def hold(phase: str) -> None:
         go = Path(os.environ["GO"])
         while not go.exists():
             time.sleep(0.002)
+
+
+def first_time(what: str) -> bool:
+    """Whether that was never done before."""
+    mark = Path(os.environ["MARKS"]) / what
+    if mark.exists():
+        return False
+    mark.touch()
+    return True
 
 
 def wait_for_permission(step: int, known: list[int] = [0]) -> None:  # noqa: B006 - remembered
