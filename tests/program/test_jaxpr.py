@@ -410,6 +410,30 @@ def test_shards_count_together() -> None:
     assert of_jax(split, shape(8, 4), shape(4, 4)).model == 2 * 8 * 4 * 4
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["", "unchecked"])
+def test_what_all_shards_do_alike_is_needed_once(is_known: bool) -> None:
+    """Along an axis on which nothing varies. Where JAX does not look, that is not known."""
+    auto = (jax.sharding.AxisType.Auto,) * 2
+    mesh = jax.sharding.AbstractMesh((2, 4), ("rows", "parts"), axis_types=auto)
+    p = jax.sharding.PartitionSpec
+
+    def body(x: jax.Array, w: jax.Array, r: jax.Array) -> tuple[jax.Array, jax.Array]:
+        hidden = x @ r  # of each row once, on 4 shards
+        return jax.lax.psum(hidden @ w, "parts"), r @ r  # of each shard; once, on 8
+
+    split = jax.shard_map(
+        body,
+        mesh=mesh,
+        in_specs=(p("rows"), p(None, "parts"), p()),
+        out_specs=(p("rows"), p()),
+        check_vma=is_known,
+    )
+    found = of_jax(split, shape(6, 5), shape(5, 12), shape(5, 5))
+    first, second, third = 2 * 6 * 5 * 5, 2 * 6 * 5 * 12, 2 * 5 * 5 * 5
+    assert found.executed == 4 * first + second + 8 * third
+    assert found.model == (first + second + third if is_known else found.executed)
+
+
 def test_a_pallas_kernel_says_what_it_costs() -> None:
     from jax.experimental import pallas as pl
 

@@ -101,6 +101,8 @@ class _Walk:
         self._done: set[int] = set()  # products that were counted
         self._is_again = 0  # how many differentiated checkpoints we are in
         self._trials = 0  # walks that only find out what is equal
+        # By axis how many there are, and whether values say if they vary along it.
+        self._shards: dict[str, tuple[int, bool]] = {}
         self._depth = 0  # how many loops: "the element of this turn" is another one in each
 
     def number(self, key: Any) -> int:
@@ -180,8 +182,18 @@ class _Walk:
         is_repeated = self._is_again > 0 and outs[0] in self._done
         if not self._trials:
             self._done.add(outs[0])
-        model = (0, 0) if is_repeated else (flops, moved)
-        return _Found(outs, Flops(model[0], flops, (), model[1], moved))
+        shards = math.prod(size for size, _ in self._shards.values())
+        needed = 0 if is_repeated else self._different(equation.outvars[0].aval)
+        return _Found(
+            outs, Flops(flops * needed, flops * shards, (), moved * needed, moved * shards)
+        )
+
+    def _different(self, result: Any) -> int:
+        """In how many shards a result is another one, as far as JAX knows. Others do it again."""
+        told = getattr(result, "manual_axis_type", None)  # before JAX 0.9 the axes alone
+        varies = getattr(result, "vma", ()) if told is None else told.varying
+        sizes = self._shards.items()
+        return math.prod(size for axis, (size, is_known) in sizes if axis in varies or not is_known)
 
     def _opaque(self, equation: Any, inputs: list[int]) -> list[int]:
         """Numbers for the results of an equation that is looked at from outside."""
@@ -275,13 +287,17 @@ class _Walk:
         return worst._replace(outs=outs)
 
     def _shard_map(self, equation: Any, inputs: list[int]) -> _Found:
-        """Its body has the shapes of one shard: as often as there are shards."""
+        """Its body has the shapes of one shard: as often as there are shards (`_product`)."""
         params = equation.params
         mesh = params["mesh"].shape
         axes = params["manual_axes" if "manual_axes" in params else "newly_manual_axes"]
-        shards = math.prod(mesh[axis] for axis in axes)
+        outside = self._shards
+        self._shards = outside | {
+            axis: (mesh[axis], params.get("check_vma", False)) for axis in axes
+        }
         found = self._inside(params["jaxpr"], inputs)
-        return found._replace(flops=found.flops * shards)
+        self._shards = outside
+        return found
 
     def _pallas(self, equation: Any, inputs: list[int]) -> _Found:
         """By the kernel's own word, else by its body: that runs at each place of its grid."""
@@ -316,11 +332,13 @@ class _Walk:
         if grid is None or not all(isinstance(size, int) for size in grid):
             return None
         known, self.left_out = self.left_out, {}
+        shards, self._shards = self._shards, {}
         self._trials += 1
         body = equation.params["jaxpr"]
         own = [self.number(("own", id(equation), i)) for i, _ in enumerate(body.invars)]
         found = self._inside(body, own)
         self._trials -= 1
+        self._shards = shards
         gaps, self.left_out = self.left_out, known
         if any(not gap.startswith("a cond") for gap in gaps):  # those are parts of the grid's edge
             return None
