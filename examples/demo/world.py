@@ -44,14 +44,17 @@ def kill(process: subprocess.Popen) -> str:
 
 
 def kill_rank(command: list[str]) -> Callable[[subprocess.Popen], str]:
-    """SIGKILL to the training process, which runs `command` somewhere below the one started."""
+    """SIGKILL to the training process, which runs `command` somewhere below the one started.
+
+    So does a standby that waits; the training is what has computed the most.
+    """
 
     def strike(process: subprocess.Popen) -> str:
-        for pid in descendants(process.pid):
-            if command_of(pid) == command:
-                os.kill(pid, signal.SIGKILL)
-                return SIGKILL_WORDS
-        return ""  # between two attempts: at the next step, then
+        found = [pid for pid in descendants(process.pid) if command_of(pid) == command]
+        if not found:
+            return ""  # between two attempts: at the next step, then
+        os.kill(max(found, key=processor_time), signal.SIGKILL)
+        return SIGKILL_WORDS
 
     return strike
 
@@ -137,6 +140,15 @@ def descendants(pid: int) -> list[int]:
         frontier = {child for child, parent in parents.items() if parent in frontier}
         found += sorted(frontier)
     return found
+
+
+def processor_time(pid: int) -> int:
+    """In ticks, by proc(5); 0 where the process has just ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 def command_of(pid: int) -> list[str]:
