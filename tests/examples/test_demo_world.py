@@ -76,6 +76,27 @@ def test_the_rank_is_found_below_what_was_started() -> None:
     assert code == signal.SIGKILL
 
 
+def test_a_standby_that_waits_with_the_same_command_is_left_alone() -> None:
+    """Whichever of the two has the lower number."""
+    rank = fake(
+        "import os, signal, time\n"
+        "if os.environ.get('STANDBY'): signal.pause()\n"
+        "while time.process_time() < 0.5: pass\n"
+        f"{STEPS.format(3)}\nsignal.pause()"
+    )
+    supervisor = fake(
+        "import os, subprocess, sys\n"
+        f"standby = subprocess.Popen({rank!r}, env={{**os.environ, 'STANDBY': '1'}})\n"
+        f"code = subprocess.run({rank!r}).returncode\n"
+        "is_left = standby.poll() is None\n"
+        "standby.kill()\n"
+        "sys.exit(-code if is_left else 1)"
+    )
+    here, _ = a_world()
+    code = here.launch(supervisor, faults=[world.Fault(2, world.kill_rank(rank))])
+    assert code == signal.SIGKILL
+
+
 def test_nothing_outlives_the_block(
     monkeypatch: pytest.MonkeyPatch, eventually: Callable[[Callable[[], bool]], bool]
 ) -> None:

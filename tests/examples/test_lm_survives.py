@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -102,15 +102,16 @@ def strike_at(
 
 
 def rank_pid(command: list[str]) -> int:
-    """The process that runs exactly this command."""
+    """The process that runs exactly this command; a standby does so, too, and computes less."""
     wanted = "\0".join(command) + "\0"
+    found: dict[int, int] = {}
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with suppress(OSError):
             if cmdline.read_text() == wanted:
-                return int(cmdline.parent.name)
-        except OSError:
-            continue
-    raise AssertionError(f"nobody runs {command}")
+                times = cmdline.with_name("stat").read_text().rpartition(")")[2].split()[11:13]
+                found[int(cmdline.parent.name)] = sum(map(int, times))
+    assert found, f"nobody runs {command}"
+    return max(found, key=found.__getitem__)
 
 
 def report(name: str) -> dict[str, object]:
