@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +77,7 @@ def test_a_shard_that_is_taken_back_during_the_seal(
     assert sealed_buffers(buffer.parent) == ((), {})
 
 
-@pytest.mark.parametrize("is_ending", [False, True], ids=["", "at the interpreter's exit"])
-def test_the_receipt_made_of_the_file_is_the_one_its_writer_makes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ending: bool
-) -> None:
-    """A script may end while its last save is written: Python 3.12 starts no thread then."""
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
-    if is_ending:
-        monkeypatch.setattr(threading.Thread, "start", refuse)
+def test_the_receipt_made_of_the_file_is_the_one_its_writer_makes(tmp_path: Path) -> None:
     captured = Staging().capture(tree())
     where = {"attempt": 0, "step": 5, "rank": 0, "world_size": 1}
     receipt = write_shard(tmp_path / "set", captured, **where, tags=("a", "b"))

@@ -104,25 +104,18 @@ class _Hashing:
         self._thread = threading.Thread(target=self._run, name="holdfast-hash", daemon=True)
 
     def __enter__(self) -> _Hashing:
-        try:
-            self._thread.start()
-        except RuntimeError:  # the script has ended: Python starts no more threads, from 3.12 on
-            self._run()
+        self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stop = True  # the capture is released after this: nobody may read it any more
-        self._join()
+        self._thread.join()
 
     def result(self) -> tuple[Tensor, ...]:
-        self._join()
+        self._thread.join()
         if self._error is not None:
             raise self._error
         return tuple(self._tensors)
-
-    def _join(self) -> None:
-        if self._thread.ident is not None:
-            self._thread.join()
 
     def _run(self) -> None:
         try:
