@@ -8,6 +8,7 @@ its own, and `init_process_group` too.
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -44,15 +45,15 @@ class TorchChannel:
     def __init__(self) -> None:
         c10d = sys.modules["torch.distributed.distributed_c10d"]
         find = getattr(c10d, "_get_default_store", None)
-        if find is None:
-            raise ConfigurationError(
-                f"torch {sys.modules['torch'].__version__} does not tell its default store, "
-                "through which ranks without a supervisor agree: use `holdfast run`"
-            )
         # The script's own store object is kept as well: in rank 0 it is the server, and must
         # outlive a `destroy_process_group` until the others have heard the last word.
-        self._served: Any = find()
-        self._store: Any = self._served.clone()
+        self._served: Any = None if find is None else find()
+        self._store: Any = _second_connection(self._served)
+        if self._store is None:
+            raise ConfigurationError(
+                f"torch {sys.modules['torch'].__version__} gives no second connection to its "
+                "default store, through which ranks without a supervisor agree: use `holdfast run`"
+            )
         self._store.set_timeout(datetime.timedelta(seconds=TIMEOUT_S))
         self._known: set[str] = set()
 
@@ -74,6 +75,20 @@ class TorchChannel:
         except Exception as error:
             raise ChannelError(_short(error)) from error
         return dict(zip(there, values, strict=True))
+
+
+def _second_connection(store: Any) -> Any:
+    """To the same store; None: there can be none."""
+    if hasattr(store, "clone"):
+        return store.clone()
+    distributed = sys.modules["torch.distributed"]  # before PyTorch 2.8
+    while hasattr(store, "underlying_store"):  # what the prefixes are, nobody says
+        store = store.underlying_store
+    if not isinstance(store, distributed.TCPStore):
+        return None
+    own = distributed.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return distributed.PrefixStore(f"holdfast/{restart}", own)
 
 
 def _short(error: Exception) -> str:
