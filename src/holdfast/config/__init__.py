@@ -184,6 +184,11 @@ def start_of_job() -> str:
     return job_of_pod() if _count(job) is None else f"{job}.{_count(restarts) or 0}"
 
 
+def restart_of_torchrun() -> str:
+    """Which start of its ranks this is, by torchrun's own count; "0" without it."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
 def job_of_pod() -> str:
     """The uid of what makes this pod, and makes it again; "": nothing tells.
 

@@ -8,11 +8,11 @@ its own, and `init_process_group` too.
 from __future__ import annotations
 
 import datetime
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.config import restart_of_torchrun
 from holdfast.errors import ConfigurationError
 from holdfast.session.registers import ChannelError
 
@@ -87,8 +87,7 @@ def _second_connection(store: Any) -> Any:
     if not isinstance(store, distributed.TCPStore):
         return None
     own = distributed.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return distributed.PrefixStore(f"holdfast/{restart}", own)
+    return distributed.PrefixStore(f"holdfast/{restart_of_torchrun()}", own)
 
 
 def _short(error: Exception) -> str:
