@@ -22,6 +22,8 @@ from processes import (
 )
 from together import FULL, Together
 
+from holdfast.session import channel_torch
+
 pytestmark = pytest.mark.real
 
 torch = pytest.importorskip("torch")
@@ -177,3 +179,20 @@ if FULL:
 
     class TestTogether(Together):
         straight = staticmethod(straight)
+
+
+class OldStore:
+    """With a prefix, as PyTorch before 2.8 gives it: it cannot be cloned."""
+
+    def __init__(self, underlying: object) -> None:
+        self.underlying_store = underlying
+
+
+def test_a_store_that_cannot_be_cloned_is_connected_to_anew() -> None:
+    served = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    one, other = (channel_torch._second_connection(OldStore(served)) for _ in range(2))
+    one.set("key", b"value")
+    assert other.get("key") == b"value"
+    assert not served.check(["key"]), "the script's own keys are others"
+    assert channel_torch._second_connection(OldStore(OldStore(object()))) is None
+    assert channel_torch._second_connection(None) is None

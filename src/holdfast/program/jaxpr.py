@@ -190,7 +190,7 @@ class _Walk:
 
     def _different(self, result: Any) -> int:
         """In how many shards a result is another one, as far as JAX knows. Others do it again."""
-        told = getattr(result, "manual_axis_type", None)  # before JAX 0.9 the axes alone
+        told = getattr(result, "manual_axis_type", None)  # JAX 0.8 has the axes alone
         varies = getattr(result, "vma", ()) if told is None else told.varying
         sizes = self._shards.items()
         return math.prod(size for axis, (size, is_known) in sizes if axis in varies or not is_known)
@@ -313,8 +313,8 @@ class _Walk:
         found = self._product(equation, inputs, flops, _bytes_of(equation))
         splash = _SPLASH.search(name)
         # Fused it has a part of the queries' gradient for each block of keys: a dimension more.
-        ranks = [len(out.aval.shape) for out in equation.outvars]
-        is_fused = max(ranks) > ranks[-1]
+        dimensions = [len(out.aval.shape) for out in equation.outvars]
+        is_fused = max(dimensions) > dimensions[-1]
         if splash is None or (is_fused and splash[1] == "dkv"):
             self.left_out[
                 f"pallas_call {name}: it has no cost estimate, and counts by its body, with what "

@@ -133,30 +133,30 @@ def _parts(
     """
     below = frozenset(replicated)
     shared = {
-        path: (shape, itemsize)
-        for path, shape, itemsize, _ in kinds
+        path: (shape, itemsize, may_be_cut)
+        for path, shape, itemsize, may_be_cut in kinds
         if shape is not None and is_below(path, below)
     }
-    arrays = []
-    for path, shape, itemsize, may_be_cut in kinds:
-        if path in shared and shape is not None:
-            nbytes = math.prod(shape) * itemsize
-            unit = _unit(shape, itemsize) if may_be_cut else nbytes
-            arrays.append(AlikeArray(path, nbytes, unit))
+    arrays = [
+        AlikeArray(path, math.prod(about[0]) * about[1], _unit(*about))
+        for path, about in shared.items()
+    ]
     mine = {share.name: share for share in share_out(arrays, ranks)[number]}
     found: list[_Part | None] = []
     for path, *_ in kinds:
         if path not in shared:
             found.append(None)
         else:
-            found.append((_rows(*shared[path], mine[path]),) if path in mine else ())
+            found.append((_rows(*shared[path][:2], mine[path]),) if path in mine else ())
     return tuple(found)
 
 
-def _unit(shape: tuple[int, ...], itemsize: int) -> int:
-    """Bytes of the fewest rows after which a large array may be cut."""
+def _unit(shape: tuple[int, ...], itemsize: int, may_be_cut: bool) -> int:
+    """Bytes of the fewest rows after which a large array may be cut; of all, where it may not."""
+    if not shape or not may_be_cut:
+        return math.prod(shape) * itemsize
     row = math.prod(shape[1:]) * itemsize
-    return row * min(shape[0], math.ceil(LEAST_CUT_BYTES / row)) if shape else itemsize
+    return row * min(shape[0], math.ceil(LEAST_CUT_BYTES / row))
 
 
 def _rows(shape: tuple[int, ...], itemsize: int, share: FileShare) -> Index:
