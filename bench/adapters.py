@@ -9,7 +9,9 @@ which KERAS_BACKEND says the backend, TensorFlow and MaxText need `make trainers
 their environment.
 
 - a step: the time in the adapter's methods between two steps, where nothing is saved.
-- a save: the same where something is, beside what the framework takes to save.
+- a save: the same where something is, beside what the framework takes to save. Of one that goes on
+  beside the steps the end is a part, in whichever step. The last one is left out: there the loop
+  waits until it counts.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 class Face(NamedTuple):
     """Of an adapter: its methods by the step that they belong to, the framework's ways to save.
 
-    A place is `module:name.name`.
+    The first of those begins a save. A place is `module:name.name`.
     """
 
     steps: int
@@ -56,6 +58,11 @@ class Face(NamedTuple):
 HUGGINGFACE = "holdfast.adapters.huggingface:HuggingFaceCallback"
 KERAS = "holdfast.adapters.keras:KerasCallback"
 RECORDER = "holdfast.compat.ml_goodput_measurement.recorder:GoodputRecorder"
+TENSORFLOWS_ITERATOR = (
+    ("tensorflow:train.Checkpoint.write",)
+    if os.environ.get("KERAS_BACKEND") == "tensorflow"
+    else ()
+)
 FACES = {
     "huggingface": Face(
         400,
@@ -75,7 +82,8 @@ FACES = {
         1500,
         f"{KERAS}.on_train_batch_end",
         tuple(f"{KERAS}.{what}" for what in ("on_epoch_begin", "on_epoch_end", "state_dict")),
-        ("keras:Model.save_weights",),
+        # With TensorFlow the adapter has it save its iterator, too, which Keras leaves out.
+        ("keras:Model.save_weights", *TENSORFLOWS_ITERATOR),
         ("256", "65536"),
     ),
     "orbax": Face(
@@ -112,19 +120,25 @@ FACES = {
 
 
 class Clocks:
-    """Seconds in the adapter and in the framework's save, a pair for each step."""
+    """Of each step: seconds in the adapter, and in the framework's save; saves that it begins."""
 
     def __init__(self) -> None:
-        self.steps: list[list[float]] = [[0.0, 0.0]]
+        self.steps: list[list[float]] = [[0.0, 0.0, 0]]
         self._inside: list[list[float]] = []  # of timed calls under way: seconds of those in them
 
-    def timed(self, call: Callable[..., Any], *, which: int, begins: bool) -> Callable[..., Any]:
-        """`which`: 0 the adapter's, 1 the framework's save; what is nested is counted once."""
+    def timed(
+        self, call: Callable[..., Any], *, which: int, begins: bool, saves: bool
+    ) -> Callable[..., Any]:
+        """`which`: 0 the adapter's, 1 the framework's save; what is nested is counted once.
+
+        `begins` a step, or `saves`: begins a save.
+        """
 
         @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if begins:
-                self.steps.append([0.0, 0.0])
+                self.steps.append([0.0, 0.0, 0])
+            self.steps[-1][2] += saves
             began_s, nested = time.perf_counter(), [0.0]
             self._inside.append(nested)
             try:
@@ -145,9 +159,10 @@ def within(name: str, out: str, *, wide: bool) -> None:
     if name == "maxtext":  # as its adapter says, for who imports MaxText before it
         importlib.import_module("holdfast.compat.ml_goodput_measurement.auto")
     for place in (face.begins, *face.others):
-        patch(place, partial(clocks.timed, which=0, begins=place == face.begins))
+        patch(place, partial(clocks.timed, which=0, begins=place == face.begins, saves=False))
     for place in face.saves:
-        patch(place, partial(clocks.timed, which=1, begins=False))
+        begins_save = place == face.saves[0]
+        patch(place, partial(clocks.timed, which=1, begins=False, saves=begins_save))
     atexit.register(lambda: Path(out).write_text(json.dumps(clocks.steps)))
     text = (EXAMPLES / name / "train.py").read_text()
     sys.argv = ["train.py", str(WIDE_STEPS if wide else face.steps)]
@@ -188,8 +203,14 @@ def measure(
             stdout=subprocess.DEVNULL,
         )
         steps = json.loads(out.read_text())[1 + WARM_STEPS // (2 if wide else 1) :]
-    plain = [ours for ours, saves in steps if not saves]
-    return plain, [(ours, saves) for ours, saves in steps if saves]
+    plain = [ours for ours, own, _ in steps if not own]
+    saves: list[tuple[float, float]] = []
+    for ours, own, begun in steps:
+        if begun:
+            saves.append((ours, own))
+        elif own and saves:
+            saves[-1] = saves[-1][0] + ours, saves[-1][1] + own
+    return plain, saves[:-1]
 
 
 def main() -> None:

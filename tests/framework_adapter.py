@@ -26,7 +26,8 @@ class Adapter:
         self.folder, self.ckpt_dir = base / "checkpoints", base / "ckpt"
         self.ckpt_dir.mkdir()
         who = {"attempt": lambda: ATTEMPT, "rank": 0, "world_size": 1}
-        self.saver = Saver(self.ckpt_dir, self.words, Contents(), **who)
+        self.contents = Contents()
+        self.saver = Saver(self.ckpt_dir, self.words, self.contents, **who)
         self.boundary = Boundary(self.writer, self.saver)
         files = FrameworkFiles(self.folder, "step-*", self.ckpt_dir, 0, ranks)
         self.loop = FrameworkLoop(files, None, self.boundary, self.saver, lambda *_: None)

@@ -1,7 +1,8 @@
 """A short training by Hugging Face's Trainer for test_huggingface. Argument: what is special of it.
 
 Epochs have 16 steps. Prints the step at its end, and a digest of the parameters. SAVES names steps
-that the first attempt saves, and KILL the one after which it is killed.
+that the first attempt saves, and KILL the one after which it is killed: once the save of step
+COUNTS counts.
 """
 
 import hashlib
@@ -23,11 +24,12 @@ from transformers import (
 )
 
 from holdfast.adapters.huggingface import HuggingFaceCallback
+from holdfast.journal.layout import Word
 
 kind = sys.argv[1]
 STEPS = 40
 SAVES = [int(step) for step in os.environ.get("SAVES", "").split()]
-KILL = int(os.environ.get("KILL", 0))
+KILL, COUNTS = (int(os.environ.get(name, 0)) for name in ("KILL", "COUNTS"))
 BEST = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
 PLATEAU = {"patience": 0, "factor": 0.5, "threshold": 10.0, "threshold_mode": "abs"}
 IN_ONE_CYCLE = ("in one cycle", "fails at the end")  # a schedule that raises at a step too many
@@ -37,6 +39,12 @@ HOW = {
     "is told late": {"eval_strategy": "epoch"},
     "best": {"eval_strategy": "epoch", "save_strategy": "best"},
     "saves each epoch": {"save_strategy": "epoch"},
+    "keeps two of an epoch each": {"save_strategy": "epoch", "save_total_limit": 2},
+    "keeps two of ten steps each": {
+        "save_strategy": "steps",
+        "save_steps": 10,
+        "save_total_limit": 2,
+    },
     "evaluates": {"eval_strategy": "epoch", "eval_on_start": True},
     "is slow": {"eval_strategy": "steps", "eval_steps": 30},
     "keeps one": {"save_total_limit": 1},
@@ -115,6 +123,8 @@ class Strikes(TrainerCallback):
         if state.global_step + 1 in SAVES:
             holdfast.run.save(tag=f"at-{state.global_step + 1}", wait=True)
         if KILL and state.global_step == KILL:
+            while holdfast.run._boundary.writer.page.load(Word.COMMITTED) < COUNTS:
+                time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGKILL)
 
 

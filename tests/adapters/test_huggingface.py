@@ -17,6 +17,7 @@ pytestmark = pytest.mark.real
 
 HALF_A_POINT = 0.005
 SCRIPT = Path(__file__).with_name("huggingface_script.py")
+ALONE = Path(__file__).with_name("huggingface_alone_script.py")
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +110,37 @@ def test_a_killed_run_ends_with_the_same_bits(
     assert f"starting from step {saves} " in text
     house.folder.joinpath("checkpoints").rename(house.folder / "killed")
     assert end(text) == end(train(house, kind, name="untouched"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "every", "start"),
+    [("keeps two of an epoch each", 16, 16), ("keeps two of ten steps each", 10, 30)],
+)
+def test_what_the_trainer_saves_by_itself_is_the_runs_too(
+    kind: str, every: int, start: int, house: House
+) -> None:
+    """So its own limit removes no more than what is no longer needed."""
+    text = train(house, kind, EXIT_DONE, "--save-every", 1000, KILL=31, COUNTS=start)
+    assert f"starting from step {start} " in text
+    saved = text.partition("Restarting")[0]
+    assert saved.count("saves step") == start // every, "each is one save, not two"
+    house.folder.joinpath("checkpoints").rename(house.folder / "killed")
+    assert end(text) == end(train(house, kind, name="untouched"))
+
+
+@pytest.mark.parametrize("batches", ["are drawn", "are made of random numbers"])
+def test_a_batch_of_random_numbers_is_another_one_without_holdfast_too(
+    batches: str, house: House
+) -> None:
+    """The page's limit is the Trainer's: Holdfast is not there."""
+
+    def alone(*words: object) -> tuple[int, str]:
+        return end(house.start(sys.executable, ALONE, batches, *words, OMP_NUM_THREADS=1).wait())
+
+    whole = alone("to the end")
+    assert alone("to the middle")[0] == 20
+    goes_on = alone("from there")
+    assert (goes_on == whole) is (batches == "are drawn")
 
 
 def test_the_best_model_may_be_the_last(house: House) -> None:

@@ -14,8 +14,8 @@ from holdfast.core.save.word import AGREED, WAITS, Order, unpack
 from holdfast.errors import ConfigurationError, StepOrderError, Stop, StoreUnavailable
 from holdfast.journal.layout import SPAN_KINDS, Kind, RankPhase, Word
 from holdfast.journal.reader import JournalReader
+from holdfast.session import asked_save, framework_loop
 from holdfast.session import boundary as boundaries
-from holdfast.session import framework_loop
 from holdfast.session.framework_files import FrameworkFiles
 from holdfast.session.framework_loop import Due, FrameworkLoop
 from holdfast.snapshot.external import external_of
@@ -51,6 +51,36 @@ def test_a_save_is_due_at_the_ordered_step_alone(adapter: Adapter) -> None:
     assert adapter.answers() == (3, 3, 3, 0)
     assert adapter.words.load(Word.SAVE_BLOCKED_NS) > 0
     assert adapter.loop.due(4) is Due.NONE
+
+
+def test_what_the_framework_saves_in_any_case_is_asked_for_now(adapter: Adapter) -> None:
+    """And where its order does not come in time, the framework's save stays its own."""
+    adapter.boundary.hurry = lambda: adapter.order(1, 1)
+    assert adapter.loop.due(1, saves_itself=True) is Due.SAVE
+    assert adapter.words.load(Word.SAVE_ASKED) == 1
+    adapter.loop.saved(1, adapter.write(1))
+    adapter.written()
+    adapter.boundary.hurry = lambda: adapter.order(2, 7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asked_save, "LIMIT_NS", 0)
+        assert adapter.loop.due(2, saves_itself=True) is Due.NONE
+    adapter.loop.saved(2, adapter.write(2))
+    adapter.written()
+    assert adapter.answers() == (1, 1, 1, 0)
+
+
+def test_random_generators_that_the_framework_keeps_are_in_no_set(adapter: Adapter) -> None:
+    adapter.contents.has_generators = False
+    adapter.order(1, 1)
+    adapter.loop.due(1)
+    adapter.loop.saved(1, adapter.write(1))
+    adapter.written()
+    info = commit(adapter.ckpt_dir / set_name(ATTEMPT, 1), 1)
+    assert read_set(info.path)["rng"] == {}
+    random.seed(3)
+    drawn = random.getstate()
+    adapter.contents.apply({"rng": {"python": {"version": 3, "words": (), "gauss": None}}})
+    assert random.getstate() == drawn, "of a set that an older Holdfast has made"
 
 
 def test_the_set_stands_for_the_frameworks_files(adapter: Adapter) -> None:

@@ -70,7 +70,7 @@ class Trainer:
 
     def ask(self) -> None:
         """As `run.save(tag=...)` does."""
-        self.boundary.await_order(self.words.load(Word.ORDER))
+        self.boundary.ask_now()
 
     def sealed(self, buffer: int, step: int) -> dict[str, Any]:
         """What another process finds in a buffer."""
@@ -412,11 +412,10 @@ def test_a_save_that_is_not_ordered_in_time_is_of_a_later_step(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer.order(1, 5, None)
-    before = trainer.words.load(Word.ORDER)
     monkeypatch.setattr(asked_save, "LIMIT_NS", 0)
-    assert not trainer.boundary.await_order(before)
+    assert not trainer.boundary.ask_now()
     trainer.order(2, 1, None)
-    assert trainer.boundary.await_order(before)
+    assert trainer.boundary.ask_now()
 
 
 def test_buffers_that_are_gone_are_made_again(

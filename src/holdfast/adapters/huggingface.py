@@ -14,39 +14,21 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from transformers import TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from holdfast.adapters.huggingface_weights import renamed_weights
-from holdfast.adapters.newer import say_if_newer
+from holdfast.adapters import huggingface_options as options
+from holdfast.adapters.huggingface_weights import load_renamed, renamed_weights
 from holdfast.adapters.versions import check_version
 from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.session.framework_loop import FrameworkLoop
-from holdfast.session.say import say
 from holdfast.session.start import start
 
 TRIED = ("5.0", "5.24")
-REFUSED = (
-    ("save_strategy", "best", "a step is saved only where it is the best one", 'take "no"'),
-    (
-        "save_total_limit",
-        1,
-        "the checkpoint before is removed while the newest is not yet verified",
-        "take 2 or more",
-    ),
-    ("save_only_model", True, "a restart would begin the optimizer anew", "leave it out"),
-    (
-        "restore_callback_states_from_checkpoint",
-        True,
-        "other callbacks come to stand behind HuggingFaceCallback, which has to be the last",
-        "leave it out",
-    ),
-)  # an option, its value, why not, and what then
 
 
 class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
@@ -60,7 +42,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         """`how`: of `holdfast.start`."""
         check_version("transformers", transformers.__version__, TRIED)
         self.run = start(**how)
-        self._loop: FrameworkLoop = self.run.framework(folder)
+        self._loop: FrameworkLoop = self.run.framework(folder, generators=False)
         self._stops = False
         self._saved_step = self._loop.resume_step  # the last one, of those that the run wanted
         self._is_asked = False  # the Trainer, for a save that it has not made yet
@@ -69,9 +51,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._tokens = 0
         self._max_steps = 0  # the Trainer's own, where it is told less
         self._renamed: dict[str, Any] | None = None
-        newest = get_last_checkpoint(folder) if Path(folder).is_dir() else None
-        if newest is not None:
-            say_if_newer(self.run.name, newest, _step_of(newest), self._loop.resume_step)
+        options.say_newer_checkpoint(self.run.name, self._loop.folder, self._loop.resume_step)
 
     @property
     def checkpoint(self) -> str | None:
@@ -87,31 +67,14 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any, **_: Any) -> None:
         """The Trainer has restored what it was given."""
-        if Path(args.output_dir).absolute() != self._loop.folder:
-            raise ConfigurationError(
-                f"the Trainer writes to {args.output_dir}, and HuggingFaceCallback was given "
-                f"{self._loop.folder}: give it the Trainer's output_dir"
-            )
-        if state.global_step != self._loop.resume_step:
-            raise ConfigurationError(
-                f"the Trainer begins after step {state.global_step}, and the run goes on from step "
-                f"{self._loop.resume_step}: call trainer.train(resume_from_checkpoint="
-                "callback.checkpoint), and resume from nothing else"
-            )
-        for option, value, reason, then in REFUSED:
-            if getattr(args, option, None) == value:
-                raise ConfigurationError(f"with {option}={value!r} {reason}: {then}")
+        options.check_options(args, self._loop.folder, state.global_step, self._loop.resume_step)
         if self._renamed is not None:
             with self._loop.restoring():
-                model.load_state_dict(self._renamed)
+                load_renamed(model, self._renamed)
             self._renamed = None
-            say(
-                "The checkpoint has some weights under other names than the model, and the Trainer "
-                "says that they are missing. All weights are loaded."
-            )
         self._tokens = state.num_input_tokens_seen
         is_retried = getattr(args, "auto_find_batch_size", False)
-        self._loop.begin(until=state.max_steps, generators=False, is_retried=is_retried)
+        self._loop.begin(until=state.max_steps, is_retried=is_retried)
         self._max_steps = state.max_steps
         if self._loop.is_over():
             state.max_steps = state.global_step
@@ -134,7 +97,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
             of["optimizer"].zero_grad(set_to_none=True)
             of["lr_scheduler"].step = lambda: None  # some raise at a step too many
 
-    def on_step_end(self, _args: Any, state: Any, control: Any, **of: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **of: Any) -> None:
         """What is due is done by the Trainer right after this."""
         if state.global_step > state.max_steps:
             vars(of["lr_scheduler"]).pop("step", None)  # it has its own again
@@ -143,7 +106,8 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
             control.should_log = control.should_evaluate = control.should_save = False
             return
         step, seen = state.global_step, state.num_input_tokens_seen
-        due = self._loop.due(step, tokens=max(0, int(seen - self._tokens)))
+        tokens, saves = max(0, int(seen - self._tokens)), options.saves_itself(args, state, control)
+        due = self._loop.due(step, tokens=tokens, saves_itself=saves)
         self._tokens, self._stops = seen, due.stops
         self._since_s = time.monotonic()
         if due.saves:
@@ -171,9 +135,8 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
         """Numbers for the report: loss, grad_norm, learning_rate and what else is logged."""
-        numbers = {
-            name: value for name, value in (logs or {}).items() if isinstance(value, int | float)
-        }
+        logged = (logs or {}).items()
+        numbers = {name: value for name, value in logged if isinstance(value, int | float)}
         if numbers and state.global_step > self._loop.resume_step:
             self._loop.measured(state.global_step, numbers)
         self._since_s = time.monotonic()
@@ -235,8 +198,3 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
             self._loop.begins("evaluate" if evaluates else "save")
         else:
             self._loop.ends()
-
-
-def _step_of(checkpoint: str) -> int:
-    number = Path(checkpoint).name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0

@@ -19,6 +19,8 @@ from safetensors import safe_open
 from transformers import PreTrainedModel
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from holdfast.session.say import say
+
 # What DeepSpeed and FSDP restore the model from, by themselves.
 _OTHERS = ("global_step*", "pytorch_model_fsdp*")
 
@@ -45,6 +47,15 @@ def renamed_weights(model: Any, checkpoint: Path) -> dict[str, Any] | None:
         if is_whole and _shapes(weights) == _shapes(model.state_dict()):
             return weights
     raise mismatch
+
+
+def load_renamed(model: Any, weights: dict[str, Any]) -> None:
+    """What `renamed_weights` has found, into the model; a sentence says so."""
+    model.load_state_dict(weights)
+    say(
+        "The checkpoint has some weights under other names than the model, and the Trainer says "
+        "that they are missing. All weights are loaded."
+    )
 
 
 def check_weights(model: Any, checkpoint: Path) -> None:

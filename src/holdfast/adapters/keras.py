@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,8 +74,6 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if sum(1 for _ in islice(batches, earlier)) < earlier:
             raise ConfigurationError(f"the data ended before its batch {earlier}: is it the same?")
         return batches
-
-    # --- what Keras leaves out --------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """A part of the set: where in which epoch, and what is in none of Keras's files."""
@@ -179,8 +178,9 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         path = self._names.place(self._loop.folder, self._step)
         if self._backend == "jax":
             sync(self.model)
-        with self._loop.saving(), tempfile.TemporaryDirectory() as unused:
-            error = self._write(path if self._process == 0 else Path(unused) / path.name)
+        elsewhere = tempfile.TemporaryDirectory() if self._process else nullcontext()
+        with self._loop.saving(), elsewhere as unused:
+            error = self._write(path if unused is None else Path(unused) / path.name)
             if self._processes > 1:
                 error = of_the_first(error)
         if error is None:

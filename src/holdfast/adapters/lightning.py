@@ -11,24 +11,23 @@ optimizers from them, and a loader that has a state; Holdfast puts the random ge
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
-import time
 from typing import Any
 
 import lightning
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from holdfast.adapters.data_loader import ResumableDataLoader
 from holdfast.adapters.lightning_epoch import (
     EpochBegins,
-    ahead,
+    begin_epoch,
     evaluates_now,
-    loaders,
-    of_lightnings_own,
+    last_step,
+    let_schedulers_hear,
+    tell_loaders,
 )
+from holdfast.adapters.lightning_waits import hear_waits
 from holdfast.adapters.newer import say_newest
 from holdfast.adapters.run_names import RunNames
 from holdfast.adapters.versions import check_version
@@ -39,7 +38,6 @@ from holdfast.session.start import start
 __all__ = ["LightningCallback", "ResumableDataLoader"]
 
 TRIED = ("2.5", "2.6")
-WAITS = ".train_dataloader_next"
 
 
 class LightningCallback(Callback):  # type: ignore[misc]
@@ -106,34 +104,16 @@ class LightningCallback(Callback):  # type: ignore[misc]
         # Lightning's ends the fit at the epoch's end, and broadcasts to ranks that may be anywhere.
         with contextlib.suppress(ValueError, TypeError):  # not the main thread, or C's handler
             signal.signal(signal.SIGTERM, self._on_sigterm)
-        self._hear_waits(trainer.profiler)
+        hear_waits(trainer.profiler, self._waited)
         self._has_begun = True
-        self._loop.begin(until=self._until(trainer))
+        self._loop.begin(until=last_step(trainer, self._step))
         if self._loop.is_over():
             trainer.should_stop = True
         elif self._restored and self._is_epoch_over:
-            self._begin_epoch_anew(trainer)
+            begin_epoch(trainer)
         elif self._restored:
             self._draws_again = True
             self._loop.begins("restore")
-
-    def _until(self, trainer: Any) -> int | None:
-        """By Lightning's own estimate, which may be too low; None: it cannot tell."""
-        with contextlib.suppress(MisconfigurationException):
-            steps = trainer.estimated_stepping_batches
-            if 0 < steps < math.inf:
-                return max(int(steps), self._step + 1)
-        return None
-
-    def _begin_epoch_anew(self, trainer: Any) -> None:
-        """Lightning would go on in the epoch whose last step was restored."""
-
-        def begin() -> None:
-            trainer.fit_loop.epoch_loop.restarting = False
-            if ahead(trainer):  # drawn before the generators were put back
-                iter(trainer.fit_loop._data_fetcher)
-
-        of_lightnings_own(begin, None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002 - Lightning's
         """Of an evaluation, say; or PyTorch could not load the checkpoint's state."""
@@ -141,27 +121,13 @@ class LightningCallback(Callback):  # type: ignore[misc]
         if not self._has_begun and isinstance(exception, RuntimeError):
             self._loop.refused(exception)
 
-    def _hear_waits(self, profiler: Any) -> None:
-        """Lightning tells its profiler, whichever that is, when it waits for a batch."""
-        start, stop = profiler.start, profiler.stop
-        began_s = 0.0
-
-        def started(action: str) -> None:
-            nonlocal began_s
-            start(action)
-            if action.endswith(WAITS):
-                began_s = time.monotonic()
-
-        def stopped(action: str) -> None:
-            if action.endswith(WAITS):
-                if self._draws_again:  # the batches of the epoch that was broken off
-                    self._draws_again = False
-                    self._loop.ends()
-                else:
-                    self._loop.spent("data", time.monotonic() - began_s)
-            stop(action)
-
-        profiler.start, profiler.stop = started, stopped
+    def _waited(self, seconds: float) -> None:
+        """A batch was drawn; the first one after a restart: all those before it, too."""
+        if self._draws_again:
+            self._draws_again = False
+            self._loop.ends()
+        else:
+            self._loop.spent("data", seconds)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """A step is done, unless its gradients are still summed up."""
@@ -193,13 +159,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._loop.leave()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
-        """In the first epoch after a restart Lightning passes over schedulers that hear a metric.
-
-        For the metric may be none of that epoch; where it is there, they go on as ever.
-        """
-        hearing = [one.monitor for one in trainer.lr_scheduler_configs if one.reduce_on_plateau]
-        if all(name in trainer.callback_metrics for name in hearing):
-            trainer.fit_loop._restarting = False  # its setter means more
+        """After a restart Lightning passes over schedulers that hear a metric, for an epoch."""
+        let_schedulers_hear(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
         """The run is done when its last step counts, also if that was to be a stop."""
@@ -225,11 +186,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._loop.leave()
 
     def _save(self, trainer: Any) -> None:
-        for loader in loaders(trainer):
-            if isinstance(loader, ResumableDataLoader):
-                loader.ahead = ahead(trainer)
-                if self._is_epoch_over:
-                    loader.end_epoch()
+        tell_loaders(trainer, is_epoch_over=self._is_epoch_over)
         path = self._names.place(self._loop.folder, self._step)
         try:
             with self._loop.saving():

@@ -5,12 +5,16 @@ Where another Lightning has it no more, the training goes on, and a sentence say
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from holdfast.adapters.data_loader import ResumableDataLoader
 from holdfast.session.say import say
 
 T = TypeVar("T")
@@ -27,13 +31,38 @@ class EpochBegins(Callback):  # type: ignore[misc]
         self._begins(trainer)
 
 
-def loaders(trainer: Any) -> list[Any]:
-    """All that the training draws from."""
+def last_step(trainer: Any, done: int) -> int | None:
+    """By Lightning's own estimate, which may be too low; None: it cannot tell."""
+    with contextlib.suppress(MisconfigurationException):
+        steps = trainer.estimated_stepping_batches
+        if 0 < steps < math.inf:
+            return max(int(steps), done + 1)
+    return None
 
-    def flat() -> list[Any]:
+
+def begin_epoch(trainer: Any) -> None:
+    """Begin the next one: Lightning would go on in the epoch whose last step was restored."""
+
+    def begin() -> None:
+        trainer.fit_loop.epoch_loop.restarting = False
+        if ahead(trainer):  # drawn before the generators were put back
+            iter(trainer.fit_loop._data_fetcher)
+
+    of_lightnings_own(begin, None)
+
+
+def tell_loaders(trainer: Any, *, is_epoch_over: bool) -> None:
+    """Before a save: what of their batches nobody has used yet."""
+
+    def loaders() -> list[Any]:
         return list(trainer.fit_loop._combined_loader.flattened)
 
-    return of_lightnings_own(flat, [])
+    nothing: list[Any] = []
+    for loader in of_lightnings_own(loaders, nothing):
+        if isinstance(loader, ResumableDataLoader):
+            loader.ahead = ahead(trainer)
+            if is_epoch_over:
+                loader.end_epoch()
 
 
 def ahead(trainer: Any) -> int:
@@ -57,6 +86,16 @@ def evaluates_now(trainer: Any) -> bool:
         return bool(loop._should_check_val_fx(fit._data_fetcher)) and not is_skipped
 
     return of_lightnings_own(evaluates, False)
+
+
+def let_schedulers_hear(trainer: Any) -> None:
+    """The metric that they go by may be none of this epoch; where it is there, they go on as ever.
+
+    An epoch that was broken off is all that Lightning passes over them for.
+    """
+    hearing = [one.monitor for one in trainer.lr_scheduler_configs if one.reduce_on_plateau]
+    if all(name in trainer.callback_metrics for name in hearing):
+        trainer.fit_loop._restarting = False  # its setter means more
 
 
 def of_lightnings_own(look: Callable[[], T], otherwise: T) -> T:

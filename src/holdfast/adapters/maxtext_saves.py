@@ -66,7 +66,7 @@ class MaxTextSaves:
                 f"MaxText begins after {done} steps, and the run goes on from step "
                 f"{self._loop.resume_step}: give it another run_name, or train it as another run"
             )
-        self._loop.begin(until=until, generators=False)
+        self._loop.begin(until=until)
         if done >= until:
             say(f"All {until} steps are done")
             sys.exit(0)

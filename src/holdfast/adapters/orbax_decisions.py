@@ -37,7 +37,7 @@ class OrbaxDecisions(ABC):
         if steps := self._steps():
             path, step = self._loop.folder / self._name(max(steps)), max(steps) + self._shift
             say_if_newer(run.name, path, step, self._loop.resume_step)
-        self._loop.begin(until=until, generators=False)
+        self._loop.begin(until=until)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)

@@ -434,12 +434,15 @@ class Boundary:
                 return
             time.sleep(WAIT_STEP_S)
 
-    def await_order(self, before: int) -> bool:
-        """Wait until the save that was just asked for is ordered: then it is of this very step.
+    def ask_now(self) -> bool:
+        """Ask for a save, and wait until it is ordered: then it is of this very step.
 
-        `before`: the order that was there when it was asked for. False: there was no answer in time
-        (another save is under way), and it becomes one of a later step.
+        False: there was no answer in time (another save is under way), and it becomes one of a
+        later step.
         """
+        before = self._page.load(Word.ORDER)
+        self._page.increment(Word.SAVE_ASKED)
+        self.hurry()
         if self.expected == NO_STEP:
             return True
         step = self.expected + self.shift

@@ -35,6 +35,7 @@ class Contents:
         self._tags: list[str] = []
         self._tag_lock = threading.Lock()
         self.bests: dict[str, float] = {}
+        self.has_generators = True  # False: a framework keeps them in its own checkpoints
         self.optimizers = Optimizers()
         self._replicated = ReplicatedParts()
         self._parameters = ParameterNames()
@@ -134,7 +135,7 @@ class Contents:
                 str(number): stream.position(f"data/{number}")
                 for number, stream in enumerate(self._streams)
             },
-            "rng": part_states.capture_rng(),
+            "rng": part_states.capture_rng() if self.has_generators else {},
             "session": {"bests": dict(self.bests), "parameters": self._parameters.of(self._parts)},
         }
 
@@ -174,7 +175,7 @@ class Contents:
                     f"the checkpoint has no position for data stream {number}: "
                     "call run.data for the same iterators in the same order"
                 )
-        self._generators = stored.get("rng", {})
+        self._generators = stored.get("rng", {}) if self.has_generators else {}
         self.restore_generators()
 
     def restore_generators(self) -> None:

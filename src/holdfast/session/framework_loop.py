@@ -79,11 +79,11 @@ class FrameworkLoop:
         checkpoint: str | None,
         boundary: Boundary,
         saver: Saver,
-        ready: Callable[[int | None, bool], None],
+        ready: Callable[[int | None], None],
     ) -> None:
         """`checkpoint`: what is chosen, below the folder.
 
-        `ready`: the first step is near; the last that is done, and whether to restore generators.
+        `ready`: the first step is near; the last that is done.
         """
         self.folder = files.folder
         self.checkpoint = None if checkpoint is None else files.folder / checkpoint
@@ -111,21 +111,20 @@ class FrameworkLoop:
         *,
         after: int | None = None,
         until: int | None = None,
-        generators: bool = True,
         is_retried: bool = False,
     ) -> None:
         """The framework has restored its state: the next step is the one after `after`.
 
         Steps count from 1; without `after` they go on from the chosen checkpoint. `until`: the last
-        one, if it is known. `generators`: random generators are put back now, as they were at that
-        step; False where the framework does that itself. `is_retried`: the framework may try its
-        loop anew, and begin once more before a step is done.
+        one, if it is known. Random generators are put back now, as they were at that step.
+        `is_retried`: the framework may try its loop anew, and begin once more before a step is
+        done.
         """
         boundary = self._boundary
         first, self._last = boundary.resume_step + 1, until or MAX_STEP
         if not self._has_begun:
             self._has_begun = True
-            self._ready(after, generators)
+            self._ready(after)
             first = boundary.resume_step + 1
         elif not is_retried:
             raise StepOrderError(
@@ -153,8 +152,11 @@ class FrameworkLoop:
             say(NOTHING_LEFT.format(self.resume_step))
         return is_over
 
-    def due(self, step: int, *, tokens: int = 0) -> Due:
+    def due(self, step: int, *, tokens: int = 0, saves_itself: bool = False) -> Due:
         """`step` is done: what is due at its boundary.
+
+        `saves_itself`: the framework is about to save this step, whether that is due or not. It
+        becomes the run's save, unless another one is under way; asking for it takes milliseconds.
 
         Raises StepOrderError; at the first step Unstorable, of a tracked part that has no state.
         """
@@ -163,6 +165,8 @@ class FrameworkLoop:
         if step != boundary.expected:
             boundary.out_of_order(step, "due")
         self._settle()
+        if saves_itself:
+            boundary.ask_now()
         order = boundary.record(step, tokens)
         if not self._is_prepared:
             self._is_prepared = True
@@ -406,8 +410,9 @@ class FrameworkLoop:
         page = self._boundary.writer.page
         self._is_told = True
         page.store(Word.SAVE_BLOCKED_NS, max(1, blocked_ns))
+        # Whoever controls the run sees it at its next look. To wake it is a system call, which can
+        # cost this thread milliseconds: the framework's own threads are writing.
         page.store(Word.COPIED, pack(pending.epoch, pending.step))
-        self._boundary.hurry()
 
     def _settle(self) -> None:
         """The training goes on: a save that was due and has not even begun never will be."""

@@ -249,14 +249,17 @@ class Run:
         self._boundary.resume_step, self._boundary.ended = restored.step, restored.ended
         return restored
 
-    def framework(self, folder: str | os.PathLike[str], *, own: str | None = None) -> FrameworkLoop:
+    def framework(
+        self, folder: str | os.PathLike[str], *, own: str | None = None, generators: bool = True
+    ) -> FrameworkLoop:
         """For a loop that a framework drives, and whose checkpoints it writes below `folder`.
 
         Which of them this attempt starts from is chosen as ever, and every byte of it is verified.
         Tracked parts, data positions and random generators are restored. `own`: a pattern of names
         in that folder that are this run's alone: what the run keeps no more is removed there.
-        Otherwise nothing is. Raises as `restore`, ConfigurationError when the chosen checkpoint is
-        Holdfast's own, and StepOrderError when it was called before.
+        Otherwise nothing is. `generators`: False where the framework keeps the random generators
+        in its checkpoints, and puts them back itself. Raises as `restore`, ConfigurationError when
+        the chosen checkpoint is Holdfast's own, and StepOrderError when it was called before.
         """
         if self._is_frameworks:
             raise StepOrderError(
@@ -267,17 +270,17 @@ class Run:
         from holdfast.session.framework_loop import FrameworkLoop
 
         base = Path(folder).absolute()
+        self._contents.has_generators = generators
         restored = self._restore(init=None, like=None, only=None, folder=base)
         who = self._attachment.rank, self._attachment.world_size
         files = FrameworkFiles(base, own, self._attachment.ckpt_dir, *who)
         ready = self._begin_framework
         return FrameworkLoop(files, restored.external, self._boundary, self._saver, ready)
 
-    def _begin_framework(self, after: int | None, generators: bool) -> None:
+    def _begin_framework(self, after: int | None) -> None:
         self._begin(after)
         self._attachment.restores = True  # what was chosen, by the framework's own means
-        if generators:
-            self._contents.restore_generators()
+        self._contents.restore_generators()
 
     def compile(
         self, function: Callable[..., T], *, flops: bool = False, **options: Any
@@ -476,12 +479,10 @@ class Run:
             self._contents.tag(tag)
         if wait:
             self._boundary.wait_for_commit = True
-        before = self._writer.page.load(Word.ORDER)
-        self._writer.page.increment(Word.SAVE_ASKED)
-        if (tag is not None or wait) and not self._attachment.is_inert:
-            self._attachment.hurry()
-            if not self._boundary.await_order(before) and tag is not None:
-                say(f"The tag {tag!r} goes to a later step, because another save is under way")
+        if (tag is None and not wait) or self._attachment.is_inert:
+            self._writer.page.increment(Word.SAVE_ASKED)
+        elif not self._boundary.ask_now() and tag is not None:
+            say(f"The tag {tag!r} goes to a later step, because another save is under way")
 
     def best(self, metric: str, value: float, mode: str) -> bool:
         """If `value` is the best yet of `metric`, save at the next boundary, tagged `best`.
