@@ -27,6 +27,7 @@ import namespace  # noqa: F401
 import own_process  # noqa: F401
 import plain_ledger  # noqa: F401
 import tiers
+import written_values  # noqa: F401
 from processes import House
 
 del sys.path[:3]

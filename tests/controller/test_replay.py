@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from written_values import write_inits
 
 from holdfast.controller.journal import ControllerJournal
 from holdfast.controller.replay import decided, difference, inputs, recorded, replay
@@ -28,6 +29,8 @@ from holdfast.errors import JournalError
 from holdfast.journal.layout import CONTROLLER_RANK, Identity
 from holdfast.journal.reader import Journal, read_journal
 from holdfast.journal.writer import JournalWriter
+
+write_inits()
 
 FAR = 10_000_000
 TRAIN = """\

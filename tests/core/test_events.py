@@ -8,10 +8,13 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from written_values import write_inits
 
 from holdfast.core import events
 from holdfast.core.event_json import decode, encode
 from holdfast.core.save import events as news
+
+write_inits()
 
 
 @given(event=st.from_type(events.Event))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -53,3 +53,33 @@ def test_it_has_slots_and_can_be_replaced():
     match Point(1):
         case Point(x, name):
             assert (x, name) == (1, "here")
+
+
+@value
+class Made(Point):
+    parts: list[int] = field(default_factory=list)
+    more: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.parts.append(self.x)
+
+
+def test_it_is_made_as_a_dataclass_is():
+    """The first object as all that follow."""
+    first, second = Made(1), Made(2, "there", [0], more=(3,))
+    assert (first.name, first.parts, first.more) == ("here", [1], ())
+    assert (second.name, second.parts, second.more) == ("there", [0, 2], (3,))
+    assert Made(3).parts == [3], "each has its own"
+    for wrong in (Made, lambda: Made(1, y=2), lambda: Made(1, "a", [], (), 5)):
+        with pytest.raises(TypeError, match=r"Made\.__init__"):
+            wrong()
+
+
+def test_a_class_that_no_object_was_made_of_says_what_is_wrong():
+    @value
+    class Unused:
+        x: int
+
+    with pytest.raises(TypeError, match=r"Unused.__init__\(\) missing 1 required"):
+        Unused()
+    assert Unused(1).x == 1
