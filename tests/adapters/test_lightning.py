@@ -97,7 +97,7 @@ def test_another_lightning_costs_an_epochs_end_and_not_the_training(
 
     trainer = SimpleNamespace(fit_loop=SimpleNamespace(epoch_loop=None))
     for _ in range(2):
-        assert lightning_epoch.loaders(trainer) == []
+        lightning_epoch.tell_loaders(trainer, is_epoch_over=True)
         assert lightning_epoch.ahead(trainer) == 0
         assert lightning_epoch.evaluates_now(trainer) is False
     told = capsys.readouterr().err
