@@ -6,6 +6,7 @@ Hypothesis reads it, to find what a class is made of.
 from __future__ import annotations
 
 import sys
+from typing import get_type_hints
 
 from holdfast.core import value
 
@@ -18,3 +19,4 @@ def write_inits() -> None:
     }:
         if one.__init__.__qualname__ == value._init_of(one).__qualname__:
             one.__init__ = value._written_init(one)
+            one.__init__.__annotations__ = get_type_hints(one)

@@ -191,7 +191,10 @@ def judge_training(row: Row, python: Path, folder: Path) -> None:
 
 def judge_tests(row: Row, python: Path) -> None:
     """The tests that lie closest to the framework."""
-    code, said = call([python, "-m", "pytest", "-p", "no:cacheprovider", *row.tests], cwd=ROOT)
+    tests = [python, "-m", "pytest", "-p", "no:cacheprovider", *row.tests]
+    # The environment may have been made from another checkout, which it would import else.
+    environ = {**os.environ, **KERAS, "PYTHONPATH": str(ROOT / "src")}
+    code, said = call(tests, cwd=ROOT, env=environ)
     last = said.strip().splitlines()[-1].strip("= ")
     is_good = code == 0 and " passed" in last  # and not all skipped
     row.outcome["tests"] = last if is_good else f"FAILED {last}"

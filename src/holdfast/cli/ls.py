@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -68,8 +69,7 @@ def ls(store: str | None, as_json: bool) -> None:
     now_unix_ns = time.time_ns()
     rows: list[ListedRun] = []
     problems = list(damage)
-    for folder in folders:
-        row, trouble = look_at(folder, now_unix_ns)
+    for row, trouble in place.each(partial(look_at, now_unix_ns=now_unix_ns), folders):
         rows.append(row)
         problems += trouble
     if as_json:

@@ -15,7 +15,6 @@ command or a script uses some, and these were a quarter of its time.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
@@ -45,16 +44,16 @@ def _init_of(made: Any) -> Callable[..., None]:
 
 
 def _written_init(made: Any) -> Any:
-    """As `dataclass` writes it, with what it closes over as arguments of a function around it."""
-    around: dict[str, Any] = {"MISSING": MISSING}
+    """As `dataclass` writes it, from the names of the fields; annotations are left out."""
+    known: dict[str, Any] = {"MISSING": MISSING}
     given, work = ["self"], []
     for one in fields(made):
         name, taken = one.name, one.name
         if one.default is not MISSING:
-            around[f"default_{name}"] = one.default
+            known[f"default_{name}"] = one.default
             given.append(f"{name}=default_{name}")
         elif one.default_factory is not MISSING:
-            around[f"make_{name}"] = one.default_factory
+            known[f"make_{name}"] = one.default_factory
             given.append(f"{name}=MISSING")
             taken = f"make_{name}() if {name} is MISSING else {name}"
         else:
@@ -62,13 +61,10 @@ def _written_init(made: Any) -> Any:
         work.append(f"self.{name} = {taken}")
     if hasattr(made, "__post_init__"):
         work.append("self.__post_init__()")
-    body = "\n  ".join(work or ["pass"])
-    source = f"def write({', '.join(around)}):\n def __init__({', '.join(given)}):\n  {body}\n"
-    found: dict[str, Any] = {}
-    exec(f"{source} return __init__", vars(sys.modules[made.__module__]), found)  # noqa: S102 - names of fields, no more
-    init = found["write"](**around)
+    source = f"def __init__({', '.join(given)}):\n " + "\n ".join(work or ["pass"])
+    exec(source, known)  # noqa: S102 - names of fields, and no more
+    init = known["__init__"]
     init.__qualname__ = f"{made.__qualname__}.__init__"
-    init.__annotations__ = {one.name: one.type for one in fields(made)} | {"return": None}
     return init
 
 

@@ -11,11 +11,17 @@ Nothing here depends on how the other place is reached; `journal.working_copy` r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from holdfast.journal.objects import Place
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+AT_A_TIME = 16  # requests: each is a wait for the network, and little else
 
 
 class Remote(Protocol):
@@ -96,3 +102,15 @@ def refresh(folder: Path) -> None:
     remote = remote_of(folder)
     if remote is not None:
         remote.pull(folder)
+
+
+def ask_together(ask: Callable[[A], B], of: Sequence[A]) -> Iterator[B]:
+    """What `ask` gives of each, in their order. Several at a time wait for their store."""
+    if len(of) < 2:
+        yield from map(ask, of)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # most stores are folders
+
+    with ThreadPoolExecutor(min(AT_A_TIME, len(of)), "holdfast-store") as threads:
+        for first in range(0, len(of), AT_A_TIME):  # no more answers than these are held
+            yield from threads.map(ask, of[first : first + AT_A_TIME])

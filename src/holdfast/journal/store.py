@@ -20,9 +20,10 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.config import instance_credentials, mirror_folder
 from holdfast.core.value import value
@@ -36,7 +37,7 @@ from holdfast.journal.clocks import boot_id, now_ns
 from holdfast.journal.elsewhere import note_elsewhere
 from holdfast.journal.names import check_name, is_name, new_id, shown
 from holdfast.journal.regular import refuse_link
-from holdfast.journal.remote import Remote, remote_of
+from holdfast.journal.remote import Remote, ask_together, remote_of
 from holdfast.journal.run_identity import (
     RUN_FILE,
     RunIdentity,
@@ -44,6 +45,9 @@ from holdfast.journal.run_identity import (
     read_identity,
     replace_identity,
 )
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -209,13 +213,22 @@ class RunStore:
 
     def runs(self) -> tuple[tuple[RunFolder, ...], tuple[str, ...]]:
         """All readable runs by name, and a sentence for each that is not readable."""
-        folders, damage = [], []
-        for name in self.names():
-            try:
-                folders.append(self.get(name))
-            except (StoreUnavailable, ConfigurationError) as error:
-                damage.append(str(error))
-        return tuple(folders), tuple(damage)
+        found = [*self.each(self._get_or_say, self.names())]
+        folders = tuple(one for one in found if isinstance(one, RunFolder))
+        return folders, tuple(one for one in found if isinstance(one, str))
+
+    def _get_or_say(self, name: str) -> RunFolder | str:
+        try:
+            return self.get(name)
+        except (StoreUnavailable, ConfigurationError) as error:
+            return str(error)
+
+    def each(self, look: Callable[[A], B], of: Sequence[A]) -> Iterator[B]:
+        """What `look` gives of each, in their order; side by side where each waits for a network.
+
+        `of`: runs of this store, by whatever.
+        """
+        return map(look, of) if self._remote is None else ask_together(look, of)
 
     def get(self, name: str) -> RunFolder:
         """The run of that name.

@@ -29,7 +29,7 @@ from holdfast.journal.atomic import make_folder, store_errors, write_plain
 from holdfast.journal.fields import load_json
 from holdfast.journal.objects import PART_BYTES, Bucket, ListedObject, Place
 from holdfast.journal.regular import is_real_folder, read_regular
-from holdfast.journal.remote import register
+from holdfast.journal.remote import ask_together, register
 
 RUN_FILE = "run.json"
 SETS = "ckpt"  # not records: `snapshot.vault` keeps them
@@ -71,11 +71,10 @@ class WorkingCopy:
     def runs(self) -> tuple[str, ...]:
         """The names of all runs there; StoreUnavailable."""
         there = [name for name in self.bucket.folders() if _SEGMENT.fullmatch(name)]
-        self._runs = {
-            name
-            for name in there
-            if name in self._runs or self.bucket.has(f"{name}/{RUN_FILE}")  # once a run, always one
-        }
+        new = [name for name in there if name not in self._runs]  # once a run, always one
+        are_runs = ask_together(lambda name: self.bucket.has(f"{name}/{RUN_FILE}"), new)
+        found = {name for name, is_run in zip(new, are_runs, strict=True) if is_run}
+        self._runs = (self._runs & {*there}) | found
         return tuple(name for name in there if name in self._runs)
 
     def fetch(self, run: str) -> None:
@@ -100,9 +99,8 @@ class WorkingCopy:
             if self._versions.get(run) == version:
                 return
             self._know(run, there[key].e_tag)
-            for key, entry in there.items():
-                if key.split("/")[1] != PROGRAMS:
-                    self._fetch(key, entry.e_tag)
+            records = {key: entry for key, entry in there.items() if key.split("/")[1] != PROGRAMS}
+            self._fetch_new(records)
             self._note(run)
             self._versions[run] = version
 
@@ -140,8 +138,7 @@ class WorkingCopy:
             self._remember(key.partition("/")[0])
             known = [one for one in self._seen if one.startswith(f"{key}/")]
             there = self.bucket.list(key)
-            for name, entry in there.items():
-                self._fetch(name, entry.e_tag)
+            self._fetch_new(there)
             for name in set(known) - set(there) if folder.name == REQUESTS else ():
                 self._seen.pop(name, None)
                 (self.root / name).unlink(missing_ok=True)
@@ -198,7 +195,8 @@ class WorkingCopy:
             self._put(path, lambda key: self.bucket.create(key, data), len(data))
         except FileExistsError:
             with self._lock, store_errors("keep records of the store", path):
-                self._fetch(self._key(path), "")
+                key = self._key(path)
+                self._take_over(key, "", self._get(key))
             raise
 
     def written(self, path: Path) -> None:
@@ -249,16 +247,31 @@ class WorkingCopy:
         parts = path.relative_to(self.root).parts
         return len(parts) > 1 and parts[1] != SETS and all(map(_SEGMENT.fullmatch, parts))
 
-    def _fetch(self, key: str, version: str) -> None:
-        """One object to its file, unless the file is that version, or has grown beyond it."""
-        path = self.root / key
+    def _fetch_new(self, there: Mapping[str, ListedObject]) -> None:
+        """Of these objects those to their files that are of another version there."""
+        versions = {key: entry.e_tag for key, entry in there.items()}
+        new = [key for key, version in versions.items() if not self._has(key, version)]
+        for key, data in zip(new, ask_together(self._get, new), strict=True):
+            self._take_over(key, versions[key], data)
+
+    def _has(self, key: str, version: str) -> bool:
+        """Whether the file is that version; what is no record is never fetched."""
         seen = self._seen.get(key)
-        if not self._is_record(path) or (seen and version and seen.version == version):
-            return
+        is_known = seen is not None and version != "" and seen.version == version
+        return is_known or not self._is_record(self.root / key)
+
+    def _get(self, key: str) -> bytes | None:
+        """An object; None: it was taken away since it was listed."""
         try:
-            data = self.bucket.get(key, MAX_FILE_BYTES)
+            return self.bucket.get(key, MAX_FILE_BYTES)
         except FileNotFoundError:
-            return  # taken away since it was listed
+            return None
+
+    def _take_over(self, key: str, version: str, data: bytes | None) -> None:
+        """That object to its file, unless the file is the same, or has grown beyond it."""
+        path = self.root / key
+        if data is None or not self._is_record(path):
+            return
         with contextlib.suppress(OSError):
             here = read_regular(path, MAX_FILE_BYTES)
             if here.startswith(data) or (len(here) > len(data) and GROWING & set(path.parts)):

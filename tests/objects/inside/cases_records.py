@@ -44,7 +44,7 @@ from holdfast.journal.submitted import alone, stored
 from holdfast.snapshot.retention import pin, read_pins
 
 if TYPE_CHECKING:
-    from servers import Moto
+    from servers import Moto, Proxy
 
 
 class Hosts:
@@ -186,6 +186,42 @@ def test_journals_and_logs_are_carried(hosts: Hosts) -> None:
     log.write_text("one\ntwo\n")
     assert remote(here).push("r") == 1
     assert (hosts.run("b").logs_dir(0) / log.name).read_text() == "one\ntwo\n"
+
+
+def test_what_is_new_is_asked_for_side_by_side(hosts: Hosts, proxy: Proxy) -> None:
+    """Of one run and of several: no answer comes before all of a run's requests are there."""
+    here = hosts.run("a")
+    logs = here.logs_dir(0)
+    logs.mkdir(parents=True)
+    for rank in range(5):
+        (logs / f"rank-{rank:05d}.log").write_text(f"of rank {rank}\n")
+    remote(here).push("r")
+    proxy.requests.clear()
+    proxy.pause_at = "rank-00000.log"
+    there = threading.Thread(target=hosts.store("b").runs)
+    there.start()
+    wait_for(lambda: sum("/logs/" in one for one in proxy.requests) == 5)
+    proxy.pause.set()
+    there.join()
+    fetched = hosts.run("b").logs_dir(0)
+    assert {path.read_text() for path in fetched.iterdir()} == {
+        f"of rank {rank}\n" for rank in range(5)
+    }
+    proxy.requests.clear()
+    assert [folder.name for folder in hosts.store("b").runs()[0]] == ["r"]
+    assert not any("/logs/" in one for one in proxy.requests), "what is here is not asked for"
+
+
+def test_runs_are_looked_at_in_their_order(hosts: Hosts, tmp_path: Path) -> None:
+    """In a bucket side by side, in a folder one by one."""
+    for store in (hosts.store("a"), RunStore.at(str(tmp_path / "folder"))):
+        names = [store.open(name).name for name in ("b", "c", "a")]
+        folders, damage = store.runs()
+        assert ([one.name for one in folders], damage) == (sorted(names), ())
+        assert [*store.each(lambda one: one.name, folders)] == sorted(names)
+        (store.root / "c" / "run.json").write_text("no JSON")
+        if store.root.is_relative_to(tmp_path / "folder"):
+            assert "c" in store.runs()[1][0]
 
 
 def test_compiled_programs_go_home_and_away(hosts: Hosts) -> None:
