@@ -124,6 +124,7 @@ def test_what_the_trainer_saves_by_itself_is_the_runs_too(
     assert f"starting from step {start} " in text
     saved = text.partition("Restarting")[0]
     assert saved.count("saves step") == start // every, "each is one save, not two"
+    assert text.count("saves step 40") == 1, "the last one, too"
     house.folder.joinpath("checkpoints").rename(house.folder / "killed")
     assert end(text) == end(train(house, kind, name="untouched"))
 

@@ -47,12 +47,7 @@ def check_options(arguments: Any, folder: Path, done: int, resume_step: int) -> 
 
 
 def saves_itself(arguments: Any, state: Any, control: Any) -> bool:
-    """Whether the Trainer saves this step by its own `save_strategy`, here or where its epoch ends.
-
-    The last step is saved in any case.
-    """
-    if control.should_training_stop:
-        return False
+    """Whether the Trainer saves this step by its own `save_strategy`, here or as its epoch ends."""
     ends_epoch = float(state.epoch).is_integer()
     return control.should_save or (arguments.save_strategy == SaveStrategy.EPOCH and ends_epoch)
 
