@@ -10,7 +10,7 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.core.value import value
@@ -38,9 +38,17 @@ def encode_float(value: float) -> Structure:
     return {"$": "float", "bits": struct.pack(">d", value).hex()}
 
 
+def is_object(keys: Iterable[object]) -> bool:
+    """Whether JSON can say a dict with these keys as an object: they are str, none of them "$"."""
+    for key in keys:  # noqa: SIM110 - `all` would make a generator for each dict
+        if type(key) is not str or key == "$":
+            return False
+    return True
+
+
 def encode_dict(keys: Sequence[str | int], children: list[Structure]) -> Structure:
-    """A dict: an object where JSON can say it, that is with str keys, none of them "$"."""
-    if all(type(key) is str and key != "$" for key in keys):
+    """A dict: an object where JSON can say it."""
+    if is_object(keys):
         return dict(zip(keys, children, strict=True))
     said = [key if isinstance(key, str) else encode_int(key) for key in keys]
     return {"$": "dict", "keys": said, "of": children}
