@@ -251,8 +251,12 @@ class WorkingCopy:
         """Of these objects those to their files that are of another version there."""
         versions = {key: entry.e_tag for key, entry in there.items()}
         new = [key for key, version in versions.items() if not self._has(key, version)]
-        for key, data in zip(new, ask_together(self._get, new), strict=True):
+        small = [key for key in new if there[key].nbytes <= PART_BYTES]
+        large = [key for key in new if there[key].nbytes > PART_BYTES]  # one at a time in memory
+        for key, data in zip(small, ask_together(self._get, small), strict=True):
             self._take_over(key, versions[key], data)
+        for key in large:
+            self._take_over(key, versions[key], self._get(key))
 
     def _has(self, key: str, version: str) -> bool:
         """Whether the file is that version; what is no record is never fetched."""
