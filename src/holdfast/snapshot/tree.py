@@ -131,7 +131,7 @@ def _encode(value: Any, path: str, leaves: list[Leaf], above: list[int], say: Sa
     if len(above) >= MAX_DEPTH:
         raise Unstorable(path, f"nested more than {MAX_DEPTH} deep; flatten the state")
     above.append(id(value))
-    if kind is dict and is_object(value):  # most containers are: these take a third of the time
+    if kind is dict and is_object(value):  # as most containers are: in half the time
         said = {
             key: _encode(child, paths.join(path, paths.piece(key)), leaves, above, say)
             for key, child in value.items()

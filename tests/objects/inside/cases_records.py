@@ -189,7 +189,7 @@ def test_journals_and_logs_are_carried(hosts: Hosts) -> None:
 
 
 def test_what_is_new_is_asked_for_side_by_side(hosts: Hosts, proxy: Proxy) -> None:
-    """Of one run and of several: no answer comes before all of a run's requests are there."""
+    """No answer comes before all of a run's requests are there."""
     here = hosts.run("a")
     logs = here.logs_dir(0)
     logs.mkdir(parents=True)
@@ -212,16 +212,27 @@ def test_what_is_new_is_asked_for_side_by_side(hosts: Hosts, proxy: Proxy) -> No
     assert not any("/logs/" in one for one in proxy.requests), "what is here is not asked for"
 
 
-def test_runs_are_looked_at_in_their_order(hosts: Hosts, tmp_path: Path) -> None:
-    """In a bucket side by side, in a folder one by one."""
-    for store in (hosts.store("a"), RunStore.at(str(tmp_path / "folder"))):
-        names = [store.open(name).name for name in ("b", "c", "a")]
-        folders, damage = store.runs()
-        assert ([one.name for one in folders], damage) == (sorted(names), ())
-        assert [*store.each(lambda one: one.name, folders)] == sorted(names)
-        (store.root / "c" / "run.json").write_text("no JSON")
-        if store.root.is_relative_to(tmp_path / "folder"):
-            assert "c" in store.runs()[1][0]
+def test_runs_are_looked_at_side_by_side_and_told_in_their_order(
+    hosts: Hosts, proxy: Proxy
+) -> None:
+    """First whether they are runs, then each of them: no answer comes before all are asked for."""
+    for name in ("b", "c", "a"):
+        hosts.store("a").open(name)
+    found: list[list[str]] = []
+    there = threading.Thread(
+        target=lambda: found.append([one.name for one in hosts.store("b").runs()[0]])
+    )
+    proxy.requests.clear()
+    proxy.pause_at = "HEAD "
+    there.start()
+    wait_for(lambda: sum(one.startswith("HEAD ") for one in proxy.requests) == 3)
+    proxy.requests.clear()
+    proxy.pause_at = "list-type"
+    proxy.pause.set()
+    wait_for(lambda: sum("list-type" in one for one in proxy.requests) == 3)
+    proxy.pause.set()
+    there.join()
+    assert found == [["a", "b", "c"]]
 
 
 def test_compiled_programs_go_home_and_away(hosts: Hosts) -> None:

@@ -40,12 +40,13 @@ for step in [] if is_over else range(loop.resume_step + 1, 11):
     mishap(run, step)
     steps += 1
     total += step * random.random()
-    due = loop.due(step)
+    saves_itself = step == 4  # as frameworks may, beside what the run wants
+    due = loop.due(step, saves_itself=saves_itself)
     loop.measured(step, {"total": total})
     loop.spent("data", 0.0)
     loop.begins("evaluate")
     loop.ends()
-    if due.saves:
+    if due.saves or saves_itself:
         try:
             with loop.saving():
                 path = save(step)
